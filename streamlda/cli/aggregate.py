@@ -11,8 +11,8 @@ from streamlda.cli.running import by_reason, say, warn, warn_of
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
-    open_round,
     round_option,
+    save_round,
     share_topic,
     topic_options,
 )
@@ -36,14 +36,21 @@ if TYPE_CHECKING:
     help="Round file to write, for the next shares of all sites.",
 )
 @output_option("Model file to write, in the end.")
+@click.option(
+    "--key",
+    type=click.Path(),
+    help="Key file of the aggregator, which signs the next round. [default: the round is unsigned, "
+    "to compare only]",
+)
 @topic_options
 @quiet_option
 def aggregate(
     shares: tuple[str, ...],
     config_path: str,
-    round_file: str | None,
+    round_file: str,
     next_round: str,
     output: str,
+    key: str | None,
     topic: str | None,
     timeout: float | None,
     quiet: bool,
@@ -51,10 +58,10 @@ def aggregate(
 ) -> None:
     """Add up the shares SHARE... of all sites of a round, one of each, or those of a Kafka topic.
 
-    Writes the file of the next round and, after the last one, a model with its privacy statement.
-    Nothing here is secret: every site may do it and compare. A share that is missing, came twice,
-    was altered, or is of another site, config, vocabulary or round is refused by name, and nothing
-    is written.
+    Writes the file of the next round, signed with --key, and, after the last one, a model with its
+    privacy statement. All else is public: every site may do it without the key and compare. Sums
+    that no documents have are refused. A share that is missing, came twice, was altered, or is of
+    another site, config, vocabulary or round is refused by name, and nothing is written.
 
     A topic is read from its beginning to the end that it has now. Shares of other rounds are
     skipped and counted, one that was sent twice is one. A record without a value withdraws what was
@@ -62,13 +69,13 @@ def aggregate(
     """
     from streamlda.sites.aggregate import aggregate as add_up
     from streamlda.sites.federation import FederationConfig
+    from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
 
-    inputs = [*shares, config_path, *filter(None, [round_file])]
+    inputs = [*shares, config_path, round_file, *filter(None, [key])]
     check_output(next_round, inputs)
     check_output(output, [*inputs, next_round])
-    config = FederationConfig.load(config_path)
-    this = open_round(config, round_file)
+    config, this = FederationConfig.load(config_path), Round.load(round_file)
     with share_topic("aggregate", topic, timeout, flags) as source:
         if bool(shares) == (source is not None):
             raise click.UsageError(
@@ -81,8 +88,7 @@ def aggregate(
     found = add_up(config, this, loaded)
     lines = [f"round {this.number} ({loaded[0].stage}) of {len(loaded)} sites"]
     if found.next_round is not None:
-        found.next_round.save(next_round)
-        lines.append(f"next round: {next_round}")
+        lines.append(f"next {save_round(found.next_round, key, next_round)}")
     if found.model is not None:
         found.model.save(output)
         statement = found.model.privacy
@@ -93,6 +99,9 @@ def aggregate(
             f"config {config.digest[:SHOWN]}",
             f"model: {output}",
         ]
+    for check in found.checks:
+        if not check.kept:
+            warn(f"{check.rule} by {check.found:.4g}; documents alike by {check.most:.4g} at most")
     if found.missed is not None:
         warn(f"this window gave no model, and is paid for: {found.missed}")
     if found.model is not None:
@@ -109,4 +118,4 @@ def _from_topic(
     if skipped := found.skipped:
         of = f"{skipped.total():,} records of other rounds skipped in {named}"
         say(quiet, f"{of}: {by_reason(skipped)}")
-    return found.shares
+    return found.messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -67,13 +67,18 @@ def settings_options(command: str) -> Callable[[Command], Command]:
     return options_of(command, (s.name for s in TABLE if command in s.commands))
 
 
-def options_of(command: str, names: Iterable[str]) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command some settings, by their names."""
+def options_of(
+    command: str, names: Iterable[str], required: Container[str] = ()
+) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command some settings, by their names.
+
+    Those that are required have no default in the help; the command itself refuses None.
+    """
     chosen = [SETTINGS[name] for name in names]
 
     def decorate(function: Command) -> Command:
         for setting in reversed(chosen):
-            function = _parameter(setting, command)(function)
+            function = _parameter(setting, command, setting.name in required)(function)
         return function
 
     return decorate
@@ -93,7 +98,7 @@ def read_settings(
     return load_settings(config, flags=given, command=command, names=names)
 
 
-def _parameter(setting: Setting, command: str) -> Callable[[Command], Command]:
+def _parameter(setting: Setting, command: str, required: bool) -> Callable[[Command], Command]:
     name = setting.name.replace(".", "__")
     if setting.kind == "list":
         return click.argument(name, nargs=-1, metavar=f"[{setting.flag}]...")
@@ -109,10 +114,12 @@ def _parameter(setting: Setting, command: str) -> Callable[[Command], Command]:
         declared, more = [setting.flag], {"metavar": metavar}
     if setting.short:
         declared.append(setting.short)
-    return click.option(*declared, name, help=_help(setting, command), **more)
+    return click.option(*declared, name, help=_help(setting, command, required), **more)
 
 
-def _help(setting: Setting, command: str) -> str:
+def _help(setting: Setting, command: str, required: bool) -> str:
+    if required:
+        return f"{setting.help.partition('; default:')[0].rstrip('.')}. [required]"
     default = shown(setting, setting.default_of(command))
     if "default:" in setting.help:
         return setting.help

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from streamlda.cli.options import GroupedCommand, options_of, output_option, read_settings
-from streamlda.cli.site_options import SHOWN, config_option, open_round, round_option
+from streamlda.cli.site_agree import begin, redo, show, sign
 from streamlda.cli.site_share import share
 from streamlda.run.outputs import check_output
 from streamlda.settings.setting import AGREEMENT
@@ -19,30 +19,33 @@ from streamlda.settings.table import SETTINGS
 def site() -> None:
     """Learn private topics together with other sites.
 
-    Each site makes keys (keygen). One of them puts the public halves and the settings into one
-    federation config (config). Then, round by round, each site writes a share (share), and anybody
-    adds the shares up (streamlda aggregate), which gives the next round and at the end a model. A
-    share is masked: it shows nothing until the shares of all sites are added up, and then only
-    their sum, under noise. Needs the extra sites: pip install 'streamlda[sites]'.
+    Each site, and the aggregator, makes a key (keygen). One of them puts the public halves and the
+    settings into one federation config (config). Each site looks at it (show), compares its digest
+    with the others, and signs it (sign); the aggregator makes the first round of the signatures
+    (begin). Then, round by round, each site writes a share (share), and the aggregator adds the
+    shares up (streamlda aggregate), which gives the next round and at the end a model. A share is
+    masked: it shows nothing until the shares of all sites are added up, and then only their sum,
+    under noise. Needs the extra sites: pip install 'streamlda[sites]'.
     """
 
 
-@site.command(short_help="Make the keys of a site.")
+@site.command(short_help="Make the key of a site, or of the aggregator.")
 @click.argument("name")
 @output_option("Key file to write.")
 def keygen(name: str, output: str) -> None:
-    """Make keys for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
-    from streamlda.sites.keys import SiteKeys
+    """Make a key for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
+    from streamlda.sites.keys import SiteKey
 
     public = output + ".pub"
     for path in (output, public):
         check_output(path)
         if Path(path).exists():
             raise click.UsageError(f"keys are never replaced, got path={path!r}; choose another")
-    keys = SiteKeys.generate(name)
-    keys.save(output)
-    keys.public.save(public)
-    click.echo(f"secret keys: {output}\nfor the config: {public}", err=True)
+    key = SiteKey.generate(name)
+    key.save(output)
+    key.public.save(public)
+    lines = f"secret key: {output}", f"for the config: {public}, {key.public.fingerprint}"
+    click.echo("\n".join(lines), err=True)
 
 
 def _weights(value: str | None) -> list[float] | None:
@@ -68,6 +71,15 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
 @click.argument("public_keys", metavar="FILE.pub...", nargs=-1, required=True, type=click.Path())
 @output_option("Config file to write.")
 @click.option(
+    "--aggregator",
+    "aggregator_file",
+    metavar="FILE.pub",
+    required=True,
+    type=click.Path(),
+    help="Public key of who adds the shares up; sites answer rounds that are signed with it. It "
+    "may be that of a site.",
+)
+@click.option(
     "--label", default="", help="Name of what is learned; goes into all masks. [default: none]"
 )
 @click.option(
@@ -85,10 +97,11 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
     "noise is needed for each. Every site sees all sums and knows its own noise: 0 promises "
     "--epsilon against outsiders only, 1 against the other sites too.",
 )
-@options_of(AGREEMENT, AGREED)
+@options_of(AGREEMENT, AGREED, required=NEEDED)
 def make_config(
     public_keys: tuple[str, ...],
     output: str,
+    aggregator_file: str,
     label: str,
     weights: str | None,
     colluders: int,
@@ -96,15 +109,17 @@ def make_config(
 ) -> None:
     """Write the federation config of the sites whose public keys are in FILE.pub...
 
-    It is public, and the same for all. Let every site compare its digest with the others by another
-    way than the file itself: whose keys are in it decides who can read what. The records of
-    --snapshot-every are those of all sites together; --vocabulary or --hash-bits must be given.
+    It is public, and the same for all. Every site looks at it (streamlda site show), compares its
+    digest with the others by another way than the file itself, and signs it (streamlda site sign):
+    whose keys are in it decides who can read what. The records of --snapshot-every are those of all
+    sites together, and --snapshots counts windows; --vocabulary or --hash-bits must be given.
     """
     from streamlda.settings.build import private_settings, public_words
+    from streamlda.sites.agreement import described
     from streamlda.sites.federation import FederationConfig, Member
-    from streamlda.sites.keys import PublicKeys
+    from streamlda.sites.keys import PublicKey
 
-    check_output(output, public_keys)
+    check_output(output, [*public_keys, aggregator_file])
     parts = _weights(weights) or [1 / len(public_keys)] * len(public_keys)
     if len(parts) != len(public_keys):
         raise click.UsageError(
@@ -120,42 +135,18 @@ def make_config(
             "words must be public: give one of --vocabulary FILE and --hash-bits BITS"
         )
     members = [
-        Member(PublicKeys.load(path), weight)
+        Member(PublicKey.load(path), weight)
         for path, weight in zip(public_keys, parts, strict=True)
     ]
     private = private_settings(settings, words.n_features)
-    config = FederationConfig(label, tuple(members), private, words, colluders)
+    aggregator = PublicKey.load(aggregator_file)
+    config = FederationConfig(label, tuple(members), aggregator, private, words, colluders)
     config.save(output)
-    against = [config.epsilon_against(c) for c in range(len(members))]
-    bounds = ", ".join("nothing" if e is None else f"{e:.3g}" for e in against)
-    lines = [
-        f"config {config.digest[:SHOWN]} of {len(members)} sites: {output}",
-        f"epsilon of a document, if the aggregator is helped by 0, 1, ... other sites: {bounds}",
-        config.insider_line,
-    ]
+    lines = [f"config of {len(members)} sites: {output}", *described(config), config.insider_line]
     if config.colluders == 0:
         lines.append("To promise --epsilon against other sites too, take --colluders 1 or more.")
     click.echo("\n".join(lines), err=True)
 
 
-site.add_command(share)
-
-
-@site.command(short_help="Begin a round again that not all sites could answer.")
-@config_option
-@round_option
-@output_option("Round file to write.")
-def redo(config_path: str, round_file: str | None, output: str) -> None:
-    """Write a round once more, under new masks, for a site that has lost its share.
-
-    All sites must answer it again, with documents that were in none before: what they have sent for
-    the round is paid for, cannot be added up, and shows nothing.
-    """
-    from streamlda.sites.federation import FederationConfig
-
-    check_output(output, [config_path])
-    config = FederationConfig.load(config_path)
-    again = open_round(config, round_file).again()
-    again.open(config)
-    again.save(output)
-    click.echo(f"round {again.number}, attempt {again.attempt}: {output}", err=True)
+for command in (show, sign, begin, share, redo):
+    site.add_command(command)

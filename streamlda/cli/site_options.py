@@ -13,7 +13,6 @@ from streamlda.settings.table import TABLE
 
 if TYPE_CHECKING:
     from streamlda.sites.exchange import ShareTopic
-    from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -38,16 +37,33 @@ config_option = click.option(
 round_option = click.option(
     "--round",
     "round_file",
+    required=True,
     type=click.Path(),
-    help="File of the round, from streamlda aggregate. [default: the first round]",
+    help="File of the round, from streamlda site begin or streamlda aggregate.",
+)
+key_option = click.option("--key", required=True, type=click.Path(), help="Key file of this site.")
+alone_option = click.option(
+    "--max-epsilon-alone",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    metavar="EPSILON",
+    help="Refuse a config under which a document of this site has more than this epsilon, at a "
+    "delta of 1e-5 at most, if all other sites collude or are invented; inf: trust them.",
 )
 
 
-def open_round(config: FederationConfig, round_file: str | None) -> Round:
-    """Return the round of a file, or the first one."""
-    from streamlda.sites.rounds import Round
+def save_round(this: Round, key: str | None, path: str) -> str:
+    """Sign a round with the key of the aggregator, if given, write it, and say so."""
+    from streamlda.sites.keys import SiteKey
 
-    return Round.first(config) if round_file is None else Round.load(round_file)
+    of = f"{this.number}.{this.attempt} ({this.stage})"
+    if key is None:
+        this.save(path)
+        of += ", unsigned"
+    else:
+        this.signed(SiteKey.load(key)).save(path)
+    return f"round {of}: {path}, digest {this.digest[:SHOWN]}"
 
 
 def topic_options(command: Command) -> Command:
@@ -58,14 +74,14 @@ def topic_options(command: Command) -> Command:
             "timeout",
             type=click.FloatRange(min=0, max=86_400, min_open=True),
             metavar="SECONDS",
-            help="Longest wait for the brokers: to connect, and for each share. [default: 60]",
+            help="Longest wait for the brokers: to connect, and for each message. [default: 60]",
         ),
         options_of("site share", CONNECTION),
         click.option(
             "--kafka-topic",
             "topic",
             metavar="TEXT",
-            help="Topic of shares. [default: shares are files]",
+            help="Topic of shares and announcements. [default: they are files]",
         ),
     ):
         command = decorate(command)

@@ -12,8 +12,9 @@ from streamlda.cli.options import GroupedCommand, options_of, quiet_option, read
 from streamlda.cli.running import Progress, say, warn
 from streamlda.cli.site_options import (
     SHOWN,
+    alone_option,
     config_option,
-    open_round,
+    key_option,
     round_option,
     share_topic,
     topic_options,
@@ -38,7 +39,7 @@ READING = tuple(
 @options_of(COMMAND, READING)
 @config_option
 @round_option
-@click.option("--key", required=True, type=click.Path(), help="Key file of this site.")
+@key_option
 @click.option(
     "--ledger",
     required=True,
@@ -52,14 +53,22 @@ READING = tuple(
     type=click.Path(),
     help="Share file to write. [default: none, with --kafka-topic]",
 )
+@click.option(
+    "--expect",
+    metavar="DIGEST",
+    help="Digest that the config must have. [default: one that this key has signed]",
+)
+@alone_option
 @topic_options
 @quiet_option
 def share(
     config_path: str,
-    round_file: str | None,
+    round_file: str,
     key: str,
     ledger: str,
     output: str | None,
+    expect: str | None,
+    max_epsilon_alone: float,
     topic: str | None,
     timeout: float | None,
     quiet: bool,
@@ -70,8 +79,9 @@ def share(
     Each round takes documents that were in none before: give the same SOURCE... again, and reading
     goes on behind what the ledger has. The price is in the ledger before noise is drawn. A second
     call for the same round writes the same share again. If there are too few documents, nothing is
-    spent or written. The rounds of a key are remembered in KEY.used too: never copy a key, and
-    never bring back an old copy of it.
+    spent or written. What is promised is shown before a document is read. The key that masks the
+    share lies in KEY.rounds since it was announced, and is destroyed now: never copy that folder,
+    and never bring back an old copy of it. The share announces the key of the next round.
 
     The share goes to a file, to a Kafka topic, or to both; to the topic needs the extra kafka: pip
     install 'streamlda[kafka]'. It is said to be there once the brokers have it on all replicas in
@@ -79,12 +89,14 @@ def share(
     """
     from streamlda.privacy.ledger import Ledger
     from streamlda.run.parts import stream_name
-    from streamlda.sites.answered import AnsweredRounds
+    from streamlda.sites.agreement import check_expected, described
     from streamlda.sites.exchange import publish_share
     from streamlda.sites.federation import FederationConfig
-    from streamlda.sites.keys import SiteKeys
+    from streamlda.sites.keys import SiteKey
+    from streamlda.sites.round_keys import RoundKeys
+    from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
-    from streamlda.sites.site import Site
+    from streamlda.sites.site import Site, check_allowed
 
     connection = {name: flags.pop(name) for name in list(flags) if name.startswith("kafka__")}
     settings = read_settings(COMMAND, flags)
@@ -95,13 +107,19 @@ def share(
                 "a share must go somewhere: give --output FILE, or --kafka-bootstrap and "
                 "--kafka-topic"
             )
-        taken = [*settings.source.files, config_path, key, *filter(None, [round_file])]
+        taken = [*settings.source.files, config_path, key, round_file]
         outputs = [] if output is None else [output]
         for path in (ledger, *outputs):
             check_output(path, taken)
             taken.append(path)
-        config, keys = FederationConfig.load(config_path), SiteKeys.load(key)
-        this = open_round(config, round_file)
+        config, own = FederationConfig.load(config_path), SiteKey.load(key)
+        say(quiet, *described(config))
+        if expect is not None:
+            check_expected(config, expect)
+        round_keys, this = RoundKeys(key), Round.load(round_file)
+        # Before a ledger is made.
+        check_allowed(config, own, round_keys, max_epsilon_alone)
+        this.open(config)
         if to is not None:
             # Now, and not when the documents are summed and paid for.
             to.connect()
@@ -110,7 +128,7 @@ def share(
         if ended is not None:
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
         stream = stream_name(settings)
-        at_work = Site(config, keys, spent, stream, answered=AnsweredRounds(key))
+        at_work = Site(config, own, round_keys, spent, stream, max_epsilon_alone=max_epsilon_alone)
         stored = at_work.make_share(this, partial(_fill, config.vocabulary, settings, quiet))
         found = Share.load(stored)
         if output is not None:

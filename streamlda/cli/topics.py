@@ -164,8 +164,11 @@ def _header(model: TopicModel) -> list[str]:
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
     if _counts_slots(model):
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"
+    choice = model.diagnostics.get("refinement_choice")
+    kept = isinstance(choice, dict) and choice.get("kept") == "start"
     return [
-        f"{model.n_components} topics, alpha_0 {model.alpha_0:.3g}",
+        f"{model.n_components} topics, alpha_0 {model.alpha_0:.3g}"
+        + (", spectral: refined ones did not predict documents set aside better" if kept else ""),
         size,
         f"vocabulary  {model.n_features:,} ({kind})",
         *statement_lines(model.privacy),

@@ -196,7 +196,7 @@ class PrivateEngine:
             with one_blas_thread():
                 found = window.accept(stage.name, released, stage.stddevs(), slots)
                 if isinstance(found, str):
-                    self._begin_stage(found)
+                    self.begin_stage(found)
                     return
                 self._publish(found)
         except InsufficientDataError:
@@ -300,9 +300,10 @@ class PrivateEngine:
         if self.settings.snapshots is not None and begun >= self.settings.snapshots:
             return
         self._windows += 1
-        self._begin_stage(self.window.first_stage)
+        self.begin_stage(self.window.first_stage)
 
-    def _begin_stage(self, name: str) -> None:
+    def begin_stage(self, name: str) -> None:
+        """Begin a stage at the next slot."""
         self.stage = self._new_stage(name, self.slots)
         self._users.restart()
         if self._state_noise is not None:

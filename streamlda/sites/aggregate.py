@@ -26,7 +26,8 @@ from streamlda.private.engine import PrivateSnapshot
 from streamlda.private.learner import PrivateLearner, clip_bounds
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.keys import Words
+from streamlda.sites.keys import SHARE, Words
+from streamlda.sites.poisoning import SumCheck, check_sums
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 
@@ -43,8 +44,9 @@ _REACH = 13.0
 class Aggregate:
     """What a round gave: noisy sums, and the standard deviation of each value of a block.
 
-    `next_round` is None after the last snapshot. `model` comes after the last stage of a window, if
-    its topics stand above the noise; `missed` says why a window ended without one.
+    `next_round`, unsigned, is None after the last window. `model` comes after the last stage of a
+    window, if its topics stand above the noise; `missed` says why a window ended without one.
+    `checks`: what the sums of all documents must keep, and how far they are from it.
     """
 
     released: dict[str, NDArray[np.float64]]
@@ -52,6 +54,7 @@ class Aggregate:
     next_round: Round | None
     model: TopicModel | None
     missed: str | None
+    checks: list[SumCheck]
 
 
 def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) -> Aggregate:
@@ -63,6 +66,7 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     engine, stage = this.open(config)
     released = stage.mechanism.from_grid(_added(stage.mechanism, shares))
     stddevs = stage.stddevs()
+    checks = check_sums(this, config.run_settings, stage, released)
     engine.skip(stage.slots_left)
     before, missed = engine.snapshot, None
     try:
@@ -74,8 +78,9 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     if engine.snapshot is not None and engine.snapshot is not before:
         secure = all(share.secure for share in shares)
         model = _model(config, engine.snapshot, secure)
-    next_round = None if engine.stage is None else this.after(engine)
-    return Aggregate(released, stddevs, next_round, model, missed)
+    announced = [share.following for share in shares if share.following is not None]
+    next_round = this.after(config, engine, announced)
+    return Aggregate(released, stddevs, next_round, model, missed, checks)
 
 
 def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share]) -> None:
@@ -123,9 +128,9 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
 
 def check_origin(config: FederationConfig, share: Share) -> None:
     """Refuse a share of a site that is not a member, or not as its site has signed it."""
-    keys = config.member(share.site).keys
+    key = config.member(share.site).key
     require(
-        keys.check_signature(share.signature, share.content),
+        key.check_signature(SHARE, share.signature, share.content),
         "a share must be as its site has signed it, and this one is another",
         site=share.site,
         round=share.round,

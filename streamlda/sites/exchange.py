@@ -1,13 +1,14 @@
-"""Shares by way of a topic, in place of files: how they lie there, and which of them count.
+"""Messages of sites by way of a topic, in place of files: how they lie there, and which count.
 
-A record is the file of a share, under the key ``SITE/DIGEST``, DIGEST that of the round. A topic
-holds many rounds, attempts and configs: what lies under other keys is skipped and counted,
+A record is the file of a share, under the key ``SITE/DIGEST``, DIGEST that of the round; or that
+of an announcement, DIGEST then that of its config, round and attempt (`Announcement.occasion`). A
+topic holds many rounds, attempts and configs: what lies under other keys is skipped and counted,
 without a look at it. Keys and headers are not signed. They choose what is looked at, and what is
 found there must be signed by the site and be of the round that its key says.
 
 What counts for a key is what was written since the last record without a value, a tombstone as
-Kafka calls it: the way to withdraw a share that was damaged on its way. The same bytes sent twice
-are one share. Whoever may write to the topic can so keep a round from ending, but cannot change
+Kafka calls it: the way to withdraw what was damaged on its way. The same bytes sent twice are one
+message. Whoever may write to the topic can so keep a round from ending, but cannot change
 what it gives, nor learn more than a reader of the topic: a share is masked.
 """
 
@@ -16,14 +17,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from streamlda.checks import failure, require
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.aggregate import check_origin
+from streamlda.sites.announcement import ANNOUNCEMENT_FORMAT, Announcement
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import SHARE_FORMAT, Share
@@ -34,6 +36,8 @@ SINK = "kafka-shares"
 
 #: What records are counted as whose key names no member, or is none; no site's name.
 OTHERS = "(others)"
+
+T = TypeVar("T", Share, Announcement)
 
 _KEY = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,62})/([0-9a-f]{64})")
 
@@ -61,19 +65,25 @@ class ShareTopic(SnapshotSink, Protocol):
 
 
 @dataclass(frozen=True)
-class ReceivedShares:
-    """Shares of a round, at most one of each site, as their sites have signed them.
+class Received(Generic[T]):
+    """Messages of one occasion, at most one of each site, as their sites have signed them.
 
     `skipped` counts records of other rounds, attempts and configs, by site, and `OTHERS`.
     """
 
-    shares: list[Share]
+    messages: list[T]
     skipped: Counter[str]
 
 
-def key_of(site: str, round_digest: str) -> str:
-    """Return the key under which the share of a site in a round lies."""
-    return f"{site}/{round_digest}"
+def key_of(site: str, digest: str) -> str:
+    """Return the key under which a message of a site lies: of a round, or of an occasion."""
+    return f"{site}/{digest}"
+
+
+def publish_announcement(topic: ShareTopic, announced: Announcement) -> None:
+    """Publish an announcement; on return the brokers have it."""
+    about = {"content-type": ANNOUNCEMENT_FORMAT, "streamlda.roster": announced.config}
+    topic.publish(key_of(announced.site, announced.occasion), announced.to_bytes(), about)
 
 
 def publish_share(topic: ShareTopic, path: Path) -> Share:
@@ -95,76 +105,110 @@ def publish_share(topic: ShareTopic, path: Path) -> Share:
     return share
 
 
-def read_shares(entries: Iterable[Entry], config: FederationConfig, this: Round) -> ReceivedShares:
+def read_shares(entries: Iterable[Entry], config: FederationConfig, this: Round) -> Received[Share]:
     """Return the shares of a round from all records of a topic; see the module.
 
     Records of one key come in the order in which they were written. Time O(bytes of the topic),
     most of it to fetch them: only those of this round are parsed. Memory that of the shares of this
     round, one of each site.
     """
+
+    def check(share: Share) -> None:
+        check_origin(config, share)
+
+    kind = _Kind(Share.parse, check, lambda share: share.round_digest)
+    return _read(entries, config, this.digest, kind)
+
+
+def read_announcements(
+    entries: Iterable[Entry], config: FederationConfig, digest: str
+) -> Received[Announcement]:
+    """Return the announcements of an `occasion` from all records of a topic, as `read_shares`."""
+
+    def check(announced: Announcement) -> None:
+        announced.check(config)
+
+    kind = _Kind(Announcement.parse, check, lambda announced: announced.occasion)
+    return _read(entries, config, digest, kind)
+
+
+@dataclass(frozen=True)
+class _Kind(Generic[T]):
+    """How messages of a kind are parsed and checked, and the digest that is in their key."""
+
+    parse: Callable[[bytes, str], T]
+    check: Callable[[T], None]
+    digest: Callable[[T], str]
+
+
+def _read(
+    entries: Iterable[Entry], config: FederationConfig, digest: str, kind: _Kind[T]
+) -> Received[T]:
     skipped: Counter[str] = Counter()
-    sent: dict[str, _SentShare] = {}
+    sent: dict[str, _Sent[T]] = {}
     for entry in entries:
         found = _KEY.fullmatch(entry.key or b"")
         site = found[1].decode() if found else OTHERS
-        if found is None or found[2].decode() != this.digest:
+        if found is None or found[2].decode() != digest:
             if entry.value is not None:
                 skipped[site if site in config.names else OTHERS] += 1
         elif entry.value is None:
             sent.pop(site, None)
         else:
-            sent.setdefault(site, _SentShare(site)).take(entry, entry.value, config, this)
+            sent.setdefault(site, _Sent(site)).take(entry, entry.value, config, digest, kind)
     for one in sent.values():
         if one.error is not None:
             raise one.error
-    return ReceivedShares([one.share for one in sent.values() if one.share], skipped)
+    return Received([one.message for one in sent.values() if one.message], skipped)
 
 
 @dataclass
-class _SentShare:
-    """What lies under the key of a site and this round.
+class _Sent(Generic[T]):
+    """What lies under the key of a site and this occasion.
 
     Errors wait until the topic has ended, as what they are about may be withdrawn there.
     """
 
     site: str
-    share: Share | None = None
+    message: T | None = None
     error: InvalidSettingError | ModelFileError | None = None
     digest: bytes = field(default=b"", repr=False)
 
-    def take(self, entry: Entry, value: bytes, config: FederationConfig, this: Round) -> None:
+    def take(
+        self, entry: Entry, value: bytes, config: FederationConfig, of: str, kind: _Kind[T]
+    ) -> None:
         if self.error is not None:
             return
         digest = hashlib.blake2b(value, digest_size=32).digest()
         if digest == self.digest:
             return
         where = f"partition={entry.partition} offset={entry.offset}"
-        key = key_of(self.site, this.digest)
+        key = key_of(self.site, of)
         try:
             config.member(self.site)
-            share = Share.parse(value, f"topic {where}")
-            if (share.site, share.round_digest) != (self.site, this.digest):
+            message = kind.parse(value, f"topic {where}")
+            if (message.site, kind.digest(message)) != (self.site, of):
                 raise failure(
-                    "a share must lie under the key of its site and round",
-                    site=share.site,
-                    round=share.round,
+                    "a message must lie under the key of its site and round",
+                    site=message.site,
+                    round=message.round,
                     key=key,
                     error=ModelFileError,
                 )
-            check_origin(config, share)
+            kind.check(message)
             require(
-                self.share is None,
-                "each site must have one share in a round, and two that differ were sent",
+                self.message is None,
+                "each site must have one message of a round, and two that differ were sent",
                 site=self.site,
-                round=share.round,
+                round=message.round,
             )
         except (InvalidSettingError, ModelFileError) as error:
-            self.share = None
+            self.message = None
             self.error = type(error)(
                 f"{error}; it is at {where} of the topic: to withdraw what site={self.site!r} has "
                 f"there for this round, write a record without value under key={key!r}; the site "
-                "may then send its share again"
+                "may then send it again"
             )
             self.error.__cause__ = error
             return
-        self.share, self.digest = share, digest
+        self.message, self.digest = message, digest

@@ -1,19 +1,17 @@
 """The federation config: which sites learn together, their weights, all that they have agreed on.
 
 One JSON file, the same at all sites and at the aggregator, and public. Its digest goes into every
-mask, round and share: sites that hold different configs cannot be added up by mistake. Whoever
-starts a site compares the digest with the others by another way than that of the file, since the
-keys in it are what a site trusts.
+mask, announcement, round and share: sites that hold different configs cannot be added up by
+mistake. Whoever starts a site compares the digest with the others by another way than that of the
+file, since the keys in it are what a site trusts, and signs it (`streamlda.sites.announcement`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +24,18 @@ from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.private.settings import PrivateSettings
-from streamlda.sites.files import parsed, read_json
-from streamlda.sites.keys import PublicKeys
+from streamlda.sites.files import check_members, content_digest, read_json
+from streamlda.sites.keys import PublicKey
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
 from streamlda.text.vocabulary import Vocabulary
 
-CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 1
+CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 2
 
 #: Part of delta for Gaussian noise; it moves the noise by less than a thousandth.
 GAUSSIAN_FRACTION = 0.99
+
+#: Delta at which a site's own noise is judged, at most (`FederationConfig.epsilon_alone`).
+ALONE_DELTA = 1e-5
 
 #: What a site can sum by itself, whatever an aggregator says.
 AGREED = {
@@ -49,13 +50,13 @@ AGREED = {
 class Member:
     """A site of a federation; `weight` is its fraction of the slots of a window."""
 
-    keys: PublicKeys
+    key: PublicKey
     weight: float
 
     @property
     def name(self) -> str:
         """Name of the site."""
-        return self.keys.name
+        return self.key.name
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,17 @@ class FederationConfig:
 
     `label` names what is learned; another label gives other masks. `members` are at least two, with
     different names and keys, of weights that sum to 1, kept in the order of their names.
-    `settings`: what is learned and what is promised to each document of an honest site, for
-    documents as the unit, in windows, without noise in the state, by the whole tensor;
-    ``documents_per_snapshot`` counts the slots of all sites together. `vocabulary` is given or
-    hashed: public. `colluders`, t: the promise holds against the aggregator and any t sites that
-    help it.
+    `aggregator`: whose rounds are answered; it may be one of the members. `settings`: what is
+    learned and what is promised to each document of an honest site, for documents as the unit, in
+    windows, without noise in the state, by the whole tensor; ``documents_per_snapshot`` counts the
+    slots of all sites together, and ``snapshots`` the windows, with those that give no model.
+    `vocabulary` is given or hashed: public. `colluders`, t: the promise holds against the
+    aggregator and any t sites that help it.
     """
 
     label: str
     members: tuple[Member, ...]
+    aggregator: PublicKey
     settings: PrivateSettings
     vocabulary: Vocabulary
     colluders: int = 0
@@ -82,13 +85,15 @@ class FederationConfig:
         object.__setattr__(self, "members", members)
         check_weights([member.weight for member in members])
         check_colluders(self.colluders, len(members))
-        for kind in ("name", "exchange", "signing"):
-            value, times = Counter(getattr(m.keys, kind) for m in members).most_common(1)[0]
+        keys = [member.key for member in members]
+        keys += [] if self.aggregator in keys else [self.aggregator]
+        for kind in ("name", "signing"):
+            value, times = Counter(getattr(key, kind) for key in keys).most_common(1)[0]
             require(
                 times == 1,
-                f"every site must have a name and keys of its own, and two have one {kind}",
+                f"every site must have a name and a key of its own, and two have one {kind}",
                 value=value,
-                remedy="let each site make its own keys",
+                remedy="let each site, and the aggregator, make its own key",
             )
         found = {name: getattr(self.settings, name) for name in AGREED}
         wanted = " ".join(f"{name}={value}" for name, value in AGREED.items())
@@ -149,12 +154,12 @@ class FederationConfig:
     @cached_property
     def digest(self) -> str:
         """BLAKE2b of 32 bytes over all of it, in hex."""
-        return _digest(self._values())
+        return content_digest(self._values()).hex()
 
     @cached_property
     def settings_digest(self) -> str:
         """Of the settings and the number of colluders; all that is here but sites and words."""
-        return _digest([_plain(self.settings), self.colluders])
+        return content_digest({**_plain(self.settings), "colluders": self.colluders}).hex()
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -230,15 +235,33 @@ class FederationConfig:
         What was promised for as many as agreed on, more beyond; None where delta does not cover
         the exactness of the noise any more.
         """
-        settings = self.settings
         if colluders <= self.colluders:
-            return settings.epsilon
+            return self.settings.epsilon
+        return self._epsilon_at(self.settings.delta, colluders)
+
+    @property
+    def alone_delta(self) -> float:
+        """The delta of `epsilon_alone`: the config's, or `ALONE_DELTA` where that is less."""
+        return min(self.settings.delta, ALONE_DELTA)
+
+    @property
+    def epsilon_alone(self) -> float | None:
+        """Epsilon of a document if all other sites collude: under the noise of its site alone.
+
+        None where there is no bound. A large delta in the config makes it no smaller.
+        """
+        if self.alone_delta == self.settings.delta:
+            return self.epsilon_against(len(self.members) - 1)
+        return self._epsilon_at(self.alone_delta, len(self.members) - 1)
+
+    def _epsilon_at(self, delta: float, colluders: int) -> float | None:
+        settings = self.settings
         mu = float(self.plan.losses(colluders).max()) / self.noise_multiplier
         # A tenth of delta is for the exactness, whose loss grows as 1 + e^epsilon.
-        epsilon = max(settings.epsilon, epsilon_of(mu, 0.9 * settings.delta))
+        epsilon = max(settings.epsilon, epsilon_of(mu, 0.9 * delta))
         log_growth = math.log1p(math.exp(-epsilon)) + epsilon - settings.epsilon
         lost = len(self.members) * (settings.delta - settings.delta_left)
-        fits = log_growth < 700 and lost * math.exp(log_growth) <= 0.1 * settings.delta
+        fits = log_growth < 700 and lost * math.exp(log_growth) <= 0.1 * delta
         return epsilon if fits else None
 
     @property
@@ -263,23 +286,26 @@ class FederationConfig:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`."""
-        return parsed(
-            lambda: cls._of(read_json(path, CONFIG_FORMAT, CONFIG_VERSION)),
-            path,
-            "a federation config must be whole and keep its rules",
-            "make it again, and let all sites have the same",
+        rule = "a federation config must be whole and keep its rules"
+        remedy = "make it again, and let all sites have the same"
+        return read_json(
+            Path(path).read_bytes(), CONFIG_FORMAT, CONFIG_VERSION, cls._of, path, rule, remedy
         )
 
     @classmethod
-    def _of(cls, values: Mapping[str, Any]) -> Self:
+    def _of(cls, values: dict[str, Any]) -> Self:
         words = values["vocabulary"]
-        return cls(
+        made = cls(
             values["label"],
-            tuple(Member(PublicKeys(**s["keys"]), s["weight"]) for s in values["sites"]),
+            tuple(Member(PublicKey(**site["key"]), site["weight"]) for site in values["sites"]),
+            PublicKey(**values["aggregator"]),
             PrivateSettings.of(values["settings"]),
             Vocabulary.from_metadata(words["metadata"], words["words"]),
             values["colluders"],
         )
+        written = {"format": CONFIG_FORMAT, "format_version": CONFIG_VERSION, **values}
+        check_members(written, made._values())
+        return made
 
     def _values(self) -> dict[str, Any]:
         words = self.vocabulary
@@ -290,14 +316,11 @@ class FederationConfig:
             "colluders": self.colluders,
             "settings": _plain(self.settings),
             "vocabulary": {"metadata": words.metadata(), "words": words.words},
-            "sites": [{"keys": asdict(m.keys), "weight": m.weight} for m in self.members],
+            "aggregator": asdict(self.aggregator),
+            "sites": [{"key": asdict(m.key), "weight": m.weight} for m in self.members],
         }
 
 
 def _plain(settings: PrivateSettings) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(to_json(asdict(settings)))
     return plain
-
-
-def _digest(values: Mapping[str, Any] | Sequence[Any]) -> str:
-    return hashlib.blake2b(to_json(values).encode(), digest_size=32).hexdigest()

@@ -1,26 +1,66 @@
-"""Files of the protocol: JSON of a named kind, and one wording for a file that is not whole."""
+"""Files of the protocol: JSON of a named kind, what is signed, and the wording of errors."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from streamlda.checks import failure
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import failure, require
+from streamlda.container import to_json
 from streamlda.errors import ModelFileError, StreamLDAError
 
 T = TypeVar("T")
 
 
-def read_json(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:
-    """Return the values of a JSON file of a kind, less its kind and version."""
-    values: dict[str, Any] = json.loads(Path(path).read_bytes())
-    found = values.pop("format"), values.pop("format_version")
-    if found != (kind, version):
-        raise ValueError(f"the format is {found}")
-    return values
+def read_json(
+    data: bytes,
+    kind: str,
+    version: int,
+    make: Callable[[dict[str, Any]], T],
+    path: str | os.PathLike[str],
+    rule: str,
+    remedy: str,
+    *,
+    secret: bool = False,
+) -> T:
+    """Return what `make` makes of the values of a JSON file, less its kind and version."""
+
+    def opened() -> tuple[dict[str, Any], int]:
+        values: dict[str, Any] = json.loads(data)
+        found, made = values.pop("format"), values.pop("format_version")
+        if found != kind or type(made) is not int:
+            raise ValueError("it is a file of another kind")
+        return values, made
+
+    values, found = parsed(opened, path, rule, remedy, secret=secret)
+    check_version(found, version, path, remedy)
+    return parsed(lambda: make(values), path, rule, remedy, secret=secret)
+
+
+def check_version(found: int, version: int, path: str | os.PathLike[str], remedy: str) -> None:
+    """Refuse a file of the protocol that another version of it has made."""
+    require(
+        found == version,
+        "all sites must use one version of the protocol, and this file is of another",
+        path=str(path),
+        version=found,
+        expected=version,
+        remedy=f"use the same version of streamlda at all sites, and {remedy}",
+        error=ModelFileError,
+    )
+
+
+def check_members(values: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Refuse values that differ from those that what was made of them would write."""
+    if to_json(dict(values)) != to_json(dict(made)):
+        odd = sorted(set(values) ^ set(made))
+        raise ValueError(f"it has other members than it must have: {str(odd)[:80]}")
 
 
 def parsed(
@@ -43,3 +83,20 @@ def parsed(
     raise failure(
         rule, path=str(path), reason=reason, remedy=remedy, error=ModelFileError
     ) from cause
+
+
+def content_digest(
+    values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
+) -> bytes:
+    """Return BLAKE2b of 32 bytes over plain JSON values and arrays: what is signed.
+
+    Over the JSON text ``[VALUES, [[name, dtype, shape], ...]]``, a line feed, and the bytes of the
+    arrays in the order of their names, row-major and little-endian.
+    """
+    arrays = arrays or {}
+    ordered = [(name, np.asarray(arrays[name], order="C")) for name in sorted(arrays)]
+    listed = [[name, array.dtype.name, array.shape] for name, array in ordered]
+    digest = hashlib.blake2b(f"{to_json([dict(values), listed])}\n".encode(), digest_size=32)
+    for _, array in ordered:
+        digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    return digest.digest()

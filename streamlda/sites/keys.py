@@ -1,10 +1,10 @@
 """Identities, signatures, and pairwise masks derived by Diffie-Hellman.
 
-A site has two key pairs: X25519, for a secret with each other site, and Ed25519, to sign shares.
-From the secret of two sites, HKDF-SHA256 makes one key for each round, bound to the config, the
-round and both sites; ChaCha20 makes of it a stream of 64-bit numbers. The site that comes first in
-the order of names adds the stream, the other takes it off, modulo 2^64. So the masks of all sites
-sum to zero.
+A site has an *identity*, a key pair of Ed25519, which signs all that it sends, and for each round a
+*round key* of X25519 that serves one share (`streamlda.sites.round_keys`). From the secret of two
+round keys, HKDF-SHA256 makes one key, bound to the config, the round and both sites; ChaCha20 makes
+of it a stream of 64-bit numbers. The site that comes first in the order of names adds the stream,
+the other takes it off, modulo 2^64. So the masks of all sites sum to zero.
 
 Notes
 -----
@@ -15,15 +15,16 @@ of them, and the others' masks by induction. So the h shares show their sum and 
 "Uniform" is computational: it takes the security of X25519 (the hashed Diffie-Hellman assumption),
 HKDF and ChaCha20.
 
-*Once.* A mask must serve one share. Keys are bound to the round, and a site's ledger holds the
-digest of a round before the noise of its share is drawn (`streamlda.sites.site`).
+*Later theft.* An identity can sign, and open nothing. A round key is destroyed before the noise of
+its share is drawn, so whoever steals all keys of a site then cannot open a mask of the past.
 
-*Later theft.* Keys are the same for all rounds. The key of a site shows its masks of the past, all
-of them: what is left to its shares then is the noise of the site itself.
+*Low order.* With an exchange key of low order every secret is the same, and with such a signing key
+everybody can sign. Both are refused where they are read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -31,14 +32,14 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.errors import MissingExtraError, ModelFileError
-from streamlda.sites.files import parsed, read_json
+from streamlda.sites.files import check_members, read_json
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -53,16 +54,23 @@ try:
 except ImportError as error:
     raise MissingExtraError("cryptography", "sites", "learning at several sites") from error
 
-KEY_FORMAT, PUBLIC_FORMAT, KEY_VERSION = "streamlda-site-key", "streamlda-site-public-keys", 1
+KEY_FORMAT, PUBLIC_FORMAT, KEY_VERSION = "streamlda-site-key", "streamlda-site-public-keys", 2
 
 Words = NDArray[np.uint64]
 
 #: ChaCha20 counts blocks of 64 bytes with 32 bits.
 MAX_VALUES = 2**32 * 8
 
+#: What a signature is for; none passes for another.
+SHARE, ANNOUNCEMENT, ROUND = (
+    b"streamlda site share 2",
+    b"streamlda site announcement 2",
+    b"streamlda site round 2",
+)
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_MASK = b"streamlda site mask 1"
-_SHARE = b"streamlda site share 1"
+_MASK = b"streamlda site mask 2"
+_FIELD = 2**255 - 19
 
 
 def check_name(name: Any) -> None:
@@ -75,28 +83,72 @@ def check_name(name: Any) -> None:
     )
 
 
+def check_exchange(site: str, key: Any) -> None:
+    """Refuse what is no public key of X25519, or is one of low order, by trying an exchange."""
+    _check_hex(site, "exchange", key)
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(key)))
+        whole = int.from_bytes(bytes.fromhex(key), "little") < _FIELD
+    except ValueError:
+        whole = False
+    require(
+        whole,
+        "the exchange key of a site must be one of X25519, and not of low order",
+        site=site,
+        key=key[:16],
+        remedy="ask that site for the file that streamlda site wrote",
+    )
+
+
+def _check_signing(site: str, key: Any) -> None:
+    """Refuse a signing key of low order: in the coordinates of X25519 it is one there, too."""
+    _check_hex(site, "signing", key)
+    y = int.from_bytes(bytes.fromhex(key), "little") & ((1 << 255) - 1)
+    montgomery = (1 + y) * pow(1 - y, -1, _FIELD) % _FIELD if y % _FIELD != 1 else 0
+    try:
+        public = X25519PublicKey.from_public_bytes(montgomery.to_bytes(32, "little"))
+        X25519PrivateKey.generate().exchange(public)
+        whole = y < _FIELD
+    except ValueError:
+        whole = False
+    require(
+        whole,
+        "the signing key of a site must be one of Ed25519, and not of low order",
+        site=site,
+        key=key[:16],
+        remedy="take what keygen wrote",
+    )
+
+
+def _check_hex(site: str, kind: str, key: Any) -> None:
+    require(
+        isinstance(key, str) and re.fullmatch("[0-9a-f]{64}", key),
+        f"a public key must be 64 hex digits, and that for {kind} is not",
+        site=site,
+        key=str(key)[:80],
+        remedy="take what keygen wrote",
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class PublicKeys:
-    """What the others know of a site: public keys of X25519 and Ed25519, 64 hex digits each."""
+class PublicKey:
+    """What the others know of a site: its name, and its public key of Ed25519 in 64 hex digits."""
 
     name: str
-    exchange: str
     signing: str
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        for kind in ("exchange", "signing"):
-            value = getattr(self, kind)
-            require(
-                isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value),
-                f"a public key must be 64 hex digits, and that for {kind} is not",
-                site=self.name,
-                key=str(value)[:80],
-                remedy="take what keygen wrote",
-            )
+        _check_signing(self.name, self.signing)
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits in groups of four, to compare by telephone."""
+        digest = hashlib.blake2b(f"{self.name}:{self.signing}".encode(), digest_size=16).hexdigest()
+        return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write them to a new file, which is no secret."""
+        """Write it to a new file, which is no secret."""
         values = {"format": PUBLIC_FORMAT, "format_version": KEY_VERSION, **asdict(self)}
         with Path(path).open("x", encoding="ascii") as file:
             file.write(json.dumps(values) + "\n")
@@ -104,55 +156,47 @@ class PublicKeys:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`."""
-        return parsed(
-            lambda: cls(**read_json(path, PUBLIC_FORMAT, KEY_VERSION)),
-            path,
-            "a file of public keys must be as keygen wrote it",
-            "ask the site for FILE.pub",
+        rule = "a file of a public key must be as keygen wrote it"
+        return read_json(
+            *(Path(path).read_bytes(), PUBLIC_FORMAT, KEY_VERSION, lambda values: cls(**values)),
+            *(path, rule, "ask the site for FILE.pub"),
         )
 
-    def check_signature(self, signature: str, digest: bytes) -> bool:
-        """Return whether this site signed the digest of a share."""
+    def check_signature(self, kind: bytes, signature: str, digest: bytes) -> bool:
+        """Return whether this site signed the digest of something of that kind."""
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.signing))
         try:
-            key.verify(bytes.fromhex(signature), _SHARE + digest)
+            key.verify(bytes.fromhex(signature), kind + digest)
         except (InvalidSignature, ValueError):
             return False
         return True
 
 
-class SiteKeys:
-    """The secret keys of a site; make them with `generate` or `load`.
+class SiteKey:
+    """The secret identity of a site, or of the aggregator; make one with `generate` or `load`.
 
-    They cannot be pickled or copied, and are not shown.
+    It cannot be pickled or copied, and is not shown.
     """
 
-    __slots__ = ("__exchange", "__signing", "public")
+    __slots__ = ("__signing", "public")
 
-    def __init__(self, name: str, exchange: bytes, signing: bytes) -> None:
-        self.__exchange = X25519PrivateKey.from_private_bytes(exchange)
+    def __init__(self, name: str, signing: bytes) -> None:
         self.__signing = Ed25519PrivateKey.from_private_bytes(signing)
-        self.public = PublicKeys(
-            name,
-            self.__exchange.public_key().public_bytes_raw().hex(),
-            self.__signing.public_key().public_bytes_raw().hex(),
-        )
+        self.public = PublicKey(name, self.__signing.public_key().public_bytes_raw().hex())
 
     @classmethod
     def generate(cls, name: str) -> Self:
-        """Return new keys, from the randomness of the operating system."""
+        """Return a new key, from the randomness of the operating system."""
         check_name(name)
-        exchange = X25519PrivateKey.generate().private_bytes_raw()
-        return cls(name, exchange, Ed25519PrivateKey.generate().private_bytes_raw())
+        return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the keys to a new file that only its owner can read; none is ever replaced."""
+        """Write the key to a new file that only its owner can read; none is ever replaced."""
         text = json.dumps(
             {
                 "format": KEY_FORMAT,
                 "format_version": KEY_VERSION,
                 "name": self.public.name,
-                "exchange": self.__exchange.private_bytes_raw().hex(),
                 "signing": self.__signing.private_bytes_raw().hex(),
             }
         )
@@ -164,7 +208,7 @@ class SiteKeys:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read keys of `save`; a file that others may read is refused."""
+        """Read a key of `save`; a file that others may read is refused."""
         mode = stat.S_IMODE(Path(path).stat().st_mode)
         require(
             not mode & 0o077,
@@ -174,31 +218,64 @@ class SiteKeys:
             remedy="if nobody has read it: chmod 600, else make new keys",
             error=ModelFileError,
         )
+
         rule, remedy = "a key file must be as keygen wrote it", "restore it, or make new keys"
-        return parsed(lambda: cls._read(path), path, rule, remedy, secret=True)
+        data = Path(path).read_bytes()
+        return read_json(data, KEY_FORMAT, KEY_VERSION, cls._of, path, rule, remedy, secret=True)
 
     @classmethod
-    def _read(cls, path: str | os.PathLike[str]) -> Self:
-        values = read_json(path, KEY_FORMAT, KEY_VERSION)
-        secrets = [bytes.fromhex(values[kind]) for kind in ("exchange", "signing")]
-        return cls(values["name"], *secrets)
+    def _of(cls, values: dict[str, Any]) -> Self:
+        check_members(dict.fromkeys(values), dict.fromkeys(("name", "signing")))
+        return cls(values["name"], bytes.fromhex(values["signing"]))
 
-    def sign(self, digest: bytes) -> str:
-        """Return the signature of the digest of a share, in hex."""
-        return self.__signing.sign(_SHARE + digest).hex()
+    def sign(self, kind: bytes, digest: bytes) -> str:
+        """Return the signature of the digest of something of that kind, in hex."""
+        return self.__signing.sign(kind + digest).hex()
+
+    def __repr__(self) -> str:
+        return f"SiteKey(name={self.public.name!r})"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("secret keys must not be copied or pickled; load them where they are used")
+
+
+class Announced(Protocol):
+    """A public round key: whose it is, and 64 hex digits."""
+
+    @property
+    def site(self) -> str:
+        """Name of the site."""
+
+    @property
+    def exchange(self) -> str:
+        """Public key of X25519."""
+
+
+class RoundKey:
+    """The secret half of a round key, in memory; `RoundKeys.take` gives one, for one share."""
+
+    __slots__ = ("__secret", "exchange", "site")
+
+    def __init__(self, site: str, secret: bytes) -> None:
+        self.__secret = X25519PrivateKey.from_private_bytes(secret)
+        self.site, self.exchange = site, self.__secret.public_key().public_bytes_raw().hex()
+
+    @staticmethod
+    def random() -> bytes:
+        """Return the bytes of a new secret, from the randomness of the operating system."""
+        return X25519PrivateKey.generate().private_bytes_raw()
 
     def mask(
         self,
-        members: Sequence[PublicKeys],
+        announced: Sequence[Announced],
         context: bytes,
         shapes: Mapping[str, tuple[int, ...]],
     ) -> dict[str, Words]:
-        """Return this site's mask; those of all members sum to 0 modulo 2^64.
+        """Return this site's mask; those of all sites sum to 0 modulo 2^64.
 
-        `members`: all sites, this one included, with different names. `context` names config and
-        round: equal at all sites, and never used for two shares. Blocks take, in the order of their
-        names, the numbers of one stream. Time O(members * values), some 3 ns each; memory 16 bytes
-        a value.
+        `announced`: the round keys of all sites, this one included, with different names. `context`
+        names config and round: equal at all sites. Blocks take, in the order of their names, the
+        numbers of one stream. Time O(sites * values), some 3 ns each; memory 16 bytes a value.
         """
         cells = {name: int(np.prod(shapes[name], dtype=np.int64)) for name in sorted(shapes)}
         total = sum(cells.values())
@@ -209,37 +286,29 @@ class SiteKeys:
             remedy="use fewer words or columns",
         )
         flat = np.zeros(total, dtype=np.uint64)
-        for other in members:
-            if other.name == self.public.name:
+        for other in announced:
+            if other.site == self.site:
                 continue
             stream = _stream(self._pair_key(other, context), total)
             # Unsigned numbers of NumPy wrap without a warning.
-            if self.public.name < other.name:
+            if self.site < other.site:
                 flat += stream
             else:
                 flat -= stream
         pieces = np.split(flat, np.cumsum(list(cells.values()))[:-1])
         return {name: part.reshape(shapes[name]) for name, part in zip(cells, pieces, strict=True)}
 
-    def _pair_key(self, other: PublicKeys, context: bytes) -> bytes:
-        try:
-            public = X25519PublicKey.from_public_bytes(bytes.fromhex(other.exchange))
-            secret = self.__exchange.exchange(public)
-        except ValueError as error:
-            raise failure(
-                "the exchange key of a site must be one of X25519",
-                site=other.name,
-                remedy="ask that site for the file that keygen wrote",
-            ) from error
-        pair = sorted([self.public, other], key=lambda keys: keys.name)
-        info = b"\0".join([_MASK, *(f"{p.name}:{p.exchange}".encode() for p in pair)])
-        return HKDF(SHA256(), 32, salt=context, info=info).derive(secret)
+    def _pair_key(self, other: Announced, context: bytes) -> bytes:
+        public = X25519PublicKey.from_public_bytes(bytes.fromhex(other.exchange))
+        pair = sorted([(self.site, self.exchange), (other.site, other.exchange)])
+        info = b"\0".join([_MASK, *(f"{site}:{key}".encode() for site, key in pair)])
+        return HKDF(SHA256(), 32, salt=context, info=info).derive(self.__secret.exchange(public))
 
     def __repr__(self) -> str:
-        return f"SiteKeys(name={self.public.name!r})"
+        return f"RoundKey(site={self.site!r})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError("secret keys must not be copied or pickled; load them where they are used")
+        raise TypeError("secret keys must not be copied or pickled")
 
 
 def _stream(key: bytes, n: int) -> Words:

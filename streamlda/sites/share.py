@@ -1,6 +1,6 @@
 """A share: what one site sends in one round, masked and signed, and its file.
 
-A share file is a checked file of `streamlda.container` of kind ``streamlda-share``, version 1.
+A share file is a checked file of `streamlda.container` of kind ``streamlda-share``, version 2.
 The arrays are the blocks of the stage, modulo 2^64; the metadata are the attributes of `Share`,
 `config` under the name ``roster``. How a share is made, and what it shows, is in
 `streamlda.sites.site`.
@@ -9,17 +9,18 @@ The arrays are the blocks of the stage, modulo 2^64; the metadata are the attrib
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
 
+from streamlda.checks import at_least
 from streamlda.container import ArraysFile, parse_arrays, read_arrays, write_arrays
-from streamlda.sites.files import parsed
+from streamlda.sites.announcement import Announcement
+from streamlda.sites.files import check_members, check_version, content_digest, parsed
 from streamlda.sites.keys import Words, check_name
-from streamlda.sites.rounds import content_digest
 
-SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 1
+SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +28,9 @@ class Share:
     """What one site sends in one round.
 
     `config` is the digest of the federation config; `settings` and `vocabulary` are those of two of
-    its parts, to name what differs. `secure`: whether the noise may be called private. `arrays`:
-    the masked blocks. `signature`: Ed25519 over all the others, in hex.
+    its parts, to name what differs. `secure`: whether the noise may be called private. `following`
+    announces the site's key of the round after; None in the last. `arrays`: the masked blocks.
+    `signature`: Ed25519 over all the others, in hex.
     """
 
     site: str
@@ -40,6 +42,7 @@ class Share:
     round_digest: str
     stage: str
     secure: bool
+    following: Announcement | None
     arrays: dict[str, Words] = field(repr=False)
     signature: str = ""
 
@@ -50,7 +53,9 @@ class Share:
 
     def _metadata(self) -> dict[str, Any]:
         names = [f.name for f in fields(self) if f.name not in ("arrays", "signature")]
-        return {"roster" if n == "config" else n: getattr(self, n) for n in names}
+        values = {"roster" if n == "config" else n: getattr(self, n) for n in names}
+        following = self.following
+        return values | {"following": None if following is None else asdict(following)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the share to a file, whole or not at all."""
@@ -70,16 +75,20 @@ class Share:
     @classmethod
     def _of(cls, file: ArraysFile, path: str | os.PathLike[str]) -> Self:
         rule, remedy = "a share file must be whole", "ask the site to send it again"
+        check_version(file.format_version, SHARE_VERSION, path, remedy)
         return parsed(lambda: cls._checked(file), path, rule, remedy)
 
     @classmethod
     def _checked(cls, file: ArraysFile) -> Self:
         metadata = dict(file.metadata)
+        if metadata["following"] is not None:
+            metadata["following"] = Announcement.of(metadata["following"])
         share = cls(config=metadata.pop("roster"), arrays=file.arrays, **metadata)
+        check_members(file.metadata, {**share._metadata(), "signature": share.signature})
         check_name(share.site)
+        at_least(1, round=share.round, attempt=share.attempt)
         if any(array.dtype != np.uint64 for array in share.arrays.values()):
             raise ValueError("its blocks are not uint64")
-        if not isinstance(share.signature, str):
-            raise ValueError("its signature is no text")
-        _ = share.content
+        if not isinstance(share.signature, str) or not isinstance(share.secure, bool):
+            raise ValueError("its signature is no text, or it does not say what its noise is")
         return share

@@ -33,8 +33,8 @@ the 2^-60 a value by which each site's sampler may differ from its law, and whic
 The distributed discrete Gaussian mechanism, ICML 2021.
 
 *Ledger*: the price is on the site's disk before the noise is drawn, with the digest of the round:
-there will never be another share of that round. A record beside the key file repeats it
-(`streamlda.sites.answered`), in case the ledger is another one.
+there will never be another share of that round. The round key is destroyed before the noise is
+drawn (`streamlda.sites.round_keys`): another ledger gives no second share under a mask.
 """
 
 from __future__ import annotations
@@ -55,9 +55,12 @@ from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.sites.answered import AnsweredRounds
+from streamlda.private.stage import Stage
+from streamlda.sites.agreement import MAX_EPSILON_ALONE, check_alone, check_member
+from streamlda.sites.announcement import Announcement
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.keys import SiteKeys
+from streamlda.sites.keys import SHARE, RoundKey, SiteKey
+from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.text.vocabulary import Vocabulary
@@ -117,36 +120,30 @@ class ShareAccumulator(Learner):
 
 
 class Site:
-    """A site: its config, its keys, and the ledger of its documents.
+    """A site: its config, its key, its round keys, and the ledger of its documents.
 
-    `keys` are those of one of the members. `ledger`: open for writing, made with
-    `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it. `stream` names
-    the stream in which this site's slots count. `noise`: `SeededNoise` in tests makes nothing
-    private. `answered`: the record beside the key file, a second guard against two shares under one
-    mask; None for keys that lie in no file.
+    `key` is that of one of the members, and `round_keys` lie beside it. `ledger`: open for writing,
+    made with `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it.
+    `stream` names the stream in which this site's slots count. `noise`: `SeededNoise` in tests
+    makes nothing private. A config that this site has not signed is refused, and one under which
+    its own noise promises more than epsilon `max_epsilon_alone`.
     """
 
     def __init__(
         self,
         config: FederationConfig,
-        keys: SiteKeys,
+        key: SiteKey,
+        round_keys: RoundKeys,
         ledger: Ledger,
         stream: str,
         noise: Noise | None = None,
-        answered: AnsweredRounds | None = None,
+        max_epsilon_alone: float = MAX_EPSILON_ALONE,
     ) -> None:
-        member = config.member(keys.public.name)
-        require(
-            member.keys == keys.public,
-            "a site must have the keys that the federation config names, and these are others",
-            site=member.name,
-            config=config.digest[:16],
-            remedy="use the key file whose public half is in the config",
-        )
+        check_allowed(config, key, round_keys, max_epsilon_alone)
         self.config, self.stream, self.ledger = config, stream, ledger
-        self._keys, self._answered = keys, answered
+        self._key, self._round_keys = key, round_keys
         self._noise = SecureNoise() if noise is None else noise
-        self.name = member.name
+        self.name = key.public.name
 
     def slots_wanted(self, this: Round) -> tuple[int, int]:
         """Return the slots that this site fills in a round, first and last + 1.
@@ -189,8 +186,9 @@ class Site:
         """Return where the documents of a round are to be summed; nothing is spent yet.
 
         Refused if the ledger does not allow the share, or has one of this round (`stored`), or the
-        keys have masked one before.
+        round key is not here or was used.
         """
+        first, last = self.slots_wanted(this)
         found = self.stored(this)
         require(
             found is None,
@@ -201,9 +199,7 @@ class Site:
             remedy="send that one",
             error=LedgerError,
         )
-        if self._answered is not None:
-            self._answered.check(this.digest)
-        first, last = self.slots_wanted(this)
+        self._round_keys.check(this.key_of(self.name))
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
         self.ledger.check(self.config.event, self._cohort(accumulator))
         return accumulator
@@ -221,9 +217,12 @@ class Site:
             config_hash=this.digest,
             description=f"round {this.number}.{this.attempt} {stage.name}",
         )
-        if self._answered is not None:
-            self._answered.record(this.digest)
-        share = self._masked(this, stage.name, stage.mechanism, sums)
+        following = None
+        if not this.is_last(self.config):
+            number = this.number + 1
+            following = self._round_keys.announce(self._key, self.config.digest, number, 1)
+        round_key = self._round_keys.take(this.key_of(self.name))
+        share = self._masked(this, stage, sums, round_key, following)
         final = self._path(this)
         final.parent.mkdir(mode=0o700, exist_ok=True)
         temporary = final.with_name(final.name + ".new")
@@ -236,6 +235,7 @@ class Site:
 
         `fill` is to add the rows of this site's stream. A later call reads and draws nothing.
         """
+        this.open(self.config)
         found = self.stored(this)
         if found is not None:
             return found
@@ -249,12 +249,16 @@ class Site:
         return Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
 
     def _masked(
-        self, this: Round, stage: str, mechanism: JointGaussian, sums: dict[str, Counts]
+        self,
+        this: Round,
+        stage: Stage,
+        sums: dict[str, Counts],
+        round_key: RoundKey,
+        following: Announcement | None,
     ) -> Share:
-        noise = local_noise(mechanism, self._noise, self.config.local_fraction)
-        members = [member.keys for member in self.config.members]
+        noise = local_noise(stage.mechanism, self._noise, self.config.local_fraction)
         shapes = {name: counts.shape for name, counts in sums.items()}
-        arrays = self._keys.mask(members, this.context, shapes)
+        arrays = round_key.mask(this.keys, this.context, shapes)
         for name, values in arrays.items():
             # In place, so that single numbers stay arrays, which wrap without a warning.
             values += (sums[name] + noise[name]).view(np.uint64)
@@ -266,17 +270,27 @@ class Site:
             round=this.number,
             attempt=this.attempt,
             round_digest=this.digest,
-            stage=stage,
+            stage=stage.name,
             secure=self._noise.secure,
+            following=following,
             arrays=arrays,
         )
-        return replace(share, signature=self._keys.sign(share.content))
+        return replace(share, signature=self._key.sign(SHARE, share.content))
 
     def _path(self, this: Round) -> Path:
         ledger = self.ledger.path
         folder = ledger.with_name(ledger.name + ".shares")
         name = f"{this.number:06d}-{this.attempt}-{this.digest[:16]}-{self.name}.safetensors"
         return folder / name
+
+
+def check_allowed(
+    config: FederationConfig, key: SiteKey, round_keys: RoundKeys, max_epsilon_alone: float
+) -> None:
+    """Refuse a config that this key has not signed, or whose own noise promises too little."""
+    check_member(config, key)
+    check_alone(config, max_epsilon_alone)
+    round_keys.check_pinned(config.digest)
 
 
 def local_noise(

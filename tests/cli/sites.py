@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from streamlda.model.topic_model import load
+from streamlda.sites.federation import FederationConfig
 from tests.cli.test_cli import run
 
 SITES = {"east": 0.2, "north": 0.3, "south": 0.5}
@@ -24,6 +25,7 @@ def made_at(folder):
         own[::10] = ["{\n"] * len(own[::10])
         (folder / f"{name}.jsonl").write_text("".join(own), "ascii")
         run("site", "keygen", name, "-o", folder / f"{name}.key")
+    run("site", "keygen", "hub", "-o", folder / "hub.key")
     words = load(folder / "truth").vocabulary.words
     (folder / "words").write_text("\n".join(words), "ascii")
     return folder
@@ -36,26 +38,61 @@ def make_config(folder, name="config", *more, code=0, **changes):
     options |= {f"--{key}": value for key, value in changes.items()}
     given = [part for pair in options.items() if pair[1] is not None for part in pair]
     keys = [folder / f"{site}.key.pub" for site in SITES]
-    return run("site", "config", *keys, "-o", folder / name, *given, *more, code=code)
+    hub = ("--aggregator", folder / "hub.key.pub")
+    return run("site", "config", *keys, *hub, "-o", folder / name, *given, *more, code=code)
+
+
+#: Sites of the tests know each other: what is left if all others collude is another matter.
+KNOWN = ("--max-epsilon-alone", "inf")
+
+
+def sign_command(folder, to, site, config="config", **changes):
+    """Return the arguments of one site's signature, TO/SITE.signed, with a key there."""
+    digest = FederationConfig.load(folder / config).digest
+    options = {"--expect": digest, "--max-epsilon-alone": "inf", "-o": to / f"{site}.signed"}
+    options |= {f"--{name}": value for name, value in changes.items()}
+    given = [part for pair in options.items() if pair[1] is not None for part in pair]
+    return ["site", "sign", folder / config, "--key", own_key(folder, to, site), *given]
+
+
+def begun(folder, to, config="config"):
+    """Let all sites sign, with keys at TO, and return the file of the first round."""
+    for site in SITES:
+        run(*sign_command(folder, to, site, config))
+    return begin(folder, to, "signed", to / "round1", config=config)
+
+
+def begin(folder, to, suffix, output, *more, config="config"):
+    """Return the file of the round that the hub makes of all announcements TO/SITE.SUFFIX."""
+    announced = [to / f"{site}.{suffix}" for site in SITES]
+    hub = ("--config", folder / config, "--key", folder / "hub.key")
+    run("site", "begin", *announced, *hub, "-o", output, *more)
+    return output
+
+
+def own_key(folder, to, site):
+    """Return the site's key at TO, which is copied there before its first use."""
+    key = to / f"{site}.key"
+    if not key.exists():
+        shutil.copy(folder / key.name, key)
+    return key
 
 
 def share_command(folder, to, site, round_file=None, config="config"):
     """Return the arguments of one site's share, which goes to TO/SITE.share, with a key there."""
-    key = to / f"{site}.key"
-    if not key.exists():
-        shutil.copy(folder / key.name, key)
     command = (
-        *("site", "share", folder / f"{site}.jsonl", "--config", folder / config),
-        *(() if round_file is None else ("--round", round_file)),
-        *("--key", key, "--ledger", to / f"{site}.ledger", "-o", to / f"{site}.share"),
+        *("site", "share", folder / f"{site}.jsonl", "--config", folder / config, *KNOWN),
+        *("--round", to / "round1" if round_file is None else round_file),
+        *("--key", own_key(folder, to, site), "--ledger", to / f"{site}.ledger"),
+        *("-o", to / f"{site}.share"),
     )
     return [str(part) for part in command]
 
 
-def aggregate_command(folder, to, shares, round_file=None, config="config", following="next"):
-    given = () if round_file is None else ("--round", round_file)
+def aggregate_command(folder, to, shares, round_file, config="config", following="next"):
     outputs = ("--next-round", to / following, "-o", to / "model")
-    return ("aggregate", *shares, "--config", folder / config, *given, *outputs)
+    hub = ("--key", folder / "hub.key", "--round", round_file)
+    return ("aggregate", *shares, "--config", folder / config, *hub, *outputs)
 
 
 def in_processes(commands):

@@ -11,12 +11,27 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.private.settings import PrivateSettings
+from streamlda.sites.announcement import Announcement
 from streamlda.sites.federation import FederationConfig
+from streamlda.sites.keys import SiteKey
+from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from tests.cli import sites
-from tests.cli.sites import EVERY, SITES, aggregate_command, make_config, share_command
+from tests.cli.sites import (
+    EVERY,
+    KNOWN,
+    SITES,
+    aggregate_command,
+    begin,
+    begun,
+    make_config,
+    own_key,
+    share_command,
+    sign_command,
+)
 from tests.cli.test_cli import run
+from tests.sites.protocol import HUB, config_of, settings_of
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +46,7 @@ def learned(folder):
     """Three sites, in processes in the first round, until there is a model: folder, rounds, log."""
     to = folder / "run"
     to.mkdir()
-    round_file, log = None, []
+    round_file, log = begun(folder, to), []
     for number in range(1, 9):
         commands = [share_command(folder, to, site, round_file) for site in SITES]
         log += sites.in_processes(commands) if number == 1 else [run(*c).stderr for c in commands]
@@ -84,7 +99,7 @@ def test_three_sites_in_processes_learn_one_model_close_to_the_truth(folder, lea
 
 def test_the_config_says_what_colluders_and_one_site_could_learn(folder):
     message = make_config(folder, "wary", colluders=1).stderr
-    assert "helped by 0, 1, ... other sites: 4, 4, 5" in message
+    assert "one insider  epsilon 4:" in message
     assert "a document of another has epsilon 4." in message
     assert "--colluders 1" not in message
     message = make_config(folder, "alone").stderr
@@ -94,18 +109,95 @@ def test_the_config_says_what_colluders_and_one_site_could_learn(folder):
     assert "take --colluders 1 or more" in message
 
 
-def test_another_ledger_does_not_give_a_second_share(folder, tmp_path):
-    """The attack: two shares under one mask, whose difference shows documents under less noise."""
+def test_show_says_what_a_site_signs(folder):
+    config = FederationConfig.load(folder / "config")
+    shown = run("site", "show", folder / "config").stdout
+    for part in (
+        f"digest       {config.digest}\n",
+        "sites        3\n",
+        *(f"  {m.name}: weight {m.weight:g}, key {m.key.fingerprint}\n" for m in config.members),
+        f"aggregator   hub: {config.aggregator.fingerprint}\n",
+        "promise      epsilon 4, delta 1e-06 for each document, against the aggregator and 0 ",
+        f"alone        epsilon {config.epsilon_alone:.4g} at delta 1e-06: if all others collude",
+    ):
+        assert part in shown
+    # It is what keygen showed at the site, too.
+    key = config.member("east").key
+    run("site", "keygen", "west", "-o", folder / "west.key")
+    assert key.fingerprint in shown
+
+
+def test_nothing_is_signed_or_shared_unseen(folder, tmp_path):
+    """The attack: a config of a stranger is answered at first sight."""
+    begun(folder, tmp_path)
+    make_config(folder, "other", label="other")
+    ledger, of_other = tmp_path / "east.ledger", folder / "other"
+    digest = FederationConfig.load(of_other).digest
+    for command, message in (
+        (sign_command(folder, tmp_path, "east", expect="0" * 64), "the one that you expect"),
+        (sign_command(folder, tmp_path, "east", expect=digest[:32]), "the one that you expect"),
+        (sign_command(folder, tmp_path, "east", **{"max-epsilon-alone": 3}), "its promise within"),
+        (share_command(folder, tmp_path, "east", config="other"), "has not signed this one"),
+        ([*share_command(folder, tmp_path, "east"), "--expect", digest], "that you expect"),
+        ([*share_command(folder, tmp_path, "east"), "--max-epsilon-alone", 3], "no bound|within"),
+    ):
+        printed = run(*command, code=CONFIGURATION).stderr
+        assert any(part in printed for part in message.split("|"))
+        # It was shown first.
+        assert "promise      epsilon 4" in printed
+        assert not ledger.exists()
+
+
+def test_one_site_among_400_invented_ones_signs_and_shares_nothing(folder, tmp_path):
+    """The attack: "epsilon 1" of 400 sites, of which one is real; its share was nearly bare."""
+    own = own_key(folder, tmp_path, "east")
+    keys = [SiteKey.load(own), *(SiteKey.generate(f"invented{i}") for i in range(399))]
+    settings = settings_of(epsilon=1.0, delta=1e-6, documents_per_snapshot=40_000)
+    config = config_of(keys, settings)
+    config.save(tmp_path / "config")
+    shown = run("site", "show", tmp_path / "config").stdout
+    assert "sites        400\n" in shown
+    assert "alone        no bound" in shown
+    command = ("site", "sign", tmp_path / "config", "--expect", config.digest, "--key", own)
+    command += ("-o", tmp_path / "east.signed")
+    message = "a site's own noise must keep its promise within max_epsilon_alone"
+    assert message in run(*command, code=CONFIGURATION).stderr
+    assert not (tmp_path / "east.key.rounds").exists()
+    # Nor after it was signed all the same, with another limit.
+    run(*command, "--max-epsilon-alone", "inf")
+    announced = [RoundKeys(tmp_path / k.public.name).announce(k, config.digest, 1, 1) for k in keys]
+    announced[0] = Announcement.load(tmp_path / "east.signed")
+    Round.first(config, announced).signed(HUB).save(tmp_path / "round1")
     command = share_command(folder, tmp_path, "east")
+    command[command.index("--config") + 1] = str(tmp_path / "config")
+    command = [part for part in command if part not in KNOWN]
+    assert message in run(*command, code=CONFIGURATION).stderr
+    assert not (tmp_path / "east.ledger").exists()
+
+
+def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_path):
+    """The attack: two shares under one mask, whose difference shows documents under less noise."""
+    begun(folder, tmp_path)
+    command = share_command(folder, tmp_path, "east")
+    share, key = tmp_path / "east.share", tmp_path / "east.key"
+    kept = next((tmp_path / "east.key.rounds").glob("*/000001-1"))
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "east.key").hardlink_to(key)
+    (tmp_path / "round-key").hardlink_to(kept)
     run(*command)
-    share, used = tmp_path / "east.share", tmp_path / "east.key.used"
-    this = Round.first(FederationConfig.load(folder / "config"))
-    assert used.read_text("ascii") == this.digest + "\n"
-    assert stat.S_IMODE(used.stat().st_mode) == 0o600
+    # Of the secret that masked it, nothing is left.
+    assert kept.read_bytes() == (tmp_path / "round-key").read_bytes() == b""
     first = share.read_bytes()
     ledger = command.index("--ledger") + 1
     other = [*command[:ledger], str(tmp_path / "other.ledger"), *command[ledger + 1 :]]
-    assert "keys must mask one share of a round" in run(*other, code=CONFIGURATION).stderr
+    assert "a round key must mask one share" in run(*other, code=CONFIGURATION).stderr
+    linked = [tmp_path / "linked" / "east.key" if part == str(key) else part for part in other]
+    assert "has not signed this one" in run(*linked, code=CONFIGURATION).stderr
+    # Signing again at the other place makes another key, which the round does not name.
+    run(*sign_command(folder, tmp_path / "linked", "east"))
+    assert "names another" in run(*linked, code=CONFIGURATION).stderr
     assert share.read_bytes() == first
     report = json.loads(run("budget", tmp_path / "other.ledger", "--json").stdout)
     assert report["generation"] == 0
@@ -121,8 +213,8 @@ def test_shares_that_do_not_fit_are_refused_by_name(folder, learned, tmp_path):
     east, north, south = shares = [to / "shares1" / f"{site}.share" for site in SITES]
     (tmp_path / "out").mkdir()
 
-    def refused(shares, message, code=CONFIGURATION, **options):
-        command = aggregate_command(folder, tmp_path / "out", shares, **options)
+    def refused(shares, message, code=CONFIGURATION, round_file=to / "round1"):
+        command = aggregate_command(folder, tmp_path / "out", shares, round_file)
         assert message in run(*command, code=code).stderr
         assert not list((tmp_path / "out").iterdir())
 
@@ -142,14 +234,27 @@ def test_shares_that_do_not_fit_are_refused_by_name(folder, learned, tmp_path):
     refused([east, changed, south], message, DATA)
 
 
-def test_a_round_is_begun_again_when_a_share_was_lost(folder, tmp_path):
+def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder, tmp_path):
+    first = begun(folder, tmp_path)
     run(*share_command(folder, tmp_path, "east"))
     shutil.rmtree(tmp_path / "east.ledger.shares")
     result = run(*share_command(folder, tmp_path, "east"), code=CONFIGURATION)
     assert "lost and is paid for, got site='east' round=1 attempt=1" in result.stderr
-    run("site", "redo", "--config", folder / "config", "-o", tmp_path / "again")
-    run(*share_command(folder, tmp_path, "east", tmp_path / "again"))
+    hub = ("--config", folder / "config", "--round", first)
+    for site in SITES:
+        key = tmp_path / f"{site}.key"
+        run("site", "redo", *hub, "--key", key, "-o", tmp_path / f"{site}.again")
+    again = begin(folder, tmp_path, "again", tmp_path / "round1.2", "--round", first)
+    run(*share_command(folder, tmp_path, "east", again))
     assert Share.load(tmp_path / "east.share").attempt == 2
+    # The attack: attempts of the aggregator alone, until a site has no documents left.
+    command = ["site", "begin", *(tmp_path / f"{site}.again" for site in SITES), "-o"]
+    command += [tmp_path / "forged", *hub[:2], "--round", again, "--key", folder / "hub.key"]
+    assert "an announcement must be of this round" in run(*command, code=CONFIGURATION).stderr
+    stranger = Round.load(again)
+    stranger.signed(SiteKey.load(tmp_path / "north.key")).save(tmp_path / "forged")
+    printed = run(*share_command(folder, tmp_path, "north", tmp_path / "forged"), code=DATA).stderr
+    assert "as the aggregator has signed it" in printed
 
 
 @pytest.mark.parametrize(
@@ -170,11 +275,41 @@ def test_bad_configs_are_refused(folder, changes, message, code):
 
 def test_outputs_that_would_replace_inputs_are_refused(folder, tmp_path):
     command = ["aggregate", tmp_path / "east.share", "--config", folder / "config"]
+    command += ["--round", tmp_path / "round1"]
     over_ledger = share_command(folder, tmp_path, "east")
     over_ledger[-1] = str(tmp_path / "east.ledger")
+    over_config = sign_command(folder, tmp_path, "east")
+    over_config[-1] = folder / "config"
     for wrong in (
         (*command, "--next-round", tmp_path / "same", "-o", tmp_path / "same"),
         (*command, "--next-round", folder / "config", "-o", tmp_path / "m"),
         over_ledger,
+        over_config,
     ):
         assert "or another output" in run(*wrong, code=CONFIGURATION).stderr
+
+
+def test_help_shows_no_default_where_sites_must_agree():
+    text = " ".join(run("site", "config", "--help").stdout.split())
+    assert "not private" not in text
+    assert "100000" not in text
+    assert text.count("[required]") >= 5
+
+
+@pytest.mark.parametrize("kind", ["roster", "site-key", "site-public-keys"])
+def test_files_of_an_older_protocol_are_refused_with_what_to_do(folder, tmp_path, kind):
+    old = tmp_path / "old"
+    old.write_text(json.dumps({"format": f"streamlda-{kind}", "format_version": 1}), "ascii")
+    old.chmod(0o600)
+    sign = ("site", "sign", folder / "config", "--expect", "0" * 64, "-o", tmp_path / "s")
+    command = {
+        "roster": ("site", "show", old),
+        "site-key": (*sign, "--key", old),
+        "site-public-keys": (
+            *("site", "config", old, "--aggregator", old, "-o", tmp_path / "c", "--epsilon", 1),
+            *("--delta", "1e-6", "--snapshot-every", 9000, "--hash-bits", 6),
+        ),
+    }[kind]
+    printed = run(*command, code=DATA).stderr
+    assert "must use one version of the protocol, and this file is of another" in printed
+    assert "use the same version of streamlda at all sites" in printed

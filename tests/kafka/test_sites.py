@@ -12,7 +12,15 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.sites.share import Share
-from tests.cli.sites import SITES, aggregate_command, made_at, make_config, share_command
+from tests.cli.sites import (
+    SITES,
+    aggregate_command,
+    begun,
+    made_at,
+    make_config,
+    share_command,
+    sign_command,
+)
 from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
 
@@ -28,8 +36,17 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def signed(folder, tmp_path):
+    """Let all sites sign the config, with keys at tmp_path, and begin its first round."""
+    begun(folder, tmp_path)
+
+
 def left_in(folder):
-    return [path for path in folder.iterdir() if path.suffix != ".key"]
+    """Return what commands have written there beside the signatures."""
+    kept = {".key", ".rounds", ".signed"}
+    paths = (path for path in folder.iterdir() if path.name != "round1")
+    return [path for path in paths if path.suffix not in kept]
 
 
 def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
@@ -38,7 +55,16 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
     by_topic.mkdir()
     by_file.mkdir()
     to = to_topic(topics.bootstrap, topic)
-    round_file, options = None, {"config": "generous"}
+    options = {"config": "generous"}
+    for site in SITES:
+        command = sign_command(folder, by_file, site, **options)
+        assert f"topic {topic}" in run(*command, *to).stderr
+    round_file, hub = by_topic / "round1", ("--key", folder / "hub.key")
+    run("site", "begin", "--config", folder / "generous", *hub, "-o", round_file, *to)
+    announced = [by_file / f"{site}.signed" for site in SITES]
+    config = ("--config", folder / "generous")
+    run("site", "begin", *announced, *config, *hub, "-o", by_file / "round1")
+    assert round_file.read_bytes() == (by_file / "round1").read_bytes()
     for number in (1, 2):
         for site in SITES:
             command = share_command(folder, by_file, site, round_file, **options)
@@ -47,8 +73,8 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
         run(*command[:-2], *to)
         given = {"round_file": round_file, "following": f"round{number + 1}", **options}
         printed = run(*aggregate_command(folder, by_topic, (), **given), *to).stderr
-        skipped = f"4 records of other rounds skipped in topic {topic}: south 2, east 1, north 1"
-        assert (skipped in printed) == (number == 2)
+        of_others = "7 records" if number == 2 else "3 records"
+        assert f"{of_others} of other rounds skipped in topic {topic}" in printed
         shares = [by_file / f"{site}.share" for site in SITES]
         run(*aggregate_command(folder, by_file, shares, **given))
         if number == 1:
@@ -61,12 +87,14 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
     check_statement(model.privacy)
     assert model.privacy["sites"]["n_sites"] == 3
     rows = topics.read(topic)
-    assert [row.key.decode().partition("/")[0] for row in rows] == [*SITES, "south"] * 2
-    assert rows[2].value == rows[3].value
+    assert [row.key.decode().partition("/")[0] for row in rows] == [*SITES, *[*SITES, "south"] * 2]
+    assert rows[5].value == rows[6].value
     assert dict(rows[-1].headers)["streamlda.round"] == b"2"
 
 
-def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(folder, topics, topic, tmp_path):
+def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
+    signed, folder, topics, topic, tmp_path
+):
     topics.make(topic, **{"max.message.bytes": "2000"})
     command = (*share_command(folder, tmp_path, "north")[:-2], *to_topic(topics.bootstrap, topic))
     printed = run(*command, code=IO).stderr
@@ -85,7 +113,9 @@ def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(folder, topics,
     assert [shot["state"] for shot in report["snapshots"]] == ["committed"]
 
 
-def test_nothing_is_spent_where_no_share_can_be_sent(folder, topics, topic, tmp_path, monkeypatch):
+def test_nothing_is_spent_where_no_share_can_be_sent(
+    signed, folder, topics, topic, tmp_path, monkeypatch
+):
     # Of no use here, and so not in the way.
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
     topics.make(topic, **{"cleanup.policy": "compact"})
@@ -94,13 +124,17 @@ def test_nothing_is_spent_where_no_share_can_be_sent(folder, topics, topic, tmp_
     for command, to, rule in (
         (share, nobody, "the brokers must be reachable"),
         (share, to_topic(topics.bootstrap, topic), "must keep all of them"),
-        (aggregate_command(folder, tmp_path, ()), nobody, "the brokers must be reachable"),
+        (
+            aggregate_command(folder, tmp_path, (), tmp_path / "round1"),
+            nobody,
+            "the brokers must be reachable",
+        ),
     ):
         assert rule in run(*command, *to, code=IO).stderr
         assert left_in(tmp_path) == []
 
 
-def test_too_few_documents_send_nothing(folder, topics, topic, tmp_path):
+def test_too_few_documents_send_nothing(signed, folder, topics, topic, tmp_path):
     (tmp_path / "few.jsonl").write_text('{"text": "a few words"}\n', "ascii")
     command = share_command(folder, tmp_path, "south")
     command[2] = str(tmp_path / "few.jsonl")
@@ -113,7 +147,7 @@ def test_too_few_documents_send_nothing(folder, topics, topic, tmp_path):
 @pytest.mark.long
 @pytest.mark.real_broker
 def test_tls_and_a_password_in_a_file_or_the_environment(
-    folder, broker, own_topics, topic, tmp_path, monkeypatch
+    signed, folder, broker, own_topics, topic, tmp_path, monkeypatch
 ):
     (tmp_path / "password").write_text(PASSWORD + "\n")
     more = to_topic(
@@ -127,7 +161,7 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
     printed = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=CONFIGURATION).stderr
     assert "--kafka-username and --kafka-password-file must be set for SASL" in printed
     (tmp_path / "out").mkdir()
-    aggregate = aggregate_command(folder, tmp_path / "out", ())
+    aggregate = aggregate_command(folder, tmp_path / "out", (), tmp_path / "round1")
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
     run(*aggregate, *more)
     assert (tmp_path / "out" / "next").exists()
@@ -137,18 +171,28 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
     assert "wrong secret" not in printed
 
 
-def test_options_that_do_not_go_together_are_refused(folder, tmp_path):
+def test_options_that_do_not_go_together_are_refused(signed, folder, tmp_path):
     command = share_command(folder, tmp_path, "north")
     both = "--kafka-bootstrap and --kafka-topic must both be set"
-    one_way = aggregate_command(folder, tmp_path, [tmp_path / f"{site}.share" for site in SITES])
+    shares = [tmp_path / f"{site}.share" for site in SITES]
+    one_way = aggregate_command(folder, tmp_path, shares, tmp_path / "round1")
+    sign = sign_command(folder, tmp_path, "east")
+    begin = ("site", "begin", "--config", folder / "config", "--key", folder / "hub.key")
+    begin += ("-o", tmp_path / "again")
     certificate = to_topic("127.0.0.1:1", "t", "--kafka-ca-file", "c.pem")
     for arguments, rule, code in (
         ((*command, "--kafka-topic", "t"), both, CONFIGURATION),
         ((*command, "--kafka-protocol", "SSL"), both, CONFIGURATION),
         ((*command, "--kafka-timeout", 1), both, CONFIGURATION),
         (command[:-2], "a share must go somewhere", USAGE),
-        (aggregate_command(folder, tmp_path, ()), "shares must come one way", USAGE),
+        (
+            aggregate_command(folder, tmp_path, (), tmp_path / "round1"),
+            "shares must come one way",
+            USAGE,
+        ),
         ((*one_way, *to_topic("127.0.0.1:1", "t")), "shares must come one way", USAGE),
+        (sign[:-2], "an announcement must go somewhere", USAGE),
+        (begin, "announcements must come one way", USAGE),
         ((*command, *certificate), "certificates are for the TLS protocols only", CONFIGURATION),
     ):
         assert rule in run(*arguments, code=code).stderr

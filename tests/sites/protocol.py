@@ -11,7 +11,8 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import FederationConfig, Member
-from streamlda.sites.keys import SiteKeys
+from streamlda.sites.keys import SHARE, SiteKey
+from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import Site
@@ -37,14 +38,19 @@ def words_of(d, letter="w"):
 
 
 def keys_of(n):
-    return [SiteKeys.generate(f"site{i}") for i in range(n)]
+    return [SiteKey.generate(f"site{i}") for i in range(n)]
+
+
+#: Signs the rounds.
+HUB = SiteKey.generate("hub")
 
 
 def config_of(keys, settings=None, weights=None, colluders=0, **changes):
     settings = settings_of() if settings is None else settings
     weights = [1 / len(keys)] * len(keys) if weights is None else weights
     members = tuple(Member(k.public, w) for k, w in zip(keys, weights, strict=True))
-    values = {"label": "test", "vocabulary": words_of(settings.n_features)} | changes
+    values = {"label": "test", "vocabulary": words_of(settings.n_features)}
+    values |= {"aggregator": HUB.public} | changes
     return FederationConfig(members=members, settings=settings, colluders=colluders, **values)
 
 
@@ -78,7 +84,7 @@ def signed(sites, share, **changes):
     """Return a share that its own site has made otherwise."""
     made = replace(share, **changes)
     keys = {k.public.name: k for k in sites.keys}[share.site]
-    return replace(made, signature=keys.sign(made.content))
+    return replace(made, signature=keys.sign(SHARE, made.content))
 
 
 def moved(share, by):
@@ -122,7 +128,7 @@ class Sites:
             name: planted(2000, self.config.settings.n_features, seed)
             for seed, name in enumerate(self.sites, 1)
         }
-        self.first = Round.first(self.config)
+        self.first = self.first_of(self.config)
         return self
 
     def __exit__(self, *args):
@@ -133,7 +139,33 @@ class Sites:
         ledger = Ledger.open(
             self.folder / f"{name}.ledger", self.config.ledger_terms(), create=True
         )
-        return Site(self.config, keys, self.opened.enter_context(ledger), name, self.noise)
+        opened = self.opened.enter_context(ledger)
+        return self.site_of(self.config, keys, opened, self.noise)
+
+    def round_keys(self, name):
+        return RoundKeys(self.folder / f"{name}.key")
+
+    def announce(self, name, config, number, attempt):
+        (key,) = (key for key in self.keys if key.public.name == name)
+        return self.round_keys(name).announce(key, config.digest, number, attempt)
+
+    def site_of(self, config, key, ledger, noise=None):
+        """Return the site of a key, which has signed the config, whatever the others may learn."""
+        name = key.public.name
+        round_keys = self.round_keys(name)
+        round_keys.announce(key, config.digest, 1, 1)
+        return Site(config, key, round_keys, ledger, name, noise, max_epsilon_alone=1e9)
+
+    def first_of(self, config):
+        """Return the first round of another config of these sites."""
+        announced = [self.announce(name, config, 1, 1) for name in self.sites]
+        return Round.first(config, announced).signed(HUB)
+
+    def again(self, this):
+        """Return the next attempt of a round, to which all sites have agreed."""
+        attempt = this.attempt + 1
+        announced = [self.announce(n, self.config, this.number, attempt) for n in self.sites]
+        return this.again(self.config, announced).signed(HUB)
 
     def share(self, name, this):
         return Share.load(self.sites[name].make_share(this, filled(self.documents[name])))
@@ -142,4 +174,7 @@ class Sites:
         return [self.share(name, this) for name in self.sites]
 
     def answer(self, this):
-        return aggregate(self.config, this, self.shares(this))
+        found = aggregate(self.config, this, self.shares(this))
+        if found.next_round is None:
+            return found
+        return replace(found, next_round=found.next_round.signed(HUB))

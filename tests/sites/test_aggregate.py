@@ -17,7 +17,7 @@ from streamlda.private.release_manager import ReleaseManager
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import Member
-from streamlda.sites.keys import SiteKeys
+from streamlda.sites.keys import SiteKey
 from tests.sites.protocol import D, Sites, moved, settings_of, signed
 
 #: False-alarm rate of a statistical test. Noise is `SecureNoise`: no seed was picked.
@@ -48,7 +48,7 @@ CHANGED = {
     "a label": (0, *ALTERED, lambda s, share, _: replace(share, secure=False)),
     "another attempt": (
         *(0, *another("attempt")),
-        lambda s, share, _: s.share("site0", s.first.again()),
+        lambda s, share, _: s.share("site0", s.again(s.first)),
     ),
     "other settings": (*(1, *another("settings")), costly),
     "a missing block": (
@@ -90,7 +90,7 @@ def test_every_site_must_have_one_share_in_any_order(at_work, this, shares):
 
 def test_members_are_known_by_their_keys_not_by_their_names(at_work, this, shares, tmp_path):
     """A stranger who calls himself site1 signs with other keys."""
-    stranger, (one, own, other) = SiteKeys.generate("site1"), at_work.config.members
+    stranger, (one, own, other) = SiteKey.generate("site1"), at_work.config.members
     forged = replace(at_work.config, members=(one, Member(stranger.public, own.weight), other))
     keys = [at_work.keys[0], stranger, at_work.keys[2]]
     with Sites(forged, keys, tmp_path) as others:

@@ -21,7 +21,7 @@ from streamlda.privacy.accounting import epsilon_of
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private import contributions
 from streamlda.sites import site as site_module
-from streamlda.sites.keys import SiteKeys
+from streamlda.sites.keys import RoundKey
 from streamlda.sites.rounds import Round
 from tests.private.audit import LIKELY, SURE, Finding, mu_below, one_word
 from tests.sites.protocol import Sites, added, counts_of
@@ -39,7 +39,10 @@ class Scene:
         self.round, self.config = this, sites.config
         _, self.stage = this.open(sites.config)
         self.honest = list(sites.sites.values())[:HONEST]
-        self.colluders = sites.keys[HONEST:]
+        self.colluders = list(sites.sites)[HONEST:]
+        # The round keys in memory, so that shares can be drawn again and again.
+        self.keys, self._sites = {}, sites
+        self._read_keys(this)
         base = counts_of(sites.documents["site0"])
         first, _ = self.honest[0].slots_wanted(this)
         base[first + 3] = 0
@@ -64,22 +67,32 @@ class Scene:
     def shares(self, sums, this):
         """Draw a share of each honest site, as it would be sent; blocks are flat."""
         made = [
-            site._masked(this, self.stage.name, self.stage.mechanism, own).arrays
+            site._masked(this, self.stage, own, self.keys[this.digest][site.name], None).arrays
             for site, own in zip(self.honest[: len(sums)], sums, strict=True)
         ]
         return [{name: part.reshape(-1) for name, part in own.items()} for own in made]
 
+    def _read_keys(self, this):
+        self.keys[this.digest] = found = {}
+        for own in this.keys:
+            path = self._sites.round_keys(own.site)._file(own)
+            found[own.site] = RoundKey(own.site, path.read_bytes())
+
     def fresh(self):
-        """Return another attempt: a draw of the masks, which the adversary does not know."""
+        """Return another round: a draw of the masks, which the adversary does not know."""
         self._attempts += 1
-        return replace(self.round, attempt=self._attempts)
+        secrets = {site: RoundKey(site, RoundKey.random()) for site in self._sites.sites}
+        keys = tuple(replace(own, exchange=secrets[own.site].exchange) for own in self.round.keys)
+        drawn = replace(self.round, window=self._attempts, keys=keys)
+        self.keys = {self.round.digest: self.keys[self.round.digest], drawn.digest: secrets}
+        return drawn
 
     def unmasked(self, shares, this):
         """Add up the honest shares, and take off what the colluders know of their masks."""
         if this.context not in self._known:
             shapes = {name: part.shape for name, part in shares[0].items()}
-            members = [member.keys for member in self.config.members]
-            masks = [keys.mask(members, this.context, shapes) for keys in self.colluders]
+            known = [self.keys[this.digest][name] for name in self.colluders]
+            masks = [key.mask(this.keys, this.context, shapes) for key in known]
             self._known[this.context] = {name: added(m[name] for m in masks) for name in shapes}
         known = self._known[this.context]
         return {name: added(own[name] for own in shares) + known[name] for name in known}
@@ -156,15 +169,18 @@ def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
     assert finding.likely < 0.6
 
 
-def masks_of_one_round(patch):
+def one_round_key(patch):
+    """Keys of the site serve all rounds, under one context: two attempts have one mask."""
+    secret = RoundKey.random()
+    patch.setattr(RoundKey, "random", staticmethod(lambda: secret))
     patch.setattr(Round, "context", property(lambda self: b"always the same"))
 
 
 def no_masks(patch):
-    def mask(self, members, context, shapes):
+    def mask(self, announced, context, shapes):
         return {name: np.zeros(shape, dtype=np.uint64) for name, shape in shapes.items()}
 
-    patch.setattr(SiteKeys, "mask", mask)
+    patch.setattr(RoundKey, "mask", mask)
 
 
 def one_site_without_noise(patch):
@@ -198,7 +214,7 @@ def no_clip(patch):
         (one_site_without_noise, of_the_sum, S - HONEST, 2000),
         (noise_of_all_sites_counted, of_the_sum, S - HONEST, 1000),
         (no_clip, of_the_sum, S - HONEST, 500),
-        (masks_of_one_round, of_two_attempts, 0, 1000),
+        (one_round_key, of_two_attempts, 0, 1000),
         (no_masks, of_one_share, 0, 500),
     ],
 )

@@ -7,7 +7,15 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.aggregate import aggregate
-from streamlda.sites.exchange import OTHERS, key_of, publish_share, read_shares
+from streamlda.sites.announcement import Announcement
+from streamlda.sites.exchange import (
+    OTHERS,
+    key_of,
+    publish_announcement,
+    publish_share,
+    read_announcements,
+    read_shares,
+)
 from streamlda_connectors.kafka import Record
 from tests.sites.protocol import moved, signed
 
@@ -41,7 +49,7 @@ def log(shares, tmp_path):
 
 
 def names(found):
-    return sorted(share.site for share in found.shares)
+    return sorted(one.site for one in found.messages)
 
 
 def test_shares_of_a_topic_add_up_as_those_of_files_do(at_work, this, shares, log):
@@ -49,7 +57,7 @@ def test_shares_of_a_topic_add_up_as_those_of_files_do(at_work, this, shares, lo
     log.extend(list(log))
     found = read_shares(log, at_work.config, this)
     assert not found.skipped
-    released = aggregate(at_work.config, this, found.shares).released
+    released = aggregate(at_work.config, this, found.messages).released
     expected = aggregate(at_work.config, this, list(shares.values())).released
     assert all(np.array_equal(released[name], expected[name]) for name in expected)
     assert [record.key.decode() for record in log[:3]] == [key_of(s, this.digest) for s in shares]
@@ -58,7 +66,7 @@ def test_shares_of_a_topic_add_up_as_those_of_files_do(at_work, this, shares, lo
 def test_what_is_under_other_keys_is_skipped_and_counted(at_work, this, log):
     value = log[0].value
     for key in (
-        key_of("site1", this.again().digest),
+        key_of("site1", "1" * 64),
         key_of("site1", "0" * 64),
         key_of("west", "0" * 64),
         key_of("", this.digest),
@@ -143,3 +151,43 @@ def test_only_whole_shares_are_published(tmp_path, log):
     with pytest.raises(ModelFileError, match="whole and unaltered"):
         publish_share(topic, tmp_path / "damaged")
     assert topic == []
+
+
+def test_announcements_of_a_topic_begin_a_round_as_those_of_files_do(at_work, this, log):
+    for announced in this.keys:
+        publish_announcement(log, announced)
+    log.extend(list(log[-3:]))
+    wanted = this.keys[0].occasion
+    found = read_announcements(log, at_work.config, wanted)
+    assert found.messages == list(this.keys)
+    assert found.skipped == {"site0": 1, "site1": 1, "site2": 1}
+    assert not read_announcements(log, at_work.config, "0" * 64).messages
+    # Shares beside them are those of the round still.
+    assert names(read_shares(log, at_work.config, this)) == ["site0", "site1", "site2"]
+
+
+def forged(at_work, own):
+    """Return what a stranger announces under the name of a site."""
+    return replace(own, exchange=at_work.first.key_of("site0").exchange)
+
+
+def later(at_work, own):
+    return at_work.announce("site1", at_work.config, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (forged, "as its site has signed it, and this one is another, got site='site1'"),
+        (later, "must lie under the key of its site and round, got site='site1'"),
+    ],
+)
+def test_wrong_announcements_are_refused_until_they_are_withdrawn(at_work, this, change, message):
+    log, own = Log(), this.key_of("site1")
+    log.publish(key_of("site1", own.occasion), change(at_work, own).to_bytes())
+    with pytest.raises(ModelFileError, match=message):
+        read_announcements(log, at_work.config, own.occasion)
+    log.publish(key_of("site1", own.occasion), None)
+    publish_announcement(log, own)
+    assert read_announcements(log, at_work.config, own.occasion).messages == [own]
+    assert Announcement.parse(log[-1].value, "here") == own

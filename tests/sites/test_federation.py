@@ -17,8 +17,9 @@ from streamlda.privacy.noise import Noise
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.stage import joint_mechanism
 from streamlda.sites import federation
+from streamlda.sites.agreement import MAX_EPSILON_ALONE, check_alone, described
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.keys import SiteKeys
+from streamlda.sites.keys import SiteKey
 from streamlda.sites.scheme import NoisePlan
 from streamlda.text.vocabulary import Vocabulary
 from tests.sites.protocol import config_of, keys_of, losses_seen, settings_of, words_of
@@ -144,6 +145,48 @@ def test_epsilon_grows_with_colluders_from_what_was_promised():
     assert large.epsilon_against(7) is None
 
 
+def invented(n, **changes):
+    """Return a config of one site and n - 1 that its maker invented."""
+    settings = settings_of(**({"epsilon": 1.0, "delta": 1e-6} | changes))
+    return config_of(keys_of(n), replace(settings, documents_per_snapshot=40_000))
+
+
+def test_a_config_of_invented_sites_is_refused_by_default():
+    """The attack: 400 sites and epsilon 1, of which one is real; its share was nearly bare."""
+    config = invented(400)
+    assert config.epsilon_against(399) is None
+    with pytest.raises(InvalidSettingError, match=r"epsilon_alone='no bound'.*sites=400"):
+        check_alone(config, MAX_EPSILON_ALONE)
+    assert any(line.startswith("alone        no bound") for line in described(config))
+
+
+@pytest.mark.parametrize(
+    ("sites", "colluders", "changes", "allowed"),
+    [
+        (3, 0, {}, True),
+        (7, 0, {}, True),
+        (8, 0, {}, False),
+        (8, 1, {}, True),
+        (8, 7, {"epsilon": 3.0}, True),
+        # The attack: epsilon that promises nothing, or a small one beside a large delta.
+        (3, 2, {"epsilon": 20.0, "delta": 0.01}, False),
+        (3, 2, {"epsilon": 2.0, "delta": 0.02}, False),
+    ],
+)
+def test_what_a_site_has_alone_is_within_the_default(sites, colluders, changes, allowed):
+    settings = settings_of(**({"epsilon": 1.0, "delta": 1e-6} | changes))
+    config = config_of(keys_of(sites), settings, colluders=colluders)
+    found = config.epsilon_alone
+    assert (found is not None and found <= MAX_EPSILON_ALONE) == allowed
+    if allowed:
+        check_alone(config, MAX_EPSILON_ALONE)
+        mu = math.sqrt(sites - colluders) / config.noise_multiplier
+        assert delta_of(mu, found) <= config.alone_delta
+    else:
+        with pytest.raises(InvalidSettingError, match="must keep its promise within"):
+            check_alone(config, MAX_EPSILON_ALONE)
+
+
 def test_the_table_of_the_page_is_true():
     page = Path(federation.__file__).with_name("README.md").read_text("utf-8")
     table = page.split("<!-- table: colluders -->")[1].split("<!-- /table -->")[0]
@@ -179,6 +222,7 @@ def test_whatever_is_changed_shows_in_the_digest_but_the_order_of_sites():
     others = [
         replace(config, label="another"),
         replace(config, colluders=1),
+        replace(config, aggregator=KEYS[0].public),
         replace(config, settings=settings_of(seed=1)),
         replace(config, settings=settings_of(epsilon=4.5)),
         config_of(KEYS[:3], weights=[0.3, 0.3, 0.4]),
@@ -194,7 +238,7 @@ def two(**changes):
 
 def twins():
     """Return two sites with one pair of keys."""
-    keys, other = SiteKeys.generate("site8"), SiteKeys.generate("site9")
+    keys, other = SiteKey.generate("site8"), SiteKey.generate("site9")
     other.public = replace(keys.public, name="site9")
     return [keys, other]
 
@@ -210,7 +254,8 @@ def twins():
         (lambda: config_of(KEYS[:1]), "at least two sites"),
         (lambda: config_of(KEYS[:2], colluders=2), "colluders=2 sites=2"),
         (lambda: config_of([KEYS[0], KEYS[0]]), "two have one name, got value='site0'"),
-        (lambda: config_of(twins()), "two have one exchange"),
+        (lambda: config_of(KEYS[:2], aggregator=SiteKey.generate("site0").public), "one name"),
+        (lambda: config_of(twins()), "two have one signing"),
         (lambda: two(mode="prefix", snapshots=3), "got .*mode='prefix'"),
         (
             lambda: two(privacy_unit="user", documents_per_user=1, snapshots=1),
@@ -238,6 +283,9 @@ def test_bad_configs_are_refused(change, message):
         lambda values: values["sites"][0].update(weight="much"),
         lambda values: values["vocabulary"]["words"].reverse(),
         lambda values: values["settings"].update(epsilon=-1),
+        lambda values: values.update(unknown=1),
+        lambda values: values["sites"][0].update(trusted=True),
+        lambda values: values["sites"][0]["key"].update(signing="01" + "00" * 31),
     ],
 )
 def test_damaged_config_files_are_refused(tmp_path, damage):

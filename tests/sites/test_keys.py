@@ -1,9 +1,8 @@
-"""Keys of sites: masks cancel, are uniform and used once; files are for their owner."""
+"""Keys of sites: masks cancel and are uniform; signatures, key files, keys of low order."""
 
 import copy
 import hashlib
 import hmac
-import json
 import pickle
 import stat
 import struct
@@ -18,7 +17,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.sites.keys import PublicKeys, SiteKeys
+from streamlda.sites.announcement import Announcement
+from streamlda.sites.keys import ANNOUNCEMENT, ROUND, SHARE, PublicKey, RoundKey, SiteKey
 from tests.sites.protocol import keys_of
 
 SHAPES = {"first": (3,), "pair": (4, 2), "kept": ()}
@@ -27,14 +27,17 @@ SHAPES = {"first": (3,), "pair": (4, 2), "kept": ()}
 ALARM = 1e-6
 
 
+def round_keys(n):
+    return [RoundKey(f"site{i}", RoundKey.random()) for i in range(n)]
+
+
 def masks_of(keys, context=b"one", shapes=SHAPES):
-    public = [k.public for k in keys]
-    return [k.mask(public, context, shapes) for k in keys]
+    return [key.mask(keys, context, shapes) for key in keys]
 
 
 @pytest.mark.parametrize("n", [2, 3, 6])
 def test_masks_of_all_sites_sum_to_zero_and_of_fewer_do_not(n):
-    keys = keys_of(n)
+    keys = round_keys(n)
     masks = masks_of(keys)
     for name, shape in SHAPES.items():
         stacked = np.array([mask[name] for mask in masks])
@@ -44,33 +47,32 @@ def test_masks_of_all_sites_sum_to_zero_and_of_fewer_do_not(n):
         for left_out in range(n):
             assert np.all(np.delete(stacked, left_out, axis=0).sum(axis=0) != 0)
     # The order of members or blocks does not matter.
-    other = keys[1].mask([k.public for k in keys[::-1]], b"one", dict(reversed(SHAPES.items())))
+    other = keys[1].mask(keys[::-1], b"one", dict(reversed(SHAPES.items())))
     assert all(np.array_equal(masks[1][name], other[name]) for name in SHAPES)
 
 
 @given(st.binary(max_size=70), st.binary(max_size=70))
 def test_another_round_has_another_mask(one, other):
-    keys = keys_of(2)
+    keys = round_keys(2)
     first, second = (masks_of(keys, context)[0]["first"] for context in (one, other))
     assert (one == other) == np.array_equal(first, second)
     assert (one == other) == bool(np.any(first == second))
 
 
-def test_masks_are_those_of_the_written_derivation(tmp_path):
+def test_masks_are_those_of_the_written_derivation():
     """Derive the mask of two sites again: RFC 7748, 5869 and 8439 by hand, but for the curve."""
-    keys = keys_of(2)
-    keys[0].save(tmp_path / "key")
-    secret = bytes.fromhex(json.loads((tmp_path / "key").read_text())["exchange"])
-    other = X25519PublicKey.from_public_bytes(bytes.fromhex(keys[1].public.exchange))
+    secret = RoundKey.random()
+    keys = [RoundKey("site0", secret), *round_keys(2)[1:]]
+    other = X25519PublicKey.from_public_bytes(bytes.fromhex(keys[1].exchange))
     shared = X25519PrivateKey.from_private_bytes(secret).exchange(other)
-    info = b"streamlda site mask 1" + b"".join(
-        b"\0" + f"{k.public.name}:{k.public.exchange}".encode() for k in keys
+    info = b"streamlda site mask 2" + b"".join(
+        b"\0" + f"{key.site}:{key.exchange}".encode() for key in keys
     )
     pseudorandom = hmac.digest(b"salt", shared, hashlib.sha256)
     key = hmac.digest(pseudorandom, info + b"\1", hashlib.sha256)
     stream = b"".join(chacha_block(key, counter) for counter in range(2))
     wanted = np.frombuffer(stream, "<u8")[:11]
-    found = keys[0].mask([k.public for k in keys], b"salt", {"a": (11,)})["a"]
+    found = keys[0].mask(keys, b"salt", {"a": (11,)})["a"]
     assert np.array_equal(found, wanted)
 
 
@@ -97,7 +99,7 @@ def chacha_block(key, counter):
 @pytest.mark.statistical
 def test_a_mask_is_uniform_and_a_difference_of_two_sites_is_too():
     """Bytes at both ends of the words; a mask of 32 bits, say, would be found."""
-    keys = keys_of(3)
+    keys = round_keys(3)
     one, two, _ = (mask["a"] for mask in masks_of(keys, shapes={"a": (200_000,)}))
     for values, uniform in ((one, True), (one - two, True), (one >> np.uint64(40), False)):
         for shift in (0, 24, 56) if uniform else (24,):
@@ -106,34 +108,34 @@ def test_a_mask_is_uniform_and_a_difference_of_two_sites_is_too():
 
 
 def test_key_files_are_for_their_owner_and_never_replaced(tmp_path):
-    keys, path, shown = SiteKeys.generate("north"), tmp_path / "key", tmp_path / "pub"
+    keys, path, shown = SiteKey.generate("north"), tmp_path / "key", tmp_path / "pub"
     for made, file in ((keys, path), (keys.public, shown)):
         made.save(file)
         with pytest.raises(FileExistsError):
             made.save(file)
-    assert SiteKeys.load(path).public == PublicKeys.load(shown) == keys.public
+    assert SiteKey.load(path).public == PublicKey.load(shown) == keys.public
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o640)
     with pytest.raises(ModelFileError, match="readable by its owner only"):
-        SiteKeys.load(path)
+        SiteKey.load(path)
     for damaged in ("[]", "{", '{"format": "streamlda-site-public-keys"}'):
         shown.write_text(damaged)
-        with pytest.raises(ModelFileError, match="public keys must be as keygen wrote it"):
-            PublicKeys.load(shown)
+        with pytest.raises(ModelFileError, match="a public key must be as keygen wrote it"):
+            PublicKey.load(shown)
 
 
 @pytest.mark.parametrize(
-    "change", [lambda s: s[:40], lambda s: s.replace("1", "2"), lambda s: "[]"]
+    "change", [lambda s: s[:40], lambda s: s.replace("name", "site"), lambda s: "[]"]
 )
 def test_damaged_keys_are_refused_and_not_quoted(tmp_path, change):
     path = tmp_path / "key"
-    SiteKeys.generate("north").save(path)
+    SiteKey.generate("north").save(path)
     text = path.read_text()
     assert change(text) != text
     path.write_text(change(text))
     with pytest.raises(ModelFileError, match="as keygen wrote it") as caught:
-        SiteKeys.load(path)
-    assert text.split('"exchange": "')[1][:16] not in str(caught.value)
+        SiteKey.load(path)
+    assert text.split('"signing": "')[1][:16] not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
@@ -145,33 +147,101 @@ def test_without_the_extra_it_is_said_what_to_install():
 
 
 def test_secret_keys_cannot_be_copied_or_shown():
-    keys = SiteKeys.generate("north")
+    keys = SiteKey.generate("north")
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="must not be copied"):
             copied(keys)
-    assert repr(keys) == "SiteKeys(name='north')"
+    assert repr(keys) == "SiteKey(name='north')"
 
 
-def test_signatures_are_those_of_the_site_and_the_content():
+def test_signatures_are_those_of_the_site_the_content_and_the_kind():
     one, other = keys_of(2)
-    signature = one.sign(b"digest")
-    assert one.public.check_signature(signature, b"digest")
-    assert not one.public.check_signature(signature, b"another")
-    assert not other.public.check_signature(signature, b"digest")
-    assert not one.public.check_signature("not hex", b"digest")
+    signature = one.sign(SHARE, b"digest")
+    assert one.public.check_signature(SHARE, signature, b"digest")
+    assert not one.public.check_signature(SHARE, signature, b"another")
+    assert not one.public.check_signature(ROUND, signature, b"digest")
+    assert not one.public.check_signature(ANNOUNCEMENT, signature, b"digest")
+    assert not other.public.check_signature(SHARE, signature, b"digest")
+    assert not one.public.check_signature(SHARE, "not hex", b"digest")
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "x" * 64, "é", None])
 def test_names_are_fit_for_files(name):
     with pytest.raises(InvalidSettingError, match="the name of a site"):
-        SiteKeys.generate(name)
+        SiteKey.generate(name)
 
 
-def test_public_keys_that_are_none_are_refused():
-    keys = SiteKeys.generate("north")
-    with pytest.raises(InvalidSettingError, match="64 hex digits"):
-        PublicKeys("south", "00", "00" * 32)
-    # A point of small order, with which every secret is the same.
-    weak = PublicKeys("south", "00" * 32, "11" * 32)
-    with pytest.raises(InvalidSettingError, match="one of X25519, got site='south'"):
-        keys.mask([keys.public, weak], b"x", SHAPES)
+FIELD = 2**255 - 19
+
+
+def hex_of(number):
+    return number.to_bytes(32, "little").hex()
+
+
+def small_signing_keys():
+    """Points of Ed25519 of order 1, 2, 4 and 8, from their definition, however written."""
+    d = -121665 * pow(121666, -1, FIELD) % FIELD
+    # Doubling a point of order 8 gives y = 0: x^2 = -y^2 on -x^2 + y^2 = 1 + d x^2 y^2.
+    eighths = [y for y in roots_of_fourth_degree(d) if on_curve(y, d)]
+    assert len(eighths) == 2
+    for y in (1, FIELD - 1, 0, *eighths):
+        for sign in (0, 1 << 255):
+            yield hex_of(y | sign)
+            if y + FIELD < 1 << 255:
+                yield hex_of((y + FIELD) | sign)
+
+
+def square_root(a):
+    root = pow(a, (FIELD + 3) // 8, FIELD)
+    if root * root % FIELD != a % FIELD:
+        root = root * pow(2, (FIELD - 1) // 4, FIELD) % FIELD
+    return root if root * root % FIELD == a % FIELD else None
+
+
+def roots_of_fourth_degree(d):
+    """Return all y with 2 y^2 = 1 - d y^4."""
+    middle = square_root((1 + d) % FIELD)
+    for sign in (1, -1):
+        square = (-1 + sign * middle) * pow(d, -1, FIELD) % FIELD
+        root = square_root(square)
+        if root is not None:
+            yield from (root, FIELD - root)
+
+
+def on_curve(y, d):
+    return square_root((y * y - 1) * pow(d * y * y + 1, -1, FIELD) % FIELD) is not None
+
+
+#: Points of order 1, 2, 4 and 8 of Curve25519 and its twist (RFC 7748, section 6.1).
+SMALL_EXCHANGE_KEYS = [
+    hex_of(u)
+    for u in (
+        *(0, 1, FIELD - 1, FIELD, FIELD + 1),
+        325606250916557431795983626356110631294008115727848805560023387167927233504,
+        39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    )
+]
+
+
+@pytest.mark.parametrize("key", SMALL_EXCHANGE_KEYS)
+def test_exchange_keys_of_low_order_are_refused_before_a_round_is_made(key):
+    """The attack: every secret with such a key is the same, and was refused when it was paid."""
+    with pytest.raises(InvalidSettingError, match="not of low order, got site='south'"):
+        Announcement("south", "0" * 64, 1, 1, key)
+    assert Announcement("south", "0" * 64, 1, 1, round_keys(1)[0].exchange)
+
+
+@pytest.mark.parametrize("key", sorted(small_signing_keys()))
+def test_signing_keys_of_low_order_are_refused_where_they_are_read(key):
+    """With such a key everybody can sign: some signatures hold for any content."""
+    with pytest.raises(InvalidSettingError, match="not of low order, got site='south'"):
+        PublicKey("south", key)
+
+
+def test_keys_that_are_none_are_refused():
+    for make in (
+        lambda: PublicKey("south", "00"),
+        lambda: Announcement("south", "0" * 64, 1, 1, "zz" * 32),
+    ):
+        with pytest.raises(InvalidSettingError, match="64 hex digits"):
+            make()

@@ -5,35 +5,43 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, ModelFileError, StreamLDAError
+from streamlda.private.contributions import TripleNorms
 from streamlda.sites.aggregate import aggregate
-from tests.sites.protocol import D, Sites, added, spent
+from streamlda.sites.keys import ROUND, RoundKey, SiteKey
+from streamlda.sites.rounds import Round
+from tests.sites.protocol import HUB, D, Sites, added, spent
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
     """Sites of one config, and its rounds by the stage that they begin."""
-    folder, changes = tmp_path_factory.mktemp("sites"), {"documents_per_snapshot": 2000}
-    with Sites.of(2, folder, refinement_rounds=1, **changes) as sites:
+    folder = tmp_path_factory.mktemp("sites")
+    changes = {"documents_per_snapshot": 2000, "refinement_rounds": 1, "snapshots": 1}
+    with Sites.of(2, folder, **changes) as sites:
         this, rounds = sites.first, {}
         for stage in ("pairs", "triples", "refine 1"):
-            assert this.values["stage"]["name"] == stage
+            assert this.stage == stage
             rounds[stage] = this
             this = this if stage == "refine 1" else sites.answer(this).next_round
         yield sites, rounds
 
 
-def changed(this, *, arrays=None, **values):
-    return replace(this, arrays={**this.arrays, **(arrays or {})}, values={**this.values, **values})
+def changed(this, arrays=None, bounds=None, **values):
+    """Return the round with some of it changed, as an aggregator that cheats would sign it."""
+    arrays = {**this.arrays, **(arrays or {})}
+    bounds = replace(this.bounds, **(bounds or {}))
+    return replace(this, arrays=arrays, bounds=bounds, **values).signed(HUB)
 
 
 def without(this, prefix):
     arrays = {name: a for name, a in this.arrays.items() if not name.startswith(prefix)}
-    return replace(this, arrays=arrays)
+    return replace(this, arrays=arrays).signed(HUB)
 
 
-def other_stage(this, **values):
-    return changed(this, stage={**this.values["stage"], **values})
+def of_key(change):
+    """Return the change of a round in which one site is announced otherwise."""
+    return lambda this: changed(this, keys=(change(this.keys[0]), *this.keys[1:]))
 
 
 def other_array(name, change):
@@ -48,24 +56,32 @@ def negative(array):
 
 #: Of the first round.
 BAD_ROUNDS = {
-    "another config": lambda this: replace(this, config="00" * 32),
-    "more epsilon": lambda this: changed(
-        this, settings={**this.values["settings"], "epsilon": 40.0}
-    ),
-    "sums that are not 0": other_array("sums/first", lambda a: a + 1),
-    "places that are filled": lambda this: other_stage(this, places=5),
-    "a shorter stage": lambda this: other_stage(this, last=this.values["stage"]["last"] - 9),
-    "no stage": lambda this: changed(this, stage=None),
-    "another stage": lambda this: other_stage(this, name="x"),
-    "prefix mode": lambda this: changed(this, prefix=True),
+    "another config": lambda this: changed(this, config="00" * 32),
+    "sums": lambda this: changed(this, arrays={"sums/first": np.zeros(D)}),
+    "no stage": lambda this: changed(this, stage=""),
+    "another stage": lambda this: changed(this, stage="x"),
+    "a stage that comes later": lambda this: changed(this, stage="triples"),
     "users": lambda this: changed(this, arrays={"users/x": np.zeros(1)}),
     "NaN": lambda this: changed(this, arrays={"map": np.full((D, 2), np.nan)}),
-    "a negative bound": lambda this: changed(this, bounds={**this.values["bounds"], "pair": -1.0}),
-    "no settings": lambda this: changed(this, settings={}),
+    "another bound": lambda this: changed(this, bounds={"pair": 0.5}),
+    "bounds from documents": lambda this: changed(this, bounds={"source": "private-quantile"}),
     "a projection before its time": lambda this: changed(this, arrays={"map": np.ones((D, 2))}),
     "a power method": lambda this: changed(this, arrays={"power/x": np.zeros(1)}),
     "an unknown array": lambda this: changed(this, arrays={"x": np.zeros(1)}),
-    "a snapshot without its topics": lambda this: changed(this, snapshot={"number": 1}),
+    "a snapshot": lambda this: changed(this, arrays={"snapshot/alpha": np.ones(2)}),
+    # The attack: rounds without end where the config has one window.
+    "a second window": lambda this: changed(this, window=2),
+    "a later round": lambda this: changed(this, number=2),
+    "a round far away": lambda this: changed(this, number=999),
+    "no window": lambda this: changed(this, window=0),
+    "a window that is none": lambda this: changed(this, window=-5),
+    "a site left out": lambda this: changed(this, keys=this.keys[1:]),
+    "a site twice": lambda this: changed(this, keys=(this.keys[0], *this.keys)),
+    "a round key of another": of_key(
+        lambda own: replace(own, exchange=RoundKey("x", RoundKey.random()).exchange)
+    ),
+    "a site that is no member": of_key(lambda own: replace(own, site="west")),
+    "a key of another round": of_key(lambda own: replace(own, round=2)),
 }
 BAD_PROJECTIONS = {
     "few rows": other_array("map", lambda a: a[:-1]),
@@ -79,6 +95,10 @@ BAD_PROJECTIONS = {
     "fewer frequencies": other_array("view/first", lambda a: a[1:]),
     "fewer pairs": other_array("view/pairs", lambda a: a[1:]),
     "one number": other_array("view/spectrum", lambda a: a[0]),
+    "a bound that is not that of the projection": lambda this: changed(
+        this, bounds={"triple": this.bounds.triple / 2}
+    ),
+    "the round before": lambda this: changed(this, number=1),
 }
 #: The attack: responsibilities that are too few are read past their end, and NaN shows who has a
 #: word.
@@ -129,6 +149,97 @@ def test_a_made_up_round_is_refused(begun, stage, change):
     assert spent(sites) == before
 
 
+def test_rounds_are_answered_as_the_aggregator_has_signed_them(begun):
+    """The attack: rounds of strangers, with which they use up a site's documents."""
+    sites, rounds = begun
+    before, stranger = spent(sites), SiteKey.generate("hub")
+    for this in rounds.values():
+        for wrong in (
+            replace(this, signature=""),
+            replace(this, signature="00" * 64),
+            replace(this, attempt=2),
+            this.signed(stranger),
+            # A member is no aggregator.
+            this.signed(sites.keys[0]),
+            replace(this, signature=HUB.sign(b"", bytes.fromhex(this.digest))),
+        ):
+            with pytest.raises(ModelFileError, match="as the aggregator has signed it"):
+                sites.share("site0", wrong)
+    assert HUB.sign(ROUND, bytes.fromhex(rounds["pairs"].digest)) == rounds["pairs"].signature
+    assert spent(sites) == before
+
+
+def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
+    sites, rounds = begun
+    last = rounds["refine 1"]
+    share = sites.share("site1", last)
+    assert share.following is None
+    found = sites.answer(last)
+    assert found.model is not None
+    assert found.next_round is None
+    more = {"number": 4, "stage": "pairs", "arrays": {}}
+    for window in (1, 2):
+        crafted = Round.first(sites.config, rounds["pairs"].keys)
+        keys = tuple(sites.announce(name, sites.config, 4, 1) for name in sites.sites)
+        crafted = replace(crafted, **more, window=window, keys=keys).signed(HUB)
+        with pytest.raises(InvalidSettingError, match="must lie in"):
+            crafted.open(sites.config)
+
+
+@pytest.mark.parametrize(("number", "attempt"), [(4, 1), (1, 2), (4, 2)])
+def test_a_round_key_of_another_round_is_refused(begun, number, attempt):
+    """The attack: a site's own announcement, of a round for which its key is still there."""
+    sites, rounds = begun
+    own = sites.announce("site0", sites.config, number, attempt)
+    crafted = changed(rounds["pairs"], keys=(own, rounds["pairs"].keys[1]))
+    with pytest.raises(InvalidSettingError, match="an announcement must be of this round"):
+        sites.share("site0", crafted)
+
+
+def test_what_follows_from_the_number_of_a_round_is_computed(begun):
+    sites, rounds = begun
+    slots = {name: (first, last) for name, first, last in sites.config.run_settings.stage_slots()}
+    for name, this in rounds.items():
+        engine, stage = this.open(sites.config)
+        assert (stage.first, stage.last) == slots[name]
+        assert [(r.name, r.first, r.last + 1) for r in engine.window.records] == [
+            (done, *slots[done]) for done in list(slots)[: list(slots).index(name)]
+        ]
+        assert not any(map(np.any, stage.aggregates.values()))
+    this = rounds["triples"]
+    largest = TripleNorms(this.arrays["map"]).largest_norm
+    assert this.bounds.triple == pytest.approx(largest, rel=1e-12)
+
+
+def test_windows_that_were_lost_count(tmp_path):
+    """Else an aggregator that says so could have models without end."""
+    with Sites.of(2, tmp_path, snapshots=2, n_features=10) as sites:
+        this = sites.first
+        keys = [sites.announce(name, sites.config, 2, 1) for name in sites.sites]
+        for number, window, stage, allowed in (
+            *((2, 1, "triples", True), (2, 2, "pairs", True), (2, 2, "triples", False)),
+            *((2, 1, "pairs", False), (2, 3, "pairs", False)),
+        ):
+            assert sorted(sites.config.run_settings.stages) == ["pairs", "triples"]
+            crafted = replace(this, number=number, window=window, stage=stage, keys=tuple(keys))
+            # A round of the triples would need its arrays: of what it says, that is refused last.
+            message = "has other arrays" if stage == "triples" and allowed else "must lie in"
+            if allowed and stage == "pairs":
+                engine, begun = crafted.signed(HUB).open(sites.config)
+                assert begun.first == 600
+                assert engine.slots == 600
+                continue
+            with pytest.raises(InvalidSettingError, match=message):
+                crafted.signed(HUB).open(sites.config)
+
+
+def test_a_key_of_low_order_is_refused_when_it_is_read(begun):
+    """The attack: it was found out when the share was paid for."""
+    _, rounds = begun
+    with pytest.raises(StreamLDAError, match="not of low order"):
+        replace(rounds["pairs"].keys[0], exchange="00" * 32)
+
+
 def test_a_numbered_stage_is_decided_by_its_name(begun):
     """The attack: "refine 1" with the state of a power method, whose sums have other bounds."""
     sites, rounds = begun
@@ -149,11 +260,10 @@ def test_refinement_rounds_are_rounds_like_others(begun):
 
 
 def test_sites_that_were_given_different_rounds_do_not_add_up(tmp_path):
-    """A bound that somebody chose for one site only: its mask cancels with nobody's."""
+    """A projection that somebody chose for one site only: its mask cancels with nobody's."""
     with Sites.of(3, tmp_path) as sites:
         this = sites.answer(sites.first).next_round
-        bounds = this.values["bounds"]
-        other = changed(this, bounds={**bounds, "triple": bounds["triple"] / 2})
+        other = changed(this, arrays={"map": -this.arrays["map"]})
         shares = [sites.share("site0", other), *(sites.share(f"site{i}", this) for i in (1, 2))]
         with pytest.raises(InvalidSettingError, match=r"its round_digest is another"):
             aggregate(sites.config, this, shares)

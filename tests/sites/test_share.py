@@ -1,12 +1,14 @@
 """Shares: what they add up to, how far one document moves them, what is paid, their files."""
 
+import json
 import math
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from streamlda.container import write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import (
     BudgetExceededError,
@@ -20,19 +22,18 @@ from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
-from streamlda.sites.answered import AnsweredRounds
-from streamlda.sites.keys import SiteKeys
-from streamlda.sites.rounds import Round
+from streamlda.sites.announcement import MAX_ATTEMPTS
+from streamlda.sites.keys import RoundKey, SiteKey
+from streamlda.sites.round_keys import RoundKeys
+from streamlda.sites.rounds import ROUND_FORMAT, ROUND_VERSION, Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, Site, local_noise
 from tests.sites.protocol import (
     D,
     Sites,
     added,
-    config_of,
     counts_of,
     filled,
-    keys_of,
     planted,
     settings_of,
     spent,
@@ -180,7 +181,7 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
     message = "lost and is paid for, got site='site0' round=1 attempt=1"
     with pytest.raises(LedgerError, match=message):
         site.make_share(this, documents)
-    again = this.again()
+    again = at_work.again(this)
     share = at_work.share("site0", again)
     assert share.attempt == 2
     assert spent(at_work)["site0"] == 2
@@ -192,16 +193,13 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
         site.begin(this)
 
 
-def test_keys_mask_one_share_of_a_round_whatever_the_ledger_says(tmp_path):
-    keys, documents = keys_of(2), filled(planted(2000))
-    config, answered = config_of(keys), AnsweredRounds(tmp_path / "key")
-    this = Round.first(config)
-    with ExitStack() as opened:
+def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
+    with Sites.of(2, tmp_path) as sites:
+        this, key, documents = sites.first, sites.keys[0], filled(sites.documents["site0"])
 
         def site_of(name):
-            ledger = Ledger.open(tmp_path / name, config.ledger_terms(), create=True)
-            opened.enter_context(ledger)
-            return Site(config, keys[0], ledger, "site0", answered=answered)
+            ledger = Ledger.open(tmp_path / name, sites.config.ledger_terms(), create=True)
+            return sites.site_of(sites.config, key, sites.opened.enter_context(ledger))
 
         one, other = site_of("a"), site_of("b")
         # Both have begun: the second finds out when the first has drawn.
@@ -209,28 +207,140 @@ def test_keys_mask_one_share_of_a_round_whatever_the_ledger_says(tmp_path):
         documents(late)
         path = one.make_share(this, documents)
         assert one.make_share(this, documents) == path
-        with pytest.raises(LedgerError, match="keys must mask one share of a round"):
+        with pytest.raises(LedgerError, match="a round key must mask one share"):
             other.publish(late)
         other.ledger.recover()
         with pytest.raises(LedgerError, match="that of this round was lost"):
             other.begin(this)
-        fresh = site_of("c")
-        with pytest.raises(LedgerError, match="keys must mask one share of a round"):
-            fresh.make_share(this, documents)
-        assert fresh.ledger.generation == 0
-        assert fresh.make_share(this.again(), documents).exists()
-    assert answered.path.read_text("ascii").split() == [this.digest, this.again().digest]
+        fresh = sites.opened.enter_context(
+            Ledger.open(tmp_path / "c", sites.config.ledger_terms(), create=True)
+        )
+        at_work = Site(
+            sites.config, key, sites.round_keys("site0"), fresh, "x", max_epsilon_alone=99
+        )
+        with pytest.raises(LedgerError, match="a round key must mask one share"):
+            at_work.make_share(this, documents)
+        assert fresh.generation == 0
+        assert at_work.make_share(sites.again(this), documents).exists()
 
 
-def test_a_record_that_a_crash_cut_off_is_continued(tmp_path):
-    used = AnsweredRounds(tmp_path / "key")
-    used.record("a" * 64)
-    with used.path.open("ab") as file:
-        file.write(b"b" * 20)
-    used.record("b" * 64)
-    for digest in ("a" * 64, "b" * 64):
-        with pytest.raises(LedgerError, match=f"digest='{digest[:16]}"):
-            used.record(digest)
+def kept_keys(sites, name="site0"):
+    """Return the bytes of each round key that is on the disk of a site, by its file."""
+    folder = sites.round_keys(name).path / sites.config.digest
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_all_that_a_site_has_on_disk_opens_no_mask_of_the_past(tmp_path):
+    """The attack: keys that are stolen later, tried on a share that was intercepted."""
+    with Sites.of(3, tmp_path) as sites:
+        this = sites.first
+        before = kept_keys(sites)
+        share = sites.share("site0", this)
+        stolen = [secret for secret in kept_keys(sites).values() if secret]
+        shapes = {name: values.shape for name, values in share.arrays.items()}
+
+        def opened(secret):
+            mask = RoundKey("site0", secret).mask(this.keys, this.context, shapes)
+            left = (share.arrays["first"] - mask["first"]).view(np.int64)
+            return np.abs(left.astype(float)).max() < 2.0**56
+
+        # With the key from before the share it would be open: the test can fail.
+        assert opened(before["000001-1"])
+        # What is there now is the key of round 2, which the share announced.
+        assert len(stolen) == 1
+        assert RoundKey("site0", stolen[0]).exchange == share.following.exchange
+        assert not opened(stolen[0])
+        signing = json.loads(saved(sites.keys[0], tmp_path))["signing"]
+        assert not opened(bytes.fromhex(signing))
+
+
+def saved(key, folder):
+    key.save(folder / "identity")
+    return (folder / "identity").read_text("ascii")
+
+
+class Watched(SecureNoise):
+    """Notes what is left of a round key whenever noise is drawn."""
+
+    __slots__ = ("path", "seen")
+
+    def discrete_gaussian(self, sigma, shape=()):
+        self.seen.add(self.path.read_bytes())
+        return super().discrete_gaussian(sigma, shape)
+
+
+def test_a_round_key_is_gone_from_the_disk_before_noise_is_drawn(tmp_path):
+    noise = Watched()
+    noise.seen = set()
+    with Sites.of(2, tmp_path, noise) as sites:
+        noise.path = sites.round_keys("site0").path / sites.config.digest / "000001-1"
+        assert len(noise.path.read_bytes()) == 32
+        sites.share("site0", sites.first)
+    assert noise.seen == {b""}
+
+
+def test_a_crash_while_a_round_key_is_destroyed_leaves_none_that_works(tmp_path):
+    """Zeros that were not cut off yet, or half a key: it is used, and no other takes its place."""
+    with Sites.of(2, tmp_path) as sites:
+        keys = sites.round_keys("site0")
+        path, own = keys.path / sites.config.digest / "000001-1", sites.first.key_of("site0")
+        whole = path.read_bytes()
+        for left in (bytes(32), whole[:31], b""):
+            path.write_bytes(left)
+            for call in (
+                lambda: keys.check(own),
+                lambda: keys.take(own),
+                lambda: sites.announce("site0", sites.config, 1, 1),
+            ):
+                with pytest.raises(LedgerError, match="was used or is not here"):
+                    call()
+        # One that a crash cut off before its announcement left is made again.
+        path.with_name("000002-1.new").write_bytes(whole[:5])
+        second = sites.announce("site0", sites.config, 2, 1)
+        assert sites.announce("site0", sites.config, 2, 1) == second
+        assert keys.take(second).exchange == second.exchange
+
+
+def test_two_that_take_a_round_key_at_once_get_it_once(tmp_path):
+    with Sites.of(2, tmp_path) as sites:
+        own, keys = sites.first.key_of("site0"), sites.round_keys("site0")
+
+        def take(_):
+            try:
+                return keys.take(own)
+            except LedgerError:
+                return None
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(key is not None for key in pool.map(take, range(8))) == 1
+
+
+def test_a_config_that_was_not_signed_is_refused(at_work, site, tmp_path):
+    """Another key file, or a link of this one, has signed nothing."""
+    ledger = site.ledger
+    with pytest.raises(InvalidSettingError, match="and has not signed this one"):
+        Site(at_work.config, at_work.keys[0], RoundKeys(tmp_path / "k"), ledger, "x", None, 99)
+    assert not (tmp_path / "k.rounds").exists()
+
+
+@pytest.mark.parametrize(("slots", "epsilon"), [(2**62, 1e-6), (2**53, 1e-3), (2**45, 1e-9)])
+def test_windows_whose_sums_would_overflow_are_refused_before_a_round(tmp_path, slots, epsilon):
+    with (
+        pytest.raises(InvalidSettingError, match="must"),
+        Sites.of(2, tmp_path, documents_per_snapshot=slots, epsilon=epsilon),
+    ):
+        pytest.fail("a round was made")
+
+
+def test_attempts_of_a_round_are_capped_and_need_every_site(at_work, this):
+    """The attack: attempts without end, each with other documents of a site."""
+    announced = list(this.keys)
+    with pytest.raises(InvalidSettingError, match="an announcement must be of this round"):
+        this.again(at_work.config, announced)
+    this = at_work.again(at_work.again(this))
+    assert this.attempt == MAX_ATTEMPTS == 3
+    with pytest.raises(InvalidSettingError, match=r"attempt must lie in 1\.\.3"):
+        at_work.again(this)
 
 
 class Broken(SecureNoise):
@@ -243,13 +353,13 @@ class Broken(SecureNoise):
 
 
 def test_a_crash_while_noise_is_drawn_costs_the_share(at_work, this, site, documents):
-    dying = Site(at_work.config, at_work.keys[0], site.ledger, "site0", Broken())
+    dying = at_work.site_of(at_work.config, at_work.keys[0], site.ledger, Broken())
     with pytest.raises(KeyboardInterrupt):
         dying.make_share(this, documents)
     assert site.ledger.recover().outcome == "lost"
     with pytest.raises(LedgerError, match="lost and is paid for"):
         at_work.share("site0", this)
-    assert site.slots_wanted(this.again()) == (106, 212)
+    assert site.slots_wanted(at_work.again(this)) == (106, 212)
 
 
 def test_documents_that_were_spent_are_not_in_another_share(at_work, this, site, documents):
@@ -260,23 +370,27 @@ def test_documents_that_were_spent_are_not_in_another_share(at_work, this, site,
     following = at_work.answer(this).next_round
     assert at_work.sites["site2"].slots_wanted(following) == (264, 300)
     other = replace(at_work.config, label="another study")
-    of_other = Site(other, at_work.keys[0], site.ledger, "site0")
-    assert of_other.slots_wanted(Round.first(other))[0] == 106
+    assert (
+        at_work.site_of(other, at_work.keys[0], site.ledger).slots_wanted(at_work.first_of(other))[
+            0
+        ]
+        == 106
+    )
     costly = replace(other, settings=settings_of(epsilon=5.0))
     with pytest.raises(BudgetExceededError):
-        Site(costly, at_work.keys[0], site.ledger, "site0").begin(Round.first(costly))
+        at_work.site_of(costly, at_work.keys[0], site.ledger).begin(at_work.first_of(costly))
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("site0", "these are others, got site='site0'"),
+        ("site0", "this is another, got site='site0'"),
         ("west", "in the federation config, got site='west'"),
     ],
 )
 def test_the_keys_must_be_those_of_the_config(at_work, site, name, message):
     with pytest.raises(InvalidSettingError, match=message):
-        Site(at_work.config, SiteKeys.generate(name), site.ledger, "site0")
+        at_work.site_of(at_work.config, SiteKey.generate(name), site.ledger)
 
 
 def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
@@ -291,13 +405,55 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
     path.write_bytes(bytes(data))
     with pytest.raises(ModelFileError, match="whole and unaltered"):
         Share.load(path)
-    for change in ({"site": "a/b"}, {"arrays": {"first": np.zeros(3)}}, {"signature": 7}):
+    for change in (
+        {"site": "a/b"},
+        {"arrays": {"first": np.zeros(3)}},
+        {"signature": 7},
+        {"round": True},
+        {"attempt": 1.5},
+        {"secure": 1},
+    ):
         replace(share, **change).save(path)
         with pytest.raises(ModelFileError, match="a share file must be whole"):
             Share.load(path)
     following = at_work.answer(this).next_round
     following.save(path)
     assert Round.load(path).digest == following.digest
-    replace(following, number=0).save(path)
+    for change in (
+        *({"number": value} for value in (0, True, 1.5, "1")),
+        *({"window": value} for value in (0, -5, True, 1e308)),
+        *({"attempt": value} for value in (0, 1.5, True, 2**70, MAX_ATTEMPTS + 1)),
+        {"config": "00"},
+        {"signature": None},
+    ):
+        replace(following, **change).save(path)
+        with pytest.raises(ModelFileError, match="a round file must be whole"):
+            Round.load(path)
+
+
+@pytest.mark.parametrize(
+    "bound", [0, -1.0, 1e-300, 5e-324, 1e300, math.inf, math.nan, "1", None, True, 1]
+)
+def test_bounds_of_a_round_file_that_are_none_are_refused(this, tmp_path, bound):
+    metadata = this._metadata()
+    metadata["bounds"] |= {"pair": bound}
+    path = tmp_path / "round"
+    if isinstance(bound, float) and not math.isfinite(bound):
+        # No file can hold it.
+        with pytest.raises(ValueError, match="JSON"):
+            write_arrays(path, ROUND_FORMAT, ROUND_VERSION, {}, metadata)
+        return
+    write_arrays(path, ROUND_FORMAT, ROUND_VERSION, {}, {**metadata, "signature": this.signature})
     with pytest.raises(ModelFileError, match="a round file must be whole"):
         Round.load(path)
+
+
+@pytest.mark.parametrize(("kind", "path"), [("round", "first"), ("share", "share")])
+def test_unknown_members_of_a_file_are_refused(at_work, this, tmp_path, monkeypatch, kind, path):
+    made = this if kind == "round" else at_work.share("site0", this)
+    metadata = made._metadata()
+    monkeypatch.setattr(type(made), "_metadata", lambda self: {**metadata, "snapshots": -1})
+    made.save(tmp_path / path)
+    monkeypatch.undo()
+    with pytest.raises(ModelFileError, match=f"a {kind} file must be whole.*snapshots"):
+        type(made).load(tmp_path / path)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from streamlda.engine.engine import Engine
+from streamlda.errors import ModelFileError
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
@@ -27,7 +28,6 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.run.opening import open_pipeline
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
-from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
@@ -194,11 +194,9 @@ def test_a_private_daemons_checkpoint_and_ledger_belong_together(old, tmp_path):
         assert learner.engine.slots == 1200
 
 
-def test_sites_answer_a_round(old):
+def test_files_of_sites_are_refused_with_what_to_do(old):
+    """Keys of 0.1.0 served all rounds: what was begun with them is not gone on with."""
     folder = old / "sites"
-    config = FederationConfig.load(folder / "roster")
-    shares = [Share.load(folder / f"{name}.share") for name in ("north", "south")]
-    found = aggregate(config, Round.first(config), shares)
-    assert found.model is None
-    assert found.next_round is not None
-    assert found.next_round.digest == Round.load(folder / "round2").digest
+    for kind, name in ((FederationConfig, "roster"), (Share, "north.share"), (Round, "round2")):
+        with pytest.raises(ModelFileError, match="use the same version of streamlda at all sites"):
+            kind.load(folder / name)

@@ -1,0 +1,155 @@
+"""What sums of documents must keep: checks of a release against a site that adds others.
+
+A share is masked, so nothing can be checked of one site. But sums of documents keep rules that any
+sum of them keeps, and the release is their sum with noise of known size:
+
+- every entry that counts is at least 0, and every block at most as long as all slots allow;
+- frequencies of words sum to the number of documents, those of pairs too: 1'p1 = 1, 1'P2 1 = 1;
+- pairs have the words of their documents: 1'P2 = p1', where nothing is clipped (worst-case bounds);
+- there are no more documents than slots, in any block.
+
+A release that breaks one by `FAR` standard deviations of its noise is refused: the round is spent,
+and no model follows. So who adds more than his slots must add documents that the count knows, and
+the count has room for his slots and the blank ones of all. What is left to him, in figures, is in
+the README of this folder; above all, he may take off what he expects the others to have.
+
+Documents of the triples are others than those of the pairs, so their means may differ for good
+reasons: that difference is shown, not refused.
+
+Privacy: this reads releases only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import require
+from streamlda.private.packing import unpack_pairs
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.stage import Stage
+from streamlda.sites.rounds import Round
+
+Array = NDArray[np.float64]
+
+#: Standard deviations: noise alone is further off in one of 4e11 values.
+FAR = 7.0
+
+#: What roundings may make of a sum, for each slot.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class SumCheck:
+    """A rule of sums: how far a release is from it, and how far it may be.
+
+    `refused`: whether more is refused, or only shown.
+    """
+
+    rule: str
+    found: float
+    most: float
+    refused: bool = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether the release is within what the rule allows."""
+        return self.found <= self.most
+
+
+def check_sums(
+    this: Round, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
+) -> list[SumCheck]:
+    """Return the checks of the released sums of a stage; refuse those that break a rule.
+
+    Time O(values), and O(d m) more for pairs seen through a projection.
+    """
+    slots, stddevs = stage.last - stage.first, stage.stddevs()
+    slack = _ROUNDING * slots
+    made = []
+    for block in stage.mechanism.blocks:
+        name, values, sd = block.name, released[block.name], stddevs[block.name]
+        if name.endswith("_kept"):
+            most = slots + FAR * sd + slack
+            made.append(SumCheck(f"{name}: documents", float(values), most))
+            continue
+        # Noise of n values is about sqrt(n) long.
+        reach = sd * (math.sqrt(values.size) + FAR)
+        most = slots * block.l2_clip_norm + reach + slack
+        made.append(SumCheck(f"{name}: length", float(np.linalg.norm(values)), most))
+        if name.endswith("_norms"):
+            most = slots + FAR * sd * math.sqrt(values.size) + slack
+            made.append(SumCheck(f"{name}: documents", float(values.sum()), most))
+        if block.nonnegative:
+            made.append(SumCheck(f"{name}: below 0", float(-values.min()), FAR * sd + slack))
+    if "first" in released:
+        made += _of_pairs(settings, stddevs, released, slack)
+    if "first_norms" in released:
+        apart = float(released["first_norms"].sum() - released["pair_norms"].sum())
+        square = sum(
+            released[name].size * stddevs[name] ** 2 for name in ("first_norms", "pair_norms")
+        )
+        made.append(_apart("norms: documents of words and of pairs", apart, square, slack))
+    if "triple_first" in released:
+        made.append(_moved(this, settings, stage, released))
+    for check in made:
+        require(
+            check.kept or not check.refused,
+            "the sums of all sites must be sums of documents, and these are not",
+            check=check.rule,
+            found=f"{check.found:.6g}",
+            most=f"{check.most:.6g}",
+            round=this.number,
+            remedy="a site has added what no documents add: find out which, and agree on a new "
+            "config without it",
+        )
+    return made
+
+
+def _apart(rule: str, apart: Array | float, square: Array | float, slack: float) -> SumCheck:
+    """Return the check that numbers of these variances are 0."""
+    stddevs = np.abs(apart) / (FAR * np.sqrt(square) + slack)
+    return SumCheck(f"{rule}, over what is allowed", float(np.max(stddevs)), 1.0)
+
+
+def _of_pairs(
+    settings: PrivateSettings,
+    stddevs: Mapping[str, float],
+    released: Mapping[str, Array],
+    slack: float,
+) -> list[SumCheck]:
+    d = settings.n_features
+    first, pair = released["first"], released["pair"]
+    of_first, of_pair = stddevs["first"] ** 2, stddevs["pair"] ** 2
+    apart = float(first.sum() - released["first_kept"])
+    square = d * of_first + stddevs["first_kept"] ** 2
+    made = [_apart("first: words for each document", apart, square, slack)]
+    unclipped = settings.clipping == "worst-case"
+    if settings.n_columns is None:
+        rows = unpack_pairs(pair, d).sum(axis=0)
+        apart = float(rows.sum() - released["pair_kept"])
+        square = d * d * of_pair + stddevs["pair_kept"] ** 2
+        made.append(_apart("pair: pairs for each document", apart, square, slack))
+        if unclipped:
+            square = of_first + of_pair * (1 + (d - 1) / 2)
+            made.append(_apart("pair: words of the pairs", rows - first, square, slack))
+    return made
+
+
+def _moved(
+    this: Round, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
+) -> SumCheck:
+    """Return how far the mean document of the triples is from that of the pairs before."""
+    stddevs, slots = stage.stddevs(), stage.last - stage.first
+    W, before = this.arrays["map"], this.arrays["view/first"]
+    documents = max(float(released["triple_kept"]), 1.0)
+    mean = released["triple_first"] / documents
+    (bound,) = (b.l2_clip_norm for b in stage.mechanism.blocks if b.name == "triple_first")
+    noise = stddevs["triple_first"] * (math.sqrt(len(mean)) + FAR) / documents
+    drawn = 2 * bound / math.sqrt(min(slots, documents))
+    found = float(np.linalg.norm(mean - before @ W))
+    return SumCheck("triple_first: moved since the pairs", found, noise + drawn, refused=False)
