@@ -22,7 +22,9 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, current_versions, load
 from streamlda.text.vocabulary import Vocabulary
 
-GOLDEN = Path(__file__).parents[1] / "data" / "topic-model-v1.safetensors"
+DATA = Path(__file__).parents[1] / "data"
+GOLDEN = DATA / "topic-model-v1.safetensors"
+GOLDEN_2 = DATA / "topic-model-v2.safetensors"
 DAY = "2026-01-02T00:00:00+00:00"
 WORDS = ("apple", "bread", "größe", "日本")
 METADATA = ("vocabulary", "settings", "diagnostics", "versions", "privacy", "created")
@@ -109,6 +111,12 @@ def test_the_committed_file_of_version_1_stays_readable():
     np.testing.assert_array_equal(
         model.vocabulary.encode(["Größe apple, apple"]).batch.to_csr().toarray(), [[2, 0, 1, 0]]
     )
+
+
+def test_the_committed_file_of_version_2_stays_readable_and_is_written_so_today(tmp_path):
+    assert_same(load(GOLDEN_2), measured())
+    measured().save(tmp_path / "model")
+    assert (tmp_path / "model").read_bytes() == GOLDEN_2.read_bytes()
 
 
 def test_top_words_are_the_most_probable_with_ties_by_id():
