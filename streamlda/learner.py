@@ -57,6 +57,11 @@ class Learner(ABC):
         return True
 
     @property
+    def least_missing(self) -> int:
+        """Fewest further rows with which the end of the stream can still give topics."""
+        return 0
+
+    @property
     def missed(self) -> str:
         """Why the last release gave no topics, if it did not."""
         return ""
@@ -75,13 +80,18 @@ class Learner(ABC):
         """
 
 
-def feed(learner: Learner, batch: DocumentBatch, users: Users | None = None) -> TopicModel | None:
+def feed(
+    learner: Learner, batch: DocumentBatch, users: Users | None = None, *, last: bool = False
+) -> TopicModel | None:
     """Give rows to a learner and make what falls due; return the newest topics that it gave.
 
-    Rows behind the last release of a learner are dropped.
+    Rows behind the last release of a learner are dropped; if they are the `last` ones, also those
+    that are too few for further topics.
     """
     start, newest = 0, None
     while start < batch.n_documents and learner.due is not None:
+        if last and learner.least_missing > batch.n_documents - start:
+            break
         rest = batch if start == 0 else batch.rows(start, batch.n_documents)
         start += learner.add(rest, None if users is None else users[start:])
         if learner.due == 0:

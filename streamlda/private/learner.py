@@ -19,17 +19,13 @@ from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine, PrivateSnapshot
 from streamlda.private.refinement import REFINED_NORM
 from streamlda.private.release_manager import ReleaseManager, config_hash
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.settings import PrivateSettings, slots_to_spare
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX
 from streamlda.refinement.refine import of_start
 from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import diagnostics
 from streamlda.text.vocabulary import Vocabulary
-
-#: A stream that ends within the last stage of a window gives a snapshot if at least this part of
-#: the stage is filled.
-LEAST_LAST_STAGE = 0.5
 
 #: Messages of lost windows that are kept.
 MOST_LOST = 100
@@ -107,7 +103,24 @@ class PrivateLearner(Learner):
         stage = self.engine.stage
         if stage is None or stage.name not in (list(self.settings.stages)[-1], PREFIX):
             return False
-        return stage.slots_filled >= LEAST_LAST_STAGE * (stage.last - stage.first)
+        return stage.slots_left <= slots_to_spare(stage.last - stage.first)
+
+    @property
+    def slots_missing(self) -> int:
+        """Slots that the running window still needs; 0 if no snapshot is left."""
+        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
+        if stage is None:
+            return 0
+        ends = {name: last for name, _, last in self.settings.stage_slots()}
+        return stage.slots_left + whole - ends.get(stage.name, whole)
+
+    @property
+    def least_missing(self) -> int:
+        """Fewest further slots with which the end of the stream can still give a snapshot."""
+        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
+        prefix = stage is not None and stage.name == PREFIX
+        spare = slots_to_spare(whole) if prefix else whole - self.settings.least_slots
+        return max(0, self.slots_missing - spare)
 
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Take rows up to the end of the running stage."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
@@ -55,11 +55,19 @@ class MatrixFit:
             snapshots=self.settings.snapshots,
             remedy="fit another estimator, with a budget of its own",
         )
+        require(
+            not finish or batch.n_documents >= self.settings.least_slots,
+            "a private snapshot needs a whole window of slots",
+            slots=batch.n_documents,
+            documents_per_snapshot=self.settings.documents_per_snapshot,
+            remedy="take smaller windows, or pass more rows; nothing was spent",
+            error=InsufficientDataError,
+        )
         with self._open() as ledger:
             learner = self._begin(ledger, batch.n_documents)
             before, lost = learner.engine.snapshot, len(learner.lost)
             try:
-                feed(learner, batch, users)
+                feed(learner, batch, users, last=finish)
                 if finish and learner.ends_well:
                     learner.release()
             finally:
@@ -83,12 +91,7 @@ class MatrixFit:
         """Rows that the running window still needs; 0 if no snapshot is left."""
         if self._learner is None:
             return self.settings.documents_per_snapshot
-        engine, stages = self._learner.engine, self.settings.stage_slots()
-        if engine.stage is None:
-            return 0
-        ends = {name: last for name, _, last in stages}
-        whole = self.settings.documents_per_snapshot
-        return engine.stage.slots_left + whole - ends.get(engine.stage.name, whole)
+        return self._learner.slots_missing
 
     def _open(self) -> AbstractContextManager[Ledger | None]:
         if self._ledger is None:

@@ -55,6 +55,24 @@ def open_ledger(
     return ledger
 
 
+def spent(ledger: Ledger) -> str:
+    """Return what a ledger has spent and what is left of it, for a run that fails; "" for nothing.
+
+    Time O(releases).
+    """
+    report = ledger.report()
+    if not report["snapshots"]:
+        return ""
+    path = ledger.path
+    return (
+        f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
+        f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
+        f"released again, and the noisy sums and words released so far stay in {path}.releases, "
+        "free to read; what gave no snapshot can only be ended by a run that keeps a checkpoint "
+        "folder and gets further records"
+    )
+
+
 class ReleaseManager:
     """Pays for releases and draws their noise: `SecureNoise` by default.
 

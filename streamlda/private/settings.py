@@ -56,6 +56,10 @@ ITERATIONS = {NOISY_POWER: 4, SIMULTANEOUS: 8}
 #: Range of alpha_0: far beyond it, topics that a round starts from leave single precision.
 LEAST_ALPHA_0, MOST_ALPHA_0 = 1e-6, 1e6
 
+#: A stream that ends within the last stage of a window gives a snapshot if at least this part of
+#: the stage is filled.
+LEAST_LAST_STAGE = 0.5
+
 #: Fewest slots of a round.
 LEAST_ROUND = 10
 
@@ -322,6 +326,17 @@ class PrivateSettings(TopicSettings):
             stages.append((name, first, last))
             first = last
         return stages
+
+    @property
+    def least_slots(self) -> int:
+        """Fewest slots with which a stream that ends gives a first snapshot."""
+        _, first, last = self.stage_slots()[-1]
+        return last - slots_to_spare(last - first)
+
+
+def slots_to_spare(slots: int) -> int:
+    """Return how many slots of a last stage may be missing where the stream ends."""
+    return int((1 - LEAST_LAST_STAGE) * slots)
 
 
 def sampler_factor(epsilon: float) -> float:

@@ -16,8 +16,10 @@ from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
+from streamlda.private.release_manager import spent
 from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
 from streamlda.run.parts import RejectsFile, open_stream, skip_records, stream_name
+from streamlda.run.slots import checked_slots
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
@@ -32,6 +34,9 @@ POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
 #: Empty polls in a row behind which a rest that may never be a record is not waited for.
 LAST_POLLS = 4
+
+#: Fewest words for each topic of a private choice that is not warned of.
+LEAST_WORDS_PER_TOPIC = 10
 
 Progress = Callable[[Source, RecordCounts], None]
 
@@ -83,7 +88,25 @@ def fit(
     learned: later failures are returned.
     """
     with ExitStack() as opened:
-        return _Crank(settings, opened, should_stop, warn).turn(on_progress)
+        crank = _Crank(settings, opened, should_stop, warn)
+        try:
+            return crank.turn(on_progress)
+        except BaseException:
+            crank.warn_of_spending()
+            raise
+
+
+def few_words(words: Vocabulary, settings: RunSettings, warn: Callable[[str], None]) -> None:
+    """Warn of a private choice of words that is too small for what was wanted."""
+    n, size, topics = words.n_features, settings.vocabulary.size, settings.topics.count
+    if 2 * n < size or n < LEAST_WORDS_PER_TOPIC * topics:
+        threshold = (words.selection or {})["threshold"]
+        warn(
+            "a private choice should find half of the words wanted and "
+            f"{LEAST_WORDS_PER_TOPIC} for each topic, got words={n} vocabulary.size={size} "
+            f"topics={topics} threshold={threshold:.4g}; another time choose from more records "
+            "(vocabulary.documents, --vocabulary-documents), or bring a public word list"
+        )
 
 
 class _Crank:
@@ -112,6 +135,7 @@ class _Crank:
         on_reject = None if settings.source.rejects is None else self._on_reject
         run = open_pipeline(settings, self._store, ledger, on_reject)
         self._pipeline = run.pipeline
+        self._slots = checked_slots(settings, run.pipeline.records, warn, should_stop)
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
         self._clock.restart(self._start)
         self._resumed = run.checkpoint is not None
@@ -148,6 +172,9 @@ class _Crank:
                 self._save()
             if pipeline.due is None:
                 break
+            if self._too_few_are_left():
+                self._ended = True
+                break
             self._poll()
             on_progress(self._source, pipeline.counts)
             if time.monotonic() - self._saved_at >= self._settings.checkpoint.interval:
@@ -167,6 +194,19 @@ class _Crank:
         return FitResult.of(
             self._model(), pipeline, seconds, stopped=stopped, failure=self._failure
         )
+
+    def warn_of_spending(self) -> None:
+        """Say what a run that fails has spent, if it is private."""
+        if self._ledger is not None and (message := spent(self._ledger)):
+            self._warn(message)
+
+    def _too_few_are_left(self) -> bool:
+        """Return whether the rest of the source cannot give a snapshot: it is not paid for."""
+        learner = self._pipeline.learner
+        if self._slots is None or learner is None:
+            return False
+        left = self._slots - self._pipeline.records
+        return bool(learner.least_missing > left)
 
     def _poll(self) -> None:
         """Take what is there; note whether it was the last."""
@@ -209,8 +249,12 @@ class _Crank:
         return over and pipeline.learner is not None
 
     def _release(self) -> None:
+        chosen = self._pipeline.learner is not None
         self._publish(self._pipeline.release())
         self._clock.restart(time.monotonic())
+        words = self._pipeline.vocabulary
+        if not chosen and words is not None and words.kind == "selected":
+            few_words(words, self._settings, self._warn)
 
     def _publish(self, released: Released) -> None:
         self._missed = released.missed or self._missed

@@ -83,7 +83,7 @@ def open_ledger(
     """Open the ledger of a private run as `streamlda.private` does; None without privacy."""
     if not settings.private:
         return None
-    asked = _PrivateTerms.of(settings)
+    asked = PrivateTerms.of(settings)
     assert settings.privacy.ledger is not None
     ledger = release_manager.open_ledger(
         settings.privacy.ledger,
@@ -231,7 +231,7 @@ class ResumedReleaseManager(ReleaseManager):
         """Do nothing."""
 
 
-class _PrivateTerms(NamedTuple):
+class PrivateTerms(NamedTuple):
     """What a private run asks for, for the most words there can be; the choice of words, if any."""
 
     settings: PrivateSettings
@@ -239,7 +239,8 @@ class _PrivateTerms(NamedTuple):
     choice: WordsAndDelta | None
 
     @classmethod
-    def of(cls, settings: RunSettings) -> _PrivateTerms:
+    def of(cls, settings: RunSettings) -> PrivateTerms:
+        """Return what the settings ask for."""
         words, privacy = public_words(settings), settings.privacy
         if words is not None:
             return cls(private_settings(settings, words.n_features), words, None)
@@ -256,7 +257,7 @@ def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledg
     fresh = last is None or all(d.stream != stream for d in last.cohort.documents)
     manage = ReleaseManager if fresh or store is None else ResumedReleaseManager
     manager = manage(ledger=ledger, stream=stream)
-    asked, words, choice = _PrivateTerms.of(settings)
+    asked, words, choice = PrivateTerms.of(settings)
     selection = None if choice is None else _selection(settings, choice, manager)
     if saved is None and (fresh or store is None):
         event = None if choice is None else choice.selection.event

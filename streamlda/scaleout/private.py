@@ -28,7 +28,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.budget import STATEMENTS, check_first_price
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.learner import LEAST_LAST_STAGE, PrivateLearner
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
@@ -94,17 +94,18 @@ def summed_stages(
     run = Run(client)
     lengths = row_counts(run, corpus)
     total = sum(lengths)
-    _, first, last = settings.stage_slots()[-1]
     require(
-        total >= first + LEAST_LAST_STAGE * (last - first),
+        total >= settings.least_slots,
         "a private snapshot needs a whole window of record slots",
         slots=total,
         documents_per_snapshot=settings.documents_per_snapshot,
         remedy="nothing was released: take smaller windows, or more documents",
         error=InsufficientDataError,
     )
-    while engine.stage is not None and engine.slots < total:
-        stage = engine.stage
+    while (stage := engine.stage) is not None and (left := total - engine.slots) > 0:
+        if learner.least_missing > left:
+            # The rest gives no snapshot, and is not paid for.
+            return
         begin, end = engine.slots, min(stage.last, total)
         found = _stage_sums(run, corpus, lengths, engine, stage, end, vocabulary)
         require(

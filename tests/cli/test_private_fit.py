@@ -66,10 +66,10 @@ def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
     to, done = fitted
     report = check_releases(to)
     assert report["pending"] == report["lost"] == []
-    # Two windows of four stages, and the first stage of the third window.
+    # Two windows of four stages; the rest would not fill a third one, and is not paid for.
     slots = slots_of(report)
-    assert len(slots) == 9
-    assert [start for start, _ in slots[::4]] == [0, EVERY, 2 * EVERY]
+    assert len(slots) == 8
+    assert [start for start, _ in slots[::4]] == [0, EVERY]
     assert all(a[1] == b[0] for a, b in pairwise(slots))
     streams = {each["documents"][0][0] for each in report["snapshots"]}
     assert streams == {str((folder / "a.jsonl").resolve())}
@@ -88,7 +88,7 @@ def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
     # Nothing exact about the documents is printed.
     numbers = {int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\d", done.stderr)}
     rejects = len(range(3, SLOTS, TENTH))
-    assert SLOTS in numbers
+    assert 2 * EVERY in numbers
     assert not numbers & {rejects, SLOTS - rejects}
     assert "private and not shown" in done.stderr
     for word in ("not-json", "documents in", "tokens outside", "documents/s"):
@@ -208,11 +208,13 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
     folder, tmp_path, monkeypatch, every, made
 ):
     """Slots up to the failure are read; with 4200, most of the last stage."""
-    fail_behind(monkeypatch, 4096)
+    # They were counted before.
+    fail_behind(monkeypatch, SLOTS + 4096)
     said = fit(folder, tmp_path, every=every, code=74)
     assert "error: a source must go on answering" in said
     assert (tmp_path / "m").exists() == made
     assert ("no snapshot was made" in said) != made
+    assert ("spent: epsilon=8 of 8 by releases=3" in said) != made
     assert check_releases(tmp_path)["generation"] == (9 if made else 3)
 
 
@@ -260,15 +262,38 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("slots", "wanted", "spent"),
-    [(20, "must find a word", 1), (200, "slots=100 vocabulary_documents=200", 0)],
+    [
+        (20, "must find a word", 1),
+        (5201, "slots=9200 documents_per_snapshot=4000 vocabulary_documents=5201", 0),
+    ],
 )
 def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, slots, wanted, spent):
-    more = (*chosen_words(60, slots), "--max-documents", 100)
-    said = fit(folder, tmp_path, *more, epsilon=1, words=False, code=65)
+    said = fit(folder, tmp_path, *chosen_words(60, slots), epsilon=1, words=False, code=65)
     assert wanted in said
-    assert said.count("\n") == 1
+    assert ("nothing was spent" in said) == (not spent)
+    assert bool(re.search(r"spent: epsilon=[\d.]+ of 1 by releases=1 ", said)) == bool(spent)
+    assert said.count("\n") == 1 + spent
     assert len(check_releases(tmp_path)["snapshots"]) == spent
     assert not (tmp_path / "m").exists()
+
+
+def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_path):
+    """With the same ledger: nothing was spent."""
+    words = chosen_words(200, 4000)
+    assert "at most 5200" in fit(folder, tmp_path, *words, every=5201, words=False, code=65)
+    said = fit(folder, tmp_path, *words, every=5200, words=False)
+    assert re.search(r"half of the words wanted .*vocabulary.size=200 topics=3 threshold=", said)
+    report = check_releases(tmp_path)
+    assert slots_of(report)[-1][1] == 9200
+
+
+def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
+    records = (folder / "a.jsonl").read_text("ascii").splitlines(keepends=True)[:300]
+    given = ("fit", "-", "--format", "jsonl", *options(folder, tmp_path))
+    said = run(*given, code=65, stdin="".join(records)).stderr
+    assert "slots are counted before" in said
+    # Of the first stage, nothing was released yet.
+    assert "spent: epsilon" not in said
 
 
 def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):

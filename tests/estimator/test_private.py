@@ -235,9 +235,17 @@ def test_weak_windows_are_refused_or_warned_about_where_the_caller_stands(X, mon
     assert not hasattr(lda, "components_")
 
 
-def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X):
+def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
     with pytest.raises(InsufficientDataError, match=r"slots=1000 documents_per_snapshot=2000"):
         private(documents_per_snapshot=2000).fit(X[:1000])
+    # Nor is a window begun that the rows cannot fill.
+    lda = private(documents_per_snapshot=1400, ledger=str(tmp_path / "L")).fit(X)
+    releases = LedgerReader(tmp_path / "L").report()["snapshots"]
+    ends = [each["documents"][0][2] for each in releases]
+    assert (len(ends), ends[-1], lda.documents_seen_) == (8, 2800, 1400)
+    with pytest.raises(InsufficientDataError, match="nothing was spent"):
+        private(documents_per_snapshot=5000, ledger=str(tmp_path / "M")).fit(X)
+    assert not (tmp_path / "M").exists()
     # The last stage is more than half full.
     assert private(documents_per_snapshot=3100).fit(X).documents_seen_ == 3000
     lda = private(documents_per_snapshot=1000, mode="prefix", snapshots=1).partial_fit(X[:1000])

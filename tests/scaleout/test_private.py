@@ -57,7 +57,7 @@ def partitions(rows):
 def in_one_process(settings, rows):
     recorder = Recorder(SeededNoise(7))
     learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
-    feed(learner, rows)
+    feed(learner, rows, last=True)
     if learner.ends_well:
         learner.release()
     return recorder, learner.snapshot()
