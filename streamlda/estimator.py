@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
@@ -385,6 +384,8 @@ class StreamLDA(BaseTopicEstimator):
         if isinstance(self._learner, MatrixFit):
             values = {"slots_missing": self._learner.slots_missing}
             remedy = "pass that many further rows to partial_fit"
+            if self._learner.failed_at is not None:
+                remedy = "a call failed half way: fit another estimator with other rows"
         return failure(
             "a private estimator must have read a whole window before its topics are read",
             **values,
@@ -417,13 +418,11 @@ class StreamLDA(BaseTopicEstimator):
             learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream)
         assert isinstance(learner, MatrixFit)
         try:
-            messages = learner.add(batch, users, finish=finish)
+            learner.add(batch, users, finish=finish)
         finally:
             # Also after an error on the way: what was released stays released.
             if learner.begun and (not finish or learner.model is not None):
                 self._keep(None if ends else learner, learner.model, columns)
-        for message in messages:
-            warnings.warn(message, UserWarning, stacklevel=3)
         return self
 
     def _keep(

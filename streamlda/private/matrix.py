@@ -7,17 +7,18 @@ ledger is open only while rows are read, so that other fits may spend from it in
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, StreamLDAError
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.noise import Noise
 from streamlda.private.learner import PrivateLearner, few_topics
-from streamlda.private.release_manager import ReleaseManager, open_ledger
+from streamlda.private.release_manager import ReleaseManager, open_ledger, spent
 from streamlda.private.settings import PrivateSettings
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
@@ -40,14 +41,25 @@ class MatrixFit:
     ) -> None:
         self.settings = settings
         self.model: TopicModel | None = None
+        #: Slots consumed when a call failed half way.
+        self.failed_at: int | None = None
         self._noise, self._ledger, self._stream = noise, ledger, stream
         self._learner: PrivateLearner | None = None
 
-    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> list[str]:
+    def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
         """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones.
 
-        Returns what to warn of: windows that were paid for and gave no snapshot, missing topics.
+        Warns the caller of the estimator of windows that were paid for and gave no snapshot, and
+        of missing topics. A call that fails when it may have read rows is the last one: they would
+        be in two releases if it was repeated.
         """
+        require(
+            self.failed_at is None,
+            "a private fit whose call failed half way must not read further rows",
+            slots=self.failed_at,
+            remedy="it has consumed that many record slots, maybe all rows of that call: its "
+            "topics stay; fit another estimator with rows that no call was given",
+        )
         users = self._checked(users, batch.n_documents)
         require(
             self._learner is None or self._learner.due is not None,
@@ -65,21 +77,37 @@ class MatrixFit:
         )
         with self._open() as ledger:
             learner = self._begin(ledger, batch.n_documents)
-            before, lost = learner.engine.snapshot, len(learner.lost)
+            slots = learner.engine.slots
             try:
-                feed(learner, batch, users, last=finish)
-                if finish and learner.ends_well:
-                    learner.release()
-            finally:
-                # Also after an error on the way: what was released stays released.
-                if learner.engine.snapshot is not before:
-                    self.model = learner.snapshot()
-            if finish:
-                learner.snapshot()
+                self._read(learner, batch, users, finish)
+            except BaseException as error:
+                # What is refused before the first row leaves the fit as it was.
+                if learner.engine.slots > slots or not isinstance(error, StreamLDAError):
+                    self.failed_at = learner.engine.slots
+                if ledger is not None and (message := spent(ledger)):
+                    error.add_note(message)
+                raise
+
+    def _read(
+        self, learner: PrivateLearner, batch: DocumentBatch, users: Users | None, finish: bool
+    ) -> None:
+        before, lost = learner.engine.snapshot, len(learner.lost)
+        try:
+            feed(learner, batch, users, last=finish)
+            if finish and learner.ends_well:
+                learner.release()
+        finally:
+            # Also after an error on the way: what was released stays released.
+            if learner.engine.snapshot is not before:
+                self.model = learner.snapshot()
+        if finish:
+            learner.snapshot()
         messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
         if self.model is not None and learner.engine.snapshot is not before:
             messages += few_topics(self.model.n_components, self.settings.n_components)
-        return messages
+        for message in messages:
+            # An error too, where warnings are.
+            warnings.warn(message, UserWarning, stacklevel=5)
 
     @property
     def begun(self) -> bool:

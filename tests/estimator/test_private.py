@@ -235,6 +235,49 @@ def test_weak_windows_are_refused_or_warned_about_where_the_caller_stands(X, mon
     assert not hasattr(lda, "components_")
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "no space")], ids=repr)
+@pytest.mark.parametrize("rows", [0, 700])
+@pytest.mark.parametrize("ledger", [False, True])
+def test_a_call_that_failed_half_way_is_the_last_one(X, tmp_path, monkeypatch, rows, error, ledger):
+    path = str(tmp_path / "L") if ledger else None
+    lda = private(documents_per_snapshot=600, ledger=path)
+    if rows:
+        topics = lda.partial_fit(X[:rows]).components_
+
+    def fails(self, *args, release=PrivateLearner.release):
+        if self.engine.stage.name == "triples":
+            raise error
+        return release(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateLearner, "release", fails)
+        with pytest.raises(type(error)) as caught:
+            lda.partial_fit(X[rows : rows + 1000])
+    assert bool(getattr(caught.value, "__notes__", [])) == ledger
+    # What was released is known; what was read is not read again.
+    consumed = 600 if not rows else 1200
+    for again in (X[rows : rows + 1000], X[2000:]):
+        with pytest.raises(InvalidSettingError, match=rf"half way.*slots={consumed}; "):
+            lda.partial_fit(again)
+    if rows:
+        np.testing.assert_array_equal(lda.components_, topics)
+    else:
+        with pytest.raises(NotFittedError, match="failed half way"):
+            _ = lda.components_
+
+
+def test_a_warning_that_is_an_error_ends_a_fit_and_a_refusal_of_rows_does_not(X):
+    lda = private(documents_per_snapshot=600).partial_fit(X[:10])
+    with pytest.raises(InvalidDocumentsError):
+        lda.partial_fit(X[10:20] * 0.3)
+    lda.partial_fit(X[10:20])
+    weak = private(documents_per_snapshot=300, epsilon=0.5)
+    with pytest.raises(UserWarning, match=r"gave no snapshot|of 3 topics stand above"):
+        weak.partial_fit(X[:1000])
+    with pytest.raises(InvalidSettingError, match=r"half way.*slots=1000; "):
+        weak.partial_fit(X[:1000])
+
+
 def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
     with pytest.raises(InsufficientDataError, match=r"slots=1000 documents_per_snapshot=2000"):
         private(documents_per_snapshot=2000).fit(X[:1000])
