@@ -39,7 +39,8 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
     --checkpoint-folder, a run that was cut short goes on from its last checkpoint.
 
     With --epsilon the model is differentially private: each snapshot is paid for in the --ledger
-    before its noise is drawn, and --output is the newest one. Documents that were in a release are
+    before its noise is drawn, and --output is the newest one; earlier ones are kept in
+    OUTPUT.snapshots, or all in --output-folder. Documents that were in a release are
     refused from then on. Ctrl-C keeps the last snapshot. Numbers of documents, rejects and tokens
     are private and not shown; standard error (progress, time, warnings) is for the owner of the
     documents all the same, and not for publication.
@@ -116,8 +117,12 @@ def _public(found: FitResult) -> list[str]:
 
 
 def _private(found: FitResult, settings: RunSettings) -> list[str]:
+    from streamlda.storage.publishing import earlier_snapshots
+
     model, about = found.model, found.model.privacy
     first, last = about["cohort"]["first"], about["cohort"]["last"]
+    file, folder = settings.output.file, settings.output.folder
+    kept = [] if file is None or folder is not None else [earlier_snapshots(file)]
     return [
         f"{model.n_components} topics over {model.n_features:,} words ({about['vocabulary']})",
         f"snapshot {model.settings['snapshot']:,}, of the record slots {first:,} to {last:,}; "
@@ -126,4 +131,5 @@ def _private(found: FitResult, settings: RunSettings) -> list[str]:
         f"{about['privacy_unit']} ({about['neighboring_relation']}); "
         f"spent: streamlda budget {settings.privacy.ledger}",
         "numbers of documents, rejects and tokens are private and not shown",
+        *(f"earlier snapshots: {path}" for path in kept if path.exists()),
     ]

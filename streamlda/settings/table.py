@@ -252,7 +252,8 @@ class OutputSettings:
     """Where topics go."""
 
     file: str | None = entry(
-        "text", None, "Model file to write: always the newest snapshot, replaced whole.",
+        "text", None, "Model file to write: always the newest snapshot, replaced whole; private "
+        "ones that it replaces go to FILE.snapshots if there is no folder.",
         flag="--output", short="-o")
     folder: str | None = entry(
         "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,

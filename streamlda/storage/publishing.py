@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamlda.container import to_json
-from streamlda.model.topic_model import TopicModel
+from streamlda.errors import ModelFileError
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.privacy.statement import PRIVATE
 from streamlda.stream.sink import SnapshotSink
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ MESSAGE_SHARES = 40_000
 
 class Publisher:
     """Publishes what a run released: to a file that is the newest model, and under numbers.
+
+    Without a folder, a private model that the file holds and that another one replaces is kept in
+    the folder ``FILE.snapshots``: it was paid for.
 
     A release may be made a second time, after a crash before the next checkpoint: from the same
     records, so it is known by its settings, the stream and the record slot where it ends, and what
@@ -52,6 +58,8 @@ class Publisher:
         be written.
         """
         if self._file is not None:
+            if self.snapshots is None:
+                _keep_paid(Path(self._file), model)
             model.save(self._file)
         if self.snapshots is None:
             return 0
@@ -82,6 +90,21 @@ class Publisher:
         value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
         headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
         self._sink.publish(str(model.settings.get("stream", "")), value, headers)
+
+
+def earlier_snapshots(file: str) -> Path:
+    """Return the folder of the private models that a file held before."""
+    return Path(file + ".snapshots")
+
+
+def _keep_paid(file: Path, model: TopicModel) -> None:
+    """Put a private model of a file into a folder beside it, unless the new one is the same."""
+    try:
+        earlier = load(file)
+    except (OSError, ModelFileError):
+        return  # No model that could be kept.
+    if earlier.privacy.get("statement") == PRIVATE and _made_of(earlier) != _made_of(model):
+        Publisher.to(str(earlier_snapshots(str(file))), None).store(earlier)
 
 
 def _made_of(model: TopicModel) -> str:

@@ -96,6 +96,25 @@ def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
     assert done.stdout == ""
 
 
+def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
+    """By the next one, nor by a later run; what is not private goes as before."""
+    said = fit(folder, tmp_path, every=4600)
+    kept = tmp_path / "m.snapshots"
+    assert f"earlier snapshots: {kept}" in said
+    newest = (tmp_path / "m").read_bytes()
+    assert Snapshots(kept).latest() == 1
+    slots = Snapshots(kept).model(1).privacy["cohort"], load(tmp_path / "m").privacy["cohort"]
+    assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
+    for number in (2, 3):
+        other = ("-k", 2, "--hash-bits", 6)
+        fit(folder, tmp_path, *other, every=9200, words=False, ledger=f"L{number}")
+        assert Snapshots(kept).latest() == number
+    assert Snapshots(kept).path(2).read_bytes() == newest
+    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 500)
+    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 600)
+    assert not (tmp_path / "n.snapshots").exists()
+
+
 def test_topics_prints_the_statement(folder, fitted):
     to, _ = fitted
     shown = run("topics", to / "m").stdout
