@@ -13,7 +13,7 @@ from streamlda.cli.options import (
     read_settings,
     settings_options,
 )
-from streamlda.cli.running import Progress, StopSignals, by_reason, say, warn, warn_of
+from streamlda.cli.running import IN_NO_BIN, Progress, StopSignals, by_reason, say, warn, warn_of
 from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _public(found: FitResult) -> list[str]:
     if counts.short:
         lines.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
     if counts.undated:
-        lines.append(f"{counts.undated:,} documents without an event time")
+        lines.append(f"{counts.undated:,} documents {IN_NO_BIN}")
     if model.timeline is not None and model.timeline.late:
         lines.append(f"{model.timeline.late:,} documents too late for their bin of event time")
     if counts.rejects:

@@ -112,6 +112,10 @@ def _bar(total: int | None) -> Any:
     )
 
 
+#: What documents are that event time has no bin for.
+IN_NO_BIN = "without an event time or before the first bin"
+
+
 def by_reason(counts: Mapping[str, int]) -> str:
     """Return counts as ``not-json 3, too-long 1``, the largest first."""
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
