@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from time import monotonic
@@ -131,6 +132,12 @@ def say(quiet: bool, *lines: str) -> None:
     """Print the summary of a command on standard error."""
     if not quiet:
         click.echo("\n".join(lines), err=True)
+
+
+def warn_of_rejects(counts: Counter[str]) -> None:
+    """Print how many records were not usable, and why."""
+    if counts:
+        warn(f"{counts.total():,} records skipped: {by_reason(counts)}")
 
 
 def warn_of(model: TopicModel) -> None:
