@@ -24,7 +24,7 @@ from tests.service.web import TOKEN
 def status():
     made = Status(private=False, stream="kafka: planted", memory_limit_bytes=2**30)
     made.set_ready(True)
-    made.set_phase("rounds")
+    made.set_phase("learning")
     made.set_slots(1_234_000, 66_000)
     made.set_lag({0: 1500, 1: None})
     made.set_memory(2**28)

@@ -5,7 +5,7 @@
 const PERIOD = 2000;
 const KEPT_RATES = 90;
 const WORDS = 30;
-const PHASES = { "warm-up": "warming up", rounds: "learning", exhausted: "budget used up", draining: "ending" };
+const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
 
 const state = { token: null, tag: null, shown: false, rates: [], busy: false };
 
