@@ -330,7 +330,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
         require(
-            not isinstance(X, Mapping) and not _holds_texts(X),
+            scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or _holds_texts(X)),
             "X must hold counts of words, not texts",
             type=type(X).__name__,
             remedy="count the words first, as by scikit-learn's CountVectorizer (with epsilon: of "
