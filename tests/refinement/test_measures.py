@@ -15,6 +15,7 @@ from streamlda.model.quality import exclusivity, nearest_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import fit_alpha
 from streamlda.refinement.measures import (
+    CORRECTING_DOCUMENTS,
     ExpectedTokens,
     Samples,
     measured,
@@ -105,8 +106,8 @@ def test_fewer_documents_are_drawn_in_proportion_to_their_places():
     batch = DocumentBatch.from_matrix(np.ones((400, 3)))
     hits = rng.integers(1, 30, 400).astype(float)
     drawn = Drawn(batch, hits, np.arange(400.0))
-    assert drawn.fewer(400, 1200) is drawn
-    found = drawn.fewer(100, 10**6)
+    assert drawn.fewer(400) is drawn
+    found = drawn.fewer(100)
     assert found.hits.sum() == 100
     assert len(found.documents) <= 100
     # Each is within one of its share.
@@ -156,7 +157,7 @@ def test_refined_topics_have_the_share_that_inference_gives_them(text):
     assert off(model, documents, model.prevalence) < 1.2
     assert off(model, documents, model.alpha / model.alpha_0) > 1.5
     assert np.all(np.diff(model.prevalence) <= 0)
-    assert model.diagnostics["prevalence_documents"] < len(documents) / 8
+    assert model.diagnostics["prevalence_documents"] <= CORRECTING_DOCUMENTS
     assert model.alpha_0 == pytest.approx(start.alpha_0)
 
 
@@ -179,23 +180,32 @@ def test_sums_of_e_steps_are_corrected_and_of_the_documents_that_had_them(text):
     assert stepwise.topic_tokens.sum() == pytest.approx(documents.lengths.sum())
     model = replace(model, components=stepwise.components)
     expected = ExpectedTokens(stepwise.topic_tokens, model.alpha, 1)
-    few, many = Sample(600, 10**6), Sample(2400, 10**6)
-    for sample in (few, many):
+    drawn = {}
+    for most in (600, 2400):
+        sample = Sample(most, 10**6)
         sample.add(documents)
+        drawn[most] = sample.drawn(), sample.end
     raw = off(model, documents, expected.tokens / expected.tokens.sum())
-    plain = off(model, documents, prevalence(model, few))
-    corrected = off(model, documents, prevalence(model, few, expected))
+    plain = off(model, documents, prevalence(model, *drawn[600]))
+    corrected = off(model, documents, prevalence(model, *drawn[600], expected))
     assert corrected < min(raw, plain, 1.2)
     # Sums of the second half say nothing of the first, which is of the sample alone.
     later = expected._replace(tokens=stepwise.topic_tokens - before)
-    assert off(model, documents, prevalence(model, many, later)) < 1.15
-    whole = Sample(10**6, 10**9)
-    whole.add(documents)
-    # All documents are there: sums have nothing to add.
-    np.testing.assert_array_equal(prevalence(model, whole), prevalence(model, whole, expected))
-    assert off(model, documents, prevalence(model, whole)) < 1.05
-    assert prevalence(model, Sample(10, 100)) is None
+    assert off(model, documents, prevalence(model, *drawn[2400], later)) < 1.15
     assert measured(model, Samples()) is model
+
+
+def test_documents_that_are_all_read_need_no_sums(text):
+    corpus, documents = text
+    model, samples, few = model_of(corpus), Samples(), Samples()
+    wrong = ExpectedTokens(np.geomspace(1, 1000, 12), model.alpha, 1)
+    samples.add(documents)
+    assert off(model, documents, measured(model, samples).prevalence) < 1.05
+    few.add(documents.rows(0, 2000))
+    alone, both = (measured(model, few, expected) for expected in (None, wrong))
+    np.testing.assert_array_equal(alone.prevalence, both.prevalence)
+    assert off(model, documents.rows(0, 2000), both.prevalence) < 1.01
+    assert both.diagnostics["prevalence_documents"] == 2000
 
 
 def test_stepwise_em_counts_tokens_of_topics_without_annealing_and_by_bin(text):
