@@ -1,9 +1,7 @@
 """What an engine keeps of its documents to measure its topics: so far, and since the last release.
 
 A sample of all documents, one of those since the last release, and one that coherence is counted
-in (`streamlda.refinement.measures`). The prevalence of an interval is that of its sample alone. Sums
-of E-steps are of topics as they were: after a change of theme, which is what an interval is to
-show, a topic was off by a factor of 1.64 with them, of 1.03 without.
+in (`streamlda.refinement.measures`).
 """
 
 from __future__ import annotations
@@ -89,15 +87,13 @@ class Measures:
     ) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
         refined = "refinement" in model.diagnostics
-        if not refined:
-            expected = None
         if model.prevalence is None:
-            model = measured(model, self.samples, expected, fit_alpha=refined)
+            model = measured(model, self.samples, fit_alpha=refined)
         found = None
         if self.documents == model.documents_seen:
             found = model.prevalence
         elif len(self.interval):
-            found = prevalence(model, self.interval.drawn(), self.interval.end)
+            found = prevalence(model, self.interval.drawn())
         interval = Interval(
             documents=self.documents,
             tokens=round(self.interval.end),
@@ -105,7 +101,7 @@ class Measures:
         )
         timeline = None
         if self.bins.dated:
-            timeline = self.bins.timeline(model, self.samples, expected, kept)
+            timeline = self.bins.timeline(model, self.samples, expected if refined else None, kept)
         return replace(model, interval=interval, timeline=timeline)
 
     def state(self) -> State:

@@ -97,7 +97,7 @@ class Bins:
         With them `expected`, what E-steps found, or documents that are `kept`. A bin with neither
         has no tokens: what it was about is not known.
         """
-        drawn = samples.drawn(correcting=kept is not None or expected is not None)
+        drawn = samples.tokens.drawn()
         theta = inferred(model, drawn.documents)
         known: dict[int, tuple[Array, float]] = {}
         if kept is not None:

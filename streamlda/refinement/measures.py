@@ -1,17 +1,10 @@
 """What is measured of the topics of a model in documents: prevalence, the prior, coherence.
 
-An E-step gives the tokens of each topic at no further cost, but not as inference does: it is cut
-short, topics are flattened while they are annealed, and they were others when the first documents
-came. So a sample of documents corrects its sums::
-
-    S_k    tokens of topic k in all documents since topics are annealed, as their E-steps say
-    E_k    the same of the sample, by the topics of now
-    F_k    tokens of k in the sample by `topic_proportions`
-    prevalence of k  ~  S_k (F_k + 1) / (E_k + 1)        for these documents
-
-in units of a document of the sample. This is the ratio estimator of surveys [1]_: F alone has the
-error of the sample and S that of the E-step, and where they agree document by document both errors
-go. Of documents before that, of a sample of all documents, and without E-steps, it is F.
+Prevalence is the share of each topic in the tokens of a sample by `topic_proportions`. E-steps give
+sums of all documents at no further cost, and the ratio estimator of surveys [1]_ would correct them
+by the sample. But they are of topics as they were: over 29,000 documents of two themes in turn a
+topic was off by a factor of 1.87 with them, of 1.19 without, and where nothing changed by 1.26 and
+1.19.
 
 The prior alpha is fitted to topics drawn for the tokens of a sample, by Minka's fixed point
 (`streamlda.refinement.gibbs.fit_alpha`). Drawn ones, as expected ones make every document mix all
@@ -56,10 +49,6 @@ Float32 = NDArray[np.float32]
 #: Documents, and counts, of the sample that prevalence is measured in; half as many to as many.
 SAMPLE_DOCUMENTS, SAMPLE_ENTRIES = 6000, 2**19
 
-#: So many of them where there are sums of E-steps: inference takes several times as long as
-#: learning.
-CORRECTING_DOCUMENTS = 3000
-
 #: Documents, and counts, of the sample that coherence is counted in. With 20,000 of 190,000
 #: abstracts the NPMI of a topic had a correlation of 0.94 with that of all, with 4000 of 0.73.
 COHERENCE_DOCUMENTS, COHERENCE_ENTRIES = 20_000, 2**20
@@ -101,19 +90,8 @@ class Samples:
         self.tokens.add(batch)
         self.documents.add(batch)
 
-    def drawn(self, *, correcting: bool) -> Drawn:
-        """Return the documents that inference goes through, one at least."""
-        drawn = self.tokens.drawn()
-        return drawn.fewer(CORRECTING_DOCUMENTS) if correcting else drawn
 
-
-def measured(
-    model: TopicModel,
-    samples: Samples,
-    expected: ExpectedTokens | None = None,
-    *,
-    fit_alpha: bool = False,
-) -> TopicModel:
+def measured(model: TopicModel, samples: Samples, *, fit_alpha: bool = False) -> TopicModel:
     """Return a model with prevalence and coherence, measured in samples of its documents.
 
     With `fit_alpha` it gets a prior that fits: with the same alpha_0, or with another where the
@@ -121,12 +99,10 @@ def measured(
     """
     if not len(samples.tokens):
         return model
-    drawn, counted = samples.drawn(correcting=expected is not None), samples.documents.drawn()
-    if samples.tokens.complete and len(drawn.hits) == len(samples.tokens):
-        expected = None
+    drawn, counted = samples.tokens.drawn(), samples.documents.drawn()
     if fit_alpha:
         model = with_fitted_alpha(model, drawn)
-    shares = prevalence(model, drawn, samples.tokens.end, expected)
+    shares = prevalence(model, drawn)
     said = {
         "prevalence_documents": len(drawn.documents),
         "topic_npmi": topic_npmi(model.components, counted.documents),
@@ -135,24 +111,9 @@ def measured(
     return replace(model, prevalence=shares, diagnostics={**model.diagnostics, **said})
 
 
-def prevalence(
-    model: TopicModel, drawn: Drawn, tokens: float, expected: ExpectedTokens | None = None
-) -> Array:
-    """Return the share of each topic in the tokens of a stream, by a sample of its documents.
-
-    `expected` is of the last of these tokens, all of them or fewer.
-    """
-    theta = inferred(model, drawn.documents)
-    learned = 0.0 if expected is None else min(float(expected.tokens.sum()), tokens)
-    if expected is None or not learned:
-        found = weighted(drawn.hits, theta)
-    else:
-        found = expected.tokens * correction(model, drawn, theta, expected)
-        found *= learned / found.sum()
-        before = drawn.starts < tokens - learned
-        if before.any():
-            earlier = weighted(drawn.hits[before], theta[before])
-            found += (tokens - learned) * earlier / earlier.sum()
+def prevalence(model: TopicModel, drawn: Drawn) -> Array:
+    """Return the share of each topic in the tokens of a stream, by a sample of its documents."""
+    found = weighted(drawn.hits, inferred(model, drawn.documents))
     shares: Array = found / found.sum()
     return shares
 

@@ -130,11 +130,6 @@ class Sample:
         found: Array = np.ceil((starts + sizes) / self.distance) - np.ceil(starts / self.distance)
         return found
 
-    @property
-    def complete(self) -> bool:
-        """Whether no document was left out."""
-        return self.distance == 1.0
-
     def __len__(self) -> int:
         return self._held[0]
 
