@@ -17,12 +17,14 @@ from streamlda.model.topic_model import load
 OF_A_FIT = {
     *("association.associate_projections", "association.group_by_word", "association.project"),
     *("association.random_signs", "checking.find_faults", "refinement.add_responsibilities"),
+    *("cooccurrence.count_windows", "inference.fold_in", "inference.word_probabilities"),
+    *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.expect_topics", "stepwise.gather_topics", "stepwise.take_step"),
     *("text.count_ids", "text.fill_slots", "text.find_words"),
 }
-#: Functions that kernels of text call: 0.05 each.
+#: Functions that kernels of text, and of draws, call: 0.05 each.
 HELPERS = {"text._column", "text._finished", "text._mixed", "text._scrambled", "text._sort"}
-HELPERS |= {"text._stirred"}
+HELPERS |= {"text._stirred", "refinement.scramble", "refinement.stream_key", "refinement.unit"}
 
 
 def python(*arguments, **settings):
