@@ -139,7 +139,15 @@ def _serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: 
     from streamlda.service.http import Server, make_app
 
     token = None if http.token is None else http.token.reveal()
-    app = make_app(status, snapshots, private=settings.private, token=token, host=http.host)
+    operator_token = None if http.operator_token is None else http.operator_token.reveal()
+    app = make_app(
+        status,
+        snapshots,
+        private=settings.private,
+        token=token,
+        operator_token=operator_token,
+        host=http.host,
+    )
     server = Server(app, http.host, http.port)
     opened.callback(server.stop)
     shown = f"[{http.host}]" if ":" in http.host else http.host

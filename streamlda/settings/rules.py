@@ -137,6 +137,8 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
         yield "{kafka.bootstrap} must be set to write to topics"
     if http.port and http.host not in LOOPBACK and not http.token:
         yield "{http.token} must be set unless {http.host} is loopback"
+    if http.operator_token and not http.token:
+        yield "{http.operator_token} must have {http.token}, for those who see snapshots alone"
 
 
 def _privacy(settings: RunSettings) -> Iterator[str]:

@@ -319,6 +319,9 @@ class HttpSettings:
         "int", 8080, "Port of health, metrics and snapshots; 0 for none.", least=0, most=65535)
     token: Secret | None = entry(
         "secret", None, "Bearer token, needed unless the host is loopback.")
+    operator_token: Secret | None = entry(
+        "secret", None, "Bearer token that opens /status and /metrics of a private run, too; "
+        "default: those are served on this machine alone.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

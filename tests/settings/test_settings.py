@@ -188,6 +188,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"vocabulary.kind": "learned", "vocabulary.hash_bits": 9}, "hash_bits goes with"),
         ({"vocabulary.kind": "hashed", "vocabulary.size": 9}, "vocabulary.size goes with"),
         ({"http.host": "0.0.0.0"}, "http.token must be set"),
+        ({"http.operator_token_file": "o"}, "http.operator_token must have http.token"),
         ({"dead_letters.with_text": True}, "dead_letters.topic must be set"),
         ({"privacy.delta": 1e-6, "privacy.unit": "user"}, "privacy.delta, privacy.unit must have"),
         ({"vocabulary.kind": "private"}, "must have privacy.epsilon"),
