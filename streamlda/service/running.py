@@ -48,7 +48,8 @@ def rules_of(settings: RunSettings) -> Rules:
         checkpoint_seconds=settings.checkpoint.interval,
         queue_bytes=settings.memory.queue,
         breaker_records=settings.breaker.records,
-        breaker_share=settings.breaker.share,
+        # A daemon that stops for one more rejected record would tell of that record.
+        breaker_share=1.0 if settings.private else settings.breaker.share,
         attempts=settings.breaker.attempts,
         memory_patience_seconds=settings.memory.patience,
         stop_when_exhausted=settings.snapshots.when_exhausted == "stop",

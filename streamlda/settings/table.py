@@ -301,7 +301,8 @@ class BreakerSettings:
     """When to stop because too much goes wrong."""
 
     share: float = entry(
-        "number", 0.5, "Stop when more than this fraction of the records is rejected.",
+        "number", 0.5, "Stop when more than this fraction of the records is rejected; never in a "
+        "private run.",
         least=0, most=1)
     records: int = entry(
         "int", 10_000, "Number of records that the fraction is taken over.", unit="records",

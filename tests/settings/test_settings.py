@@ -208,6 +208,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "source.id_field": "id"}, "an id that is shown is not private"),
         ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
         ({**PRIVATE, "source.rejects": "r"}, "which records were rejected is private"),
+        ({**PRIVATE, "breaker.share": 0.9}, "how many records were rejected is private"),
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
         ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),
         ({**PRIVATE, "source.time_field": "at"}, "source.time_field must be left out with privacy"),
