@@ -177,6 +177,11 @@ def _private_terms(settings: RunSettings) -> Iterator[str]:
     privacy, by_user = settings.privacy, settings.privacy.unit == "user"
     if privacy.delta is None:
         yield "{privacy.delta} must be set with {privacy.epsilon}: what epsilon leaves open"
+    if settings.command and privacy.noise_in_state:
+        yield (
+            "{privacy.noise_in_state} must be left out: checkpoints hold documents that wait, and "
+            "two of them differ by exact sums"
+        )
     if not by_user and privacy.documents_per_user is not None:
         yield "{privacy.documents_per_user} must have {privacy.unit} user"
     if by_user and privacy.documents_per_user is None:
@@ -229,7 +234,6 @@ def _private_cluster(settings: RunSettings) -> Iterator[str]:
     wanted = {
         "privacy.unit": ("document",),
         "privacy.mode": ("window",),
-        "privacy.noise_in_state": (False,),
         "vocabulary.kind": ("given", "hashed"),
         "snapshots.seconds": (None,),
     }

@@ -243,8 +243,9 @@ class PrivacySettings:
         "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
         unit="rounds", least=0)
     noise_in_state: bool = entry(
-        "bool", False, "Start the accumulators with noise in them, which protects a stolen "
-        "checkpoint; noise is sqrt(2) times as large.", parameter="noise_in_state")
+        "bool", False, "Start the accumulators with noise in them, so that one copy of the state "
+        "shows no more than a release; noise is sqrt(2) times as large.",
+        parameter="noise_in_state", commands=ESTIMATOR_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,6 +207,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"source.id_field": "id"}, "source.id_field goes with topics.representative_documents"),
         ({**PRIVATE, "source.id_field": "id"}, "an id that is shown is not private"),
         ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
+        ({**PRIVATE, "privacy.noise_in_state": True}, "two of them differ by exact sums"),
         ({**PRIVATE, "source.rejects": "r"}, "which records were rejected is private"),
         ({**PRIVATE, "breaker.share": 0.9}, "how many records were rejected is private"),
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
