@@ -120,8 +120,8 @@ class StreamLDA(BaseTopicEstimator):
         with a warning where they are fewer.
     prevalence_ : ndarray of shape (n_components_,), or None
         Share of all tokens so far that each topic has, about the mean of `transform` by tokens:
-        sums over all documents, corrected by inference in up to 3000 of them
-        (`streamlda.refinement.measures`). None where it was not measured.
+        of all documents, or of a sample of 6000 at most (`streamlda.refinement.measures`). None
+        where it was not measured.
     alpha_ : ndarray of shape (n_components_,)
         Dirichlet parameters of the topic mixtures: the prior of a document. After a refinement
         fitted to the documents, by Minka's fixed point.
@@ -150,7 +150,7 @@ class StreamLDA(BaseTopicEstimator):
     Notes
     -----
     `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end; a
-    sample of them is kept to measure prevalence and coherence, 17 MiB at most
+    sample of them is kept to measure prevalence and coherence, 22 MiB at most
     (`streamlda.engine.measures`), in states and pickles too.
     Memory O(n_features K + K^3), that, and the warm-up documents; time O(nnz K + K^3) a document
     until topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from numbers import Number
 from typing import Any
@@ -330,7 +330,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
         require(
-            not _holds_texts(X),
+            scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or _holds_texts(X)),
             "X must hold counts of words, not texts",
             type=type(X).__name__,
             remedy="count the words first, as by scikit-learn's CountVectorizer (with epsilon: of "

@@ -13,7 +13,15 @@ from streamlda.cli.options import (
     read_settings,
     settings_options,
 )
-from streamlda.cli.running import Progress, StopSignals, by_reason, say, warn, warn_of
+from streamlda.cli.running import (
+    IN_NO_BIN,
+    Progress,
+    StopSignals,
+    say,
+    warn,
+    warn_of,
+    warn_of_rejects,
+)
 from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
@@ -56,6 +64,8 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
         else:
             number, found = _fit_here(context, settings, progress)
     say(quiet, *_summary(found, settings))
+    if not settings.private:
+        warn_of_rejects(found.counts.rejects)
     warn_of(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.
@@ -105,12 +115,9 @@ def _public(found: FitResult) -> list[str]:
     if counts.short:
         lines.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
     if counts.undated:
-        lines.append(f"{counts.undated:,} documents without an event time")
+        lines.append(f"{counts.undated:,} documents {IN_NO_BIN}")
     if model.timeline is not None and model.timeline.late:
         lines.append(f"{model.timeline.late:,} documents too late for their bin of event time")
-    if counts.rejects:
-        total = counts.rejects.total()
-        lines.append(f"{total:,} records skipped: {by_reason(counts.rejects)}")
     lines.append(f"{counts.unseen_fraction:.1%} of {counts.tokens:,} tokens outside the vocabulary")
     return lines
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamlda.cli.running import by_reason, warn
+from streamlda.cli.running import warn_of_rejects
 
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
@@ -53,5 +53,4 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted
-    if rejects:
-        warn(f"{rejects.total():,} records skipped: {by_reason(rejects)}")
+    warn_of_rejects(rejects)

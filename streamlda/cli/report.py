@@ -18,7 +18,7 @@ from streamlda.cli.options import (
     words_option,
 )
 from streamlda.cli.reading import DOCUMENTS, read_documents
-from streamlda.cli.running import say
+from streamlda.cli.running import IN_NO_BIN, say
 from streamlda.run.outputs import check_output
 
 #: Settings of the documents that are read for shares over time.
@@ -94,7 +94,9 @@ def report(
     if over_time is not None:
         timeline = over_time.timeline
         dated = int(timeline.documents.sum())
-        shown.append(f"{dated:,} documents over time, {timeline.undated:,} without a time")
+        shown.append(f"{dated:,} documents over time")
+        if timeline.undated:
+            shown.append(f"{timeline.undated:,} documents {IN_NO_BIN}")
     say(quiet, *shown, f"report: {output}")
 
 

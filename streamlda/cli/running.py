@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from time import monotonic
@@ -112,6 +113,10 @@ def _bar(total: int | None) -> Any:
     )
 
 
+#: What documents are that event time has no bin for.
+IN_NO_BIN = "without an event time or before the first bin"
+
+
 def by_reason(counts: Mapping[str, int]) -> str:
     """Return counts as ``not-json 3, too-long 1``, the largest first."""
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -127,6 +132,12 @@ def say(quiet: bool, *lines: str) -> None:
     """Print the summary of a command on standard error."""
     if not quiet:
         click.echo("\n".join(lines), err=True)
+
+
+def warn_of_rejects(counts: Counter[str]) -> None:
+    """Print how many records were not usable, and why."""
+    if counts:
+        warn(f"{counts.total():,} records skipped: {by_reason(counts)}")
 
 
 def warn_of(model: TopicModel) -> None:

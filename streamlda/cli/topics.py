@@ -75,7 +75,6 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
         "topics": [
             {
                 "topic": k,
-                "share": model.shares[k],
                 "prevalence": model.shares[k],
                 "interval_share": None if since is None else since[k],
                 "alpha": float(model.alpha[k]),

@@ -147,7 +147,7 @@ class Engine(Learner):
             tokens_seen=model.tokens_seen,
         )
         made = cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model), measures)
-        made.measures.restart(None)
+        made.measures.restart()
         return made
 
     @property
@@ -306,7 +306,7 @@ class Engine(Learner):
     ) -> TopicModel:
         """Return the topics of now, as `snapshot`; the next interval begins."""
         model = self.snapshot(vocabulary, settings)
-        self.measures.restart(self._phase.expected())
+        self.measures.restart()
         return model
 
     def state(self) -> State:

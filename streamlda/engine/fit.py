@@ -43,7 +43,7 @@ def fit(
         engine = Engine(settings)
         engine.add(documents)
         model = engine.snapshot()
-        engine.measures.restart(None)
+        engine.measures.restart()
         passes = passes or 0
         model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
         return engine, of_one_interval(model)
@@ -54,7 +54,7 @@ def fit(
         engine = Engine(settings)
         engine.add(documents)
         model = engine.snapshot()
-        engine.measures.restart(None)
+        engine.measures.restart()
         if "refinement" in model.diagnostics:
             return _going_on(settings, model, documents)
         return engine, model
@@ -80,7 +80,7 @@ def fit(
         model = engine.unmeasured() if gibbs_sweeps else engine.snapshot()
         model = replace(model, diagnostics={**model.diagnostics, **said})
         if not gibbs_sweeps:
-            engine.measures.restart(None)
+            engine.measures.restart()
             return engine, model
     model = refined(model, documents, passes=passes or 0, gibbs_sweeps=gibbs_sweeps, seed=seed)
     return _going_on(settings, model, documents)

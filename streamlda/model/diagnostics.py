@@ -60,7 +60,8 @@ class SuggestedTopics(NamedTuple):
 
     `basis` is ``"drop"`` (after a clear drop), ``"all"`` (all that was looked at is real, so that
     there may be more), ``"smooth"`` (the topics have no end), ``"hidden"`` (what the noise of
-    privacy left) or ``"none"`` (nothing to tell from). `reason` has one or two sentences.
+    privacy left), ``"none"`` (the documents show no topics) or ``"unknown"`` (nothing to tell
+    from). `reason` has one or two sentences.
     """
 
     n_components: int | None
@@ -159,8 +160,9 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     With k topics the pair moment has rank k. So where the k-th eigenvalue is far above the next
     one and above what noise reaches (`CLEAR_DROP`), which is all that the others are, there are k.
     Text has no such end: its eigenvalues fall smoothly, into the noise or beyond what the fit
-    looked at, and no number is named. The noise must have been tested on other documents than the
-    projection was made of (`streamlda.spectral.support`). A fit looks at K + 20 directions.
+    looked at, and no number is named. One direction is the word frequencies, and no topic. The
+    noise must have been tested on other documents than the projection was made of
+    (`streamlda.spectral.support`). A fit looks at K + 20 directions.
 
     Time and memory O(t).
     """
@@ -172,12 +174,12 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     tested = type(diagnostics.get("documents_behind_directions")) is int
     if spectrum is None or spectrum.floor is None or not tested:
         reason = "The model does not hold a spectrum that was tested on other documents"
-        return SuggestedTopics(None, "none", f"{reason}, so that it cannot tell.")
+        return SuggestedTopics(None, "unknown", f"{reason}, so that it cannot tell.")
     values, floor = spectrum.eigenvalues, spectrum.floor
     k, n = int(np.sum(values > floor)), len(values)
-    if k == 0:
-        reason = "No direction of the word pairs stands above the sampling noise"
-        return SuggestedTopics(None, "none", f"{reason}; read more documents.")
+    if k <= 1:
+        reason = "The documents show no topics beyond their word frequencies."
+        return SuggestedTopics(None, "none", reason)
     if k == n:
         reason = (
             f"All {n} directions that the fit looked at stand above the sampling noise: the "
@@ -187,8 +189,8 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     if k <= n - LEAST_REST and values[k - 1] >= CLEAR_DROP * max(values[k], floor[k]):
         times = float(values[k - 1] / floor[k])
         reason = (
-            f"{k} direction{' of the word pairs stands' if k == 1 else 's of the word pairs stand'}"
-            f" out: the last is {times:.1f} times what noise reaches, and the others are within it."
+            f"{k} directions of the word pairs stand out: the last is {times:.1f} times what noise "
+            "reaches, and the others are within it."
         )
         return SuggestedTopics(k, "drop", reason)
     reason = (

@@ -12,6 +12,7 @@ topics the proportions differ by 0.01, summed over the topics.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import version
@@ -46,10 +47,12 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
     """Return the arguments of ``pyLDAvis.prepare`` for a model, without its documents.
 
     pyLDAvis uses documents for nothing but the share of each topic. So each topic comes as one
-    document that holds all of its tokens: those of its prevalence, or of alpha in a model whose
-    prevalence was not measured. Topics keep their numbers. Their places are those of
-    `streamlda.model.flat_map`: pyLDAvis's own become complex where topics are many. pyLDAvis is
-    not imported. Time O(K V), and O(K^2 V + K^3) for the places; memory O(K V).
+    document that holds all of its tokens. pyLDAvis cannot show that something is not known: sizes
+    stand for alpha in a model whose prevalence was not measured, and counts for a million tokens in
+    one that does not know how many it has seen, each with a warning. Topics keep their numbers.
+    Their places are those of `streamlda.model.flat_map`: pyLDAvis's own become complex where topics
+    are many. pyLDAvis is not imported. Time O(K V), and O(K^2 V + K^3) for the places; memory
+    O(K V).
 
     Returns
     -------
@@ -58,11 +61,23 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
         (V',), ``term_frequency`` (V',), ``mds``, ``sort_topics`` and ``start_index``. Words that
         no topic has, V - V' of them, are left out, since pyLDAvis takes logarithms.
 
+    Warns
+    -----
+    UserWarning
+        If the prevalence of topics, or the number of tokens, is not known.
+
     Examples
     --------
     >>> import pyLDAvis                                                      # doctest: +SKIP
     >>> pyLDAvis.save_html(pyLDAvis.prepare(**to_pyldavis(model)), "topics.html")  # doctest: +SKIP
     """
+    assumed = []
+    if model.prevalence is None:
+        assumed.append("sizes of topics are the shares of alpha: prevalence was not measured")
+    if not model.tokens_seen:
+        assumed.append(f"counts are of {DEFAULT_TOKENS:,} tokens: their number is not known")
+    if assumed:
+        warnings.warn("; ".join(assumed), UserWarning, stacklevel=2)
     topics, share = _topics(model), model.weights
     tokens = model.tokens_seen or DEFAULT_TOKENS
     kept = np.flatnonzero(share @ topics > 0)

@@ -37,7 +37,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
 from streamlda.refinement.choice import choose
 from streamlda.refinement.gibbs import GibbsSampler
-from streamlda.refinement.measures import ExpectedTokens, Samples, measured
+from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import pass_settings, unflattened
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -112,14 +112,12 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
-    expected = None
     if passes:
         settings = pass_settings(documents.n_documents, passes)
         settings = unflattened(settings, model, documents)
         stepwise = StepwiseEM(components, alpha, model.background, settings)
         with progress("refinement passes", passes) as advance:
             for _ in range(passes):
-                before = stepwise.topic_tokens
                 stepwise.add(documents)
                 advance(1)
         stepwise.flush()
@@ -133,8 +131,6 @@ def refined(
             stepwise.flush()
             documents = DocumentBatch.joined([documents, aside])
             done["documents"] = documents.n_documents
-        tokens = stepwise.topic_tokens - before
-        expected = ExpectedTokens(tokens, alpha, settings.inner_iterations)
         components = stepwise.components
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
@@ -149,8 +145,6 @@ def refined(
         sampler.sweep(averaged, average=True)
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
-        # The sums are of other topics.
-        expected = None
     samples = Samples()
     samples.add(documents)
     known = of_start(model.diagnostics)
@@ -163,18 +157,14 @@ def refined(
         settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
         diagnostics={**known, "refinement": done},
     )
-    return most_prevalent_first(found, samples, expected, fit_alpha=not gibbs_sweeps)
+    return most_prevalent_first(found, samples, fit_alpha=not gibbs_sweeps)
 
 
 def most_prevalent_first(
-    model: TopicModel,
-    samples: Samples,
-    expected: ExpectedTokens | None = None,
-    *,
-    fit_alpha: bool = True,
+    model: TopicModel, samples: Samples, *, fit_alpha: bool = True
 ) -> TopicModel:
     """Return a refined model, measured in samples of its documents, with its topics in order."""
-    found = measured(model, samples, expected, fit_alpha=fit_alpha)
+    found = measured(model, samples, fit_alpha=fit_alpha)
     assert found.prevalence is not None
     order, known = found.order, dict(found.diagnostics)
     if known["topic_npmi"] is not None:

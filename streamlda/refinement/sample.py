@@ -130,11 +130,6 @@ class Sample:
         found: Array = np.ceil((starts + sizes) / self.distance) - np.ceil(starts / self.distance)
         return found
 
-    @property
-    def complete(self) -> bool:
-        """Whether no document was left out."""
-        return self.distance == 1.0
-
     def __len__(self) -> int:
         return self._held[0]
 
@@ -173,11 +168,9 @@ class Drawn(NamedTuple):
     hits: Array
     starts: Array
 
-    def fewer(self, most: int, entries: int) -> Drawn:
-        """Return about so many of them, within the counts on average, spread evenly."""
-        n = self.documents.n_documents
-        most = min(most, int(entries * n / max(1, len(self.documents.counts))))
-        if n <= most:
+    def fewer(self, most: int) -> Drawn:
+        """Return about so many of them at most, spread evenly."""
+        if self.documents.n_documents <= most:
             return self
         ends = np.cumsum(self.hits) * (max(1, most) / self.hits.sum())
         hits = np.ceil(ends) - np.ceil(np.concatenate([np.zeros(1), ends[:-1]]))

@@ -86,7 +86,7 @@ def follow_over_time(
     Raises
     ------
     InvalidSettingError
-        If the model is private, or bins are more than `MOST_BINS`.
+        If the model is private, no document lies in a bin, or bins are more than `MOST_BINS`.
     VocabularyError
         If the model has no vocabulary.
     """
@@ -184,8 +184,15 @@ class _Sums:
         return found.reshape(K, n_bins, n)
 
     def result(self, unit: str) -> OverTime:
+        require(
+            bool(self._bins),
+            "documents must have a time, not before the first bin, to be shown over time",
+            documents=self._undated,
+            in_a_bin=0,
+            remedy="name the field that holds it (--time-field, source.time_field)",
+        )
         starts = sorted(self._bins)
-        tokens = np.array([self._bins[start][1] for start in starts]).reshape(-1, len(self._top))
+        tokens = np.array([self._bins[start][1] for start in starts])
         timeline = Timeline(
             unit=unit,
             starts=np.array(starts, dtype=np.int64),

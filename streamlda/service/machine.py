@@ -6,7 +6,7 @@ one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `
 
     starting   until `Started`; a signal ends it at once
     warm-up    the engine keeps its first documents, or is in its first round
-    rounds     the engine is in a later round, refines its topics, or was given its map
+    learning   the engine is in a later round, refines its topics, or was given its map
     exhausted  the budget or the horizon is used up: nothing is read, snapshots are still served
     draining   an end was asked for: work under way is waited for, then saved
     stopped    `Exit` was given; no event has an effect any more
@@ -46,7 +46,7 @@ class Phase(Enum):
 
     STARTING = "starting"
     WARMUP = "warm-up"
-    ROUNDS = "rounds"
+    LEARNING = "learning"
     EXHAUSTED = "exhausted"
     DRAINING = "draining"
     STOPPED = "stopped"
@@ -151,7 +151,7 @@ class Machine:
         self._dirty = self._owed = event.unsaved
         self._since_release, self._fraction = event.since_release, event.fraction
         self._clock.restart(event.time)
-        self.phase = Phase.ROUNDS if event.rounds else Phase.WARMUP
+        self.phase = Phase.LEARNING if event.rounds else Phase.WARMUP
         if event.snapshot:
             out.append(m.Publish())
         if event.slots_left is None:
@@ -168,7 +168,7 @@ class Machine:
             remedy=CORRECT_THE_SHELL,
         )
         self._source = Retry()
-        if self.phase not in (Phase.WARMUP, Phase.ROUNDS):
+        if self.phase not in (Phase.WARMUP, Phase.LEARNING):
             return  # It was asked for before the end was: its batch is read again next time.
         if event.records:
             self._batches += 1
@@ -201,7 +201,7 @@ class Machine:
             out.append(m.LogLine("info", "round", {"rounds": event.rounds}))
             self._rounds = event.rounds
             if self.phase is Phase.WARMUP:
-                self.phase = Phase.ROUNDS
+                self.phase = Phase.LEARNING
 
     def _on_release(self, event: m.ReleaseDone, out: list[m.Instruction]) -> None:
         self._done(m.Release)
@@ -283,7 +283,7 @@ class Machine:
             self._exit(exit_codes.UNFINISHED, out)
             return
         since = self._memory_short_since
-        running = self.phase in (Phase.WARMUP, Phase.ROUNDS)
+        running = self.phase in (Phase.WARMUP, Phase.LEARNING)
         patience = self.rules.memory_patience_seconds
         if running and since is not None and event.time - since >= patience:
             out.append(m.LogLine("error", "memory-short-for-too-long"))
@@ -316,7 +316,7 @@ class Machine:
         self._pause_or_resume(out)
         left = self._left_to_poll
         if (
-            self.phase in (Phase.WARMUP, Phase.ROUNDS)
+            self.phase in (Phase.WARMUP, Phase.LEARNING)
             and not self._paused
             and left
             and self._asked is None
@@ -346,7 +346,7 @@ class Machine:
             return checkpoint
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._save_at_end and self._dirty else None
-        reading = self.phase in (Phase.WARMUP, Phase.ROUNDS)
+        reading = self.phase in (Phase.WARMUP, Phase.LEARNING)
         by_clock = self._clock.over(time, self._since_release, self._fraction)
         if self._left_to_learn == 0 or (reading and by_clock):
             return m.Release()
@@ -368,7 +368,7 @@ class Machine:
     def _pause_or_resume(self, out: list[m.Instruction]) -> None:
         limit = self.rules.queue_bytes
         full = self.queued_bytes >= (limit // 2 if self._paused else limit)
-        reading = self.phase in (Phase.WARMUP, Phase.ROUNDS) and bool(self._left_to_poll)
+        reading = self.phase in (Phase.WARMUP, Phase.LEARNING) and bool(self._left_to_poll)
         pause = full or not reading or self._memory_short_since is not None
         if pause != self._paused:
             self._paused = pause

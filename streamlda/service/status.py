@@ -169,7 +169,7 @@ class Status:
             self._warmup = warmup
 
     def set_undated(self, n: int | None) -> None:
-        """Note the documents without a bin of event time; None if no times are read."""
+        """Note documents without a time or before the first bin; None if no times are read."""
         with self._lock:
             self._undated = n
 
@@ -308,7 +308,11 @@ class Status:
         lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
         of_records = {} if found["lag"]["records"] is None else lag
         yield _gauge("kafka_lag_records", "Records that wait.", of_records, "partition")
-        yield _gauge("undated_documents", "Documents without an event time.", found["undated"])
+        yield _gauge(
+            "undated_documents",
+            "Documents without an event time, or before the first bin.",
+            found["undated"],
+        )
         yield _gauge("lost", "What could not be read any more.", found["lost"], "unit")
         yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])

@@ -293,15 +293,16 @@ def diagnostics(
     weak = np.flatnonzero(~supported)
     condition = found.condition_number
     warnings = []
+    apart = directions is None or directions >= min(2, K)
     if directions is not None and directions < K:
         warnings.append(few_directions(directions, K, documents or found.documents))
-    if len(weak):
+    if apart and len(weak):
         listed = ", ".join(str(i) for i in weak[:20]) + (", ..." if len(weak) > 20 else "")
         warnings.append(
             f"{len(weak)} of {K} topics do not stand above sampling noise: topics {listed}; "
             "do not rely on them"
         )
-    if condition is not None and condition > LARGE_CONDITION_NUMBER:
+    if apart and condition is not None and condition > LARGE_CONDITION_NUMBER:
         warnings.append(
             f"whitening is ill-conditioned (condition_number={condition:.0f}); rare topics are "
             "uncertain, ask for fewer topics"
@@ -322,7 +323,12 @@ def diagnostics(
 
 
 def few_directions(directions: int, n_components: int, documents: int) -> str:
-    """Return what to warn of where word pairs tell fewer topics apart."""
+    """Return what to warn of where word pairs tell fewer topics apart; one tells none."""
+    if directions <= 1:
+        return (
+            "the documents show no topics beyond their word frequencies "
+            f"(documents={documents}); read more documents, and do not rely on these topics"
+        )
     return (
         f"word pairs tell {directions} of {n_components} topics apart above sampling noise "
         f"(documents={documents}); read more documents or ask for fewer topics"

@@ -12,8 +12,8 @@ class RecordCounts:
     """What a run has met: records, documents among them, and what became of them.
 
     `short` documents have fewer than 3 tokens in the vocabulary; of the others, `undated` ones have
-    no bin of event time, if times are read. `tokens` are those of encoded documents, stop words
-    excluded, and `unseen_tokens` those of them outside the vocabulary.
+    no event time or one before the first bin, if times are read. `tokens` are those of encoded
+    documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
     """
 
     records: int = 0

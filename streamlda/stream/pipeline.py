@@ -169,7 +169,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def undated(self) -> int | None:
-        """Documents learned from that have no bin of event time; None if no times are read."""
+        """Documents without a time or before the first bin; None if no times are read."""
         return None if self._time_bins is None else self.counts.undated
 
     @property

@@ -33,13 +33,12 @@ def test_topics_prints_a_table_and_json(folder):
     assert "learned: the choice of words depends on the documents" in shown
     assert "not private" in shown
     described = json.loads(run("topics", folder / "model", "--json", "--words", 4).stdout)
-    shares = [topic["share"] for topic in described["topics"]]
+    shares = [topic["prevalence"] for topic in described["topics"]]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1)
     assert described["vocabulary"]["data_dependent"]
     assert "share  NPMI" in shown
     for topic in described["topics"]:
-        assert topic["prevalence"] == topic["share"]
         assert 0 <= topic["interval_share"] <= 1
         assert -1 <= topic["npmi"] <= 1
         assert 1 / 3 <= topic["exclusivity"] <= 1

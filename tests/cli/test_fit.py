@@ -81,6 +81,9 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     words.write_text("apple\nbread\ncheese\n", "ascii")
     common = ("-k", 1, "--vocabulary", words, "--rejects", rejects)
     said = run("fit", path, *common, "-o", tmp_path / "m").stderr
+    skipped = "streamlda: warning: 3 records skipped: missing-field 1, not-json 1, not-text 1\n"
+    assert skipped in said
+    assert skipped in run("fit", path, *common, "-o", tmp_path / "q", "--quiet").stderr
     found = [json.loads(line) for line in rejects.read_text("ascii").splitlines()]
     assert sorted((each["record"], each["reason"]) for each in found) == [
         (2, "not-json"),
@@ -90,7 +93,6 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     ]
     assert {each["location"] for each in found} == {str(path)}
     assert "1 documents skipped" in said
-    assert "3 records skipped: missing-field 1, not-json 1, not-text 1" in said
     assert "apple" not in said
 
 

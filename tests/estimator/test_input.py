@@ -180,6 +180,8 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
         np.array([text.encode() for text in TEXTS]),
         [text.split() for text in TEXTS],
         [[1, SECRET], [2, SECRET]],
+        {"a": TEXTS},
+        {SECRET: [1, 2]},
         pd.Series(TEXTS),
         pd.Series(TEXTS, dtype="string"),
         pd.DataFrame({"n": 1, "text": TEXTS}),

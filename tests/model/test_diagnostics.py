@@ -48,7 +48,6 @@ def fitted(planted, n_components, documents, seed):
     [
         (5, 8, 300, 2000),
         (10, 4, 500, 10_000),
-        (1, 5, 300, 3000),
         (6, 6, 300, 12_000),
         (25, 10, 500, 4000),
     ],
@@ -60,6 +59,15 @@ def test_the_planted_number_of_topics_is_suggested(planted, wanted, words, docum
         found = suggest_n_components(made.diagnostics)
         assert found[:2] == (planted, "drop")
         assert "stand" in found.reason
+
+
+def test_one_direction_is_the_word_frequencies_and_no_topic():
+    made = fitted(PlantedLDA(1, 300, topic_concentration=0.05, seed=1), 5, 3000, 1)
+    assert made.diagnostics["directions_supported"] == 1
+    assert suggest_n_components(made.diagnostics)[:2] == (None, "none")
+    (warning,) = made.diagnostics["warnings"]
+    assert warning.startswith("the documents show no topics beyond their word frequencies")
+    assert all("noise" in reasons for reasons in junk_topics(made))
 
 
 def test_where_more_is_there_than_was_looked_at_no_number_is_named():
@@ -87,8 +95,11 @@ def suggested(values, noise, **more):
         # Text falls smoothly into the noise.
         ([9.0, 6.0, 4.5, 3.3, 2.6, 2.0, 1.5, 1.3, 1.2], [3.0] * 9, None, "smooth"),
         ([9.0, 8.0, 7.0], [3.0] * 3, None, "all"),
+        # One direction is the word frequencies, however clear.
+        ([9.0, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7], [3.0] * 7, None, "none"),
+        ([9.0, 2.9, 2.8, 2.7], [3.0] * 4, None, "none"),
         ([1.9, 1.8], [3.0, 3.0], None, "none"),
-        ([9.0, 8.0], None, None, "none"),
+        ([9.0, 8.0], None, None, "unknown"),
     ],
 )
 def test_suggestion_by_hand(values, noise, k, basis):
@@ -242,7 +253,9 @@ def test_no_topic_of_documents_without_topics_is_good(passes):
         engine.add(documents)
         made = refined(engine.snapshot(), documents, passes=passes)
         assert all("noise" in reasons for reasons in junk_topics(made))
-        assert any("of 4 topics apart" in text for text in made.diagnostics["warnings"])
+        said = made.diagnostics["warnings"]
+        assert sum("no topics beyond their word frequencies" in text for text in said) == 1
+        assert not any("apart" in text or "stand above" in text for text in said)
 
 
 def test_exclusivity_is_the_part_of_its_words_that_a_topic_has():

@@ -3,6 +3,7 @@
 import gc
 import sys
 import warnings
+from dataclasses import replace
 
 import gensim
 import numpy as np
@@ -153,7 +154,13 @@ def test_pyldavis_gets_what_it_asks_for(tokens):
     wider = TopicModel(
         components=components, alpha=model.alpha, background=background, tokens_seen=tokens
     )
-    given = bridges.to_pyldavis(wider)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        given = bridges.to_pyldavis(wider)
+    wanted = ["sizes of topics are the shares of alpha: prevalence was not measured"]
+    if not tokens:
+        wanted.append("counts are of 1,000,000 tokens: their number is not known")
+    assert [str(each.message) for each in caught] == ["; ".join(wanted)]
     assert set(given) == {
         *("topic_term_dists", "doc_topic_dists", "doc_lengths", "vocab", "term_frequency"),
         *("mds", "sort_topics", "start_index"),
@@ -175,7 +182,7 @@ def test_pyldavis_gets_what_it_asks_for(tokens):
 
 @pytest.mark.parametrize("K", [2, 30])
 def test_the_documented_line_of_pyldavis_makes_a_page(K, tmp_path):
-    made = published(topics(K, 120))
+    made = replace(published(topics(K, 120)), tokens_seen=80_000)
     with warnings.catch_warnings():
         # It shows all deprecations, also those of others, and leaves its file open.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -43,7 +43,7 @@ def test_every_command_and_option_has_help_and_the_changelog_names_it(name):
 
 
 def test_commands_and_options_in_the_readme_exist():
-    shell = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
+    shell = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)).replace("\\\n", "")
     shown = re.findall(r"streamlda ([a-z]+) ([^\n|#]*)", shell)
     assert len(shown) >= 4
     for name, rest in shown:

@@ -15,8 +15,11 @@ from streamlda.model.quality import exclusivity, nearest_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import fit_alpha
 from streamlda.refinement.measures import (
+    SAMPLE_DOCUMENTS,
     ExpectedTokens,
     Samples,
+    correction,
+    inferred,
     measured,
     prevalence,
     with_fitted_alpha,
@@ -105,8 +108,8 @@ def test_fewer_documents_are_drawn_in_proportion_to_their_places():
     batch = DocumentBatch.from_matrix(np.ones((400, 3)))
     hits = rng.integers(1, 30, 400).astype(float)
     drawn = Drawn(batch, hits, np.arange(400.0))
-    assert drawn.fewer(400, 1200) is drawn
-    found = drawn.fewer(100, 10**6)
+    assert drawn.fewer(400) is drawn
+    found = drawn.fewer(100)
     assert found.hits.sum() == 100
     assert len(found.documents) <= 100
     # Each is within one of its share.
@@ -153,14 +156,14 @@ def test_refined_topics_have_the_share_that_inference_gives_them(text):
     start = replace(start, alpha=start.alpha * rng.permutation(np.geomspace(0.05, 5, 12)))
     start = replace(start, diagnostics={"eigenvalues": [1.0] * 12, "directions_supported": 12})
     model = refined(start, documents, passes=2)
-    assert off(model, documents, model.prevalence) < 1.2
+    assert off(model, documents, model.prevalence) < 1.1
     assert off(model, documents, model.alpha / model.alpha_0) > 1.5
     assert np.all(np.diff(model.prevalence) <= 0)
-    assert model.diagnostics["prevalence_documents"] < len(documents) / 8
+    assert model.diagnostics["prevalence_documents"] <= SAMPLE_DOCUMENTS
     assert model.alpha_0 == pytest.approx(start.alpha_0)
 
 
-def test_sums_of_e_steps_are_corrected_and_of_the_documents_that_had_them(text):
+def test_a_sample_corrects_the_sums_of_e_steps(text):
     corpus, documents = text
     model = model_of(corpus)
     stepwise = StepwiseEM(
@@ -173,29 +176,31 @@ def test_sums_of_e_steps_are_corrected_and_of_the_documents_that_had_them(text):
             step_offset=1e6,
         ),
     )
-    stepwise.add(documents.rows(0, 3000))
-    before = stepwise.topic_tokens
-    stepwise.add(documents.rows(3000, 6000))
+    stepwise.add(documents)
     assert stepwise.topic_tokens.sum() == pytest.approx(documents.lengths.sum())
     model = replace(model, components=stepwise.components)
     expected = ExpectedTokens(stepwise.topic_tokens, model.alpha, 1)
-    few, many = Sample(600, 10**6), Sample(2400, 10**6)
-    for sample in (few, many):
-        sample.add(documents)
+    sample = Sample(600, 10**6)
+    sample.add(documents)
+    drawn = sample.drawn()
+    theta = inferred(model, drawn.documents)
+    corrected = expected.tokens * correction(model, drawn, theta, expected)
+    corrected /= corrected.sum()
     raw = off(model, documents, expected.tokens / expected.tokens.sum())
-    plain = off(model, documents, prevalence(model, few))
-    corrected = off(model, documents, prevalence(model, few, expected))
-    assert corrected < min(raw, plain, 1.2)
-    # Sums of the second half say nothing of the first, which is of the sample alone.
-    later = expected._replace(tokens=stepwise.topic_tokens - before)
-    assert off(model, documents, prevalence(model, many, later)) < 1.15
-    whole = Sample(10**6, 10**9)
-    whole.add(documents)
-    # All documents are there: sums have nothing to add.
-    np.testing.assert_array_equal(prevalence(model, whole), prevalence(model, whole, expected))
-    assert off(model, documents, prevalence(model, whole)) < 1.05
-    assert prevalence(model, Sample(10, 100)) is None
-    assert measured(model, Samples()) is model
+    plain = off(model, documents, prevalence(model, drawn))
+    assert off(model, documents, corrected) < min(raw, plain, 1.2)
+
+
+def test_prevalence_is_that_of_all_documents_of_a_short_stream(text):
+    corpus, documents = text
+    model, samples, few = model_of(corpus), Samples(), Samples()
+    assert measured(model, samples) is model
+    samples.add(documents)
+    assert off(model, documents, measured(model, samples).prevalence) < 1.05
+    few.add(documents.rows(0, 2000))
+    found = measured(model, few)
+    assert found.diagnostics["prevalence_documents"] == 2000
+    assert off(model, documents.rows(0, 2000), found.prevalence) < 1.01
 
 
 def test_stepwise_em_counts_tokens_of_topics_without_annealing_and_by_bin(text):

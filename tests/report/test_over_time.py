@@ -94,7 +94,6 @@ def test_one_moment_has_no_course_and_many_are_added_up():
     found = follow_over_time(made, [("waa wab", 5.0), ("waa", None)], TimeBins("hour"))
     assert found.halves is None
     assert found.rose == found.fell == ((), ())
-    assert follow_over_time(made, []).timeline.tokens.shape == (0, 2)
     n = 2 * MOST_MOMENTS + 5
     many = follow_over_time(made, [("waa wab waa", i * 3600.0) for i in range(n)], TimeBins("hour"))
     course = of_timeline(many.timeline, [0, 1])
@@ -114,3 +113,6 @@ def test_what_must_not_be_shown_over_time_is_refused(monkeypatch):
         follow_over_time(model(topics()), [("waa", i * DAY) for i in range(4)])
     with pytest.raises(VocabularyError):
         follow_over_time(model(topics(), vocabulary=None), [("waa", 0.0)])
+    for time, bins in ((None, None), (5.0, TimeBins("custom", (6, 9)))):
+        with pytest.raises(InvalidSettingError, match=r"must have a time.* documents=1 in_a_bin=0"):
+            follow_over_time(model(topics()), [("waa wab", time)], bins)

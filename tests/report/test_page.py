@@ -342,7 +342,9 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
         late=2,
     )
     page = visit(model(topics(), timeline=days))
-    expect(page.locator("#time")).to_contain_text("19 documents with a time, 3 without, 2 too late")
+    expect(page.locator("#time")).to_contain_text(
+        "19 documents with a time in these bins, 3 without or before the first bin, 2 too late"
+    )
     chart = page.get_by_role("img", name="Shares of 4 topics over 4 moments")
     chart.press("ArrowLeft")
     chart.press("ArrowLeft")

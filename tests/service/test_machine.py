@@ -39,7 +39,7 @@ def test_it_learns_in_order_while_it_reads_on():
     assert told(machine, Learned(3.0, rounds=0)) == [Learn(2)]
     assert machine.phase is Phase.WARMUP
     assert machine.handle(Learned(4.0, rounds=1)) == [m.LogLine("info", "round", {"rounds": 1})]
-    assert machine.phase is Phase.ROUNDS
+    assert machine.phase is Phase.LEARNING
     assert machine.queued_bytes == 0
 
 

@@ -105,7 +105,7 @@ class Life(RuleBasedStateMachine):
     def answer_poll(self, share, size, bad, last):
         n, self.poll = round(share * self.poll), None
         rejects = round(bad * n)
-        waiting = self.machine.phase in (Phase.WARMUP, Phase.ROUNDS)
+        waiting = self.machine.phase in (Phase.WARMUP, Phase.LEARNING)
         if n and waiting:
             self.polled += 1
             self.records[self.polled] = n

@@ -24,7 +24,7 @@ from tests.service.web import TOKEN
 def status():
     made = Status(private=False, stream="kafka: planted", memory_limit_bytes=2**30)
     made.set_ready(True)
-    made.set_phase("rounds")
+    made.set_phase("learning")
     made.set_slots(1_234_000, 66_000)
     made.set_lag({0: 1500, 1: None})
     made.set_memory(2**28)
@@ -224,7 +224,7 @@ def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
     expect(moment).to_have_text("4 Mar 2019: 9 documents")
     assert bands(seen) == pytest.approx({"4": 100, "3": 0, "2": 0, "1": 0})
     expect(seen.page.locator("#course-note")).to_contain_text(
-        "In no bin: 5 documents without a time, 2 that came too late"
+        "In no bin: 5 documents without a time or before the first bin, 2 that came too late"
     )
     assert seen.page.locator("#all-chart .axis span").first.text_content() == "1 Mar 2019"
     # The pointer, and the keyboard.

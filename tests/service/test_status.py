@@ -76,7 +76,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
 
 
 def test_the_page_and_prometheus_are_told_the_same(status, clock):
-    status.set_phase("rounds")
+    status.set_phase("learning")
     status.set_ready(True)
     documents = {"learned": 70, "short": 5, "rejected": 3, "blank": 2}
     for outcome, n in documents.items():
@@ -104,7 +104,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     told = status.status()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     expected = {
-        "phase": "rounds",
+        "phase": "learning",
         "documents": documents,
         "lag": {"records": 12, "bytes": None, "partitions": {"0": 7, "1": 5, "2": None}},
         "lost": {"records": 4},
@@ -145,7 +145,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("privacy_epsilon_total",): 2.0,
         ("privacy_delta",): 1e-9,
         ("ready",): 1,
-        ("phase", ("phase", "rounds")): 1,
+        ("phase", ("phase", "learning")): 1,
     }.items():
         assert found[key] == pytest.approx(value), key
     assert ("kafka_lag_records", ("partition", "2")) not in found

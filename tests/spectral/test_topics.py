@@ -188,18 +188,25 @@ def test_averaging_leaves_topics_without_a_match_alone():
 
 def test_diagnostics_warn_in_words_and_are_plain():
     mu = np.eye(3)
-    spectrum = Spectrum(np.full(3, 0.1), np.ones(3))
+    two = Spectrum(np.array([2.0, 2.0, 0.1]), np.ones(3))
 
     def described(found, spectrum=None):
         spectrum = spectrum or Spectrum(found.pair_eigenvalues, found.pair_noise)
         return diagnostics(found, spectrum, found.supported, 50)
 
-    found = described(fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf])), spectrum)
+    found = described(fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf])), two)
     text = " ".join(found["warnings"])
-    assert "0 of 3 topics apart above sampling noise (documents=50)" in text
+    assert "2 of 3 topics apart above sampling noise (documents=50)" in text
     assert "topics 1, 2" in text
     assert found["eigenvalue_noise"] == [0.1, 9.0, None]
     assert described(fixed(mu))["warnings"] == []
+    # Fewer directions tell no topic from another.
+    for few in ([2.0, 0.1, 0.1], [0.1, 0.1, 0.1]):
+        found = described(
+            fixed(mu, eigenvalue_noise=np.full(3, 99.0)), Spectrum(np.array(few), np.ones(3))
+        )
+        (text,) = found["warnings"]
+        assert "no topics beyond their word frequencies (documents=50)" in text
     # Of noise that was not measured nothing is said.
     unknown = described(fixed(mu), Spectrum(np.full(3, 0.1), None))
     assert (unknown["directions_supported"], unknown["pair_noise"]) == (None, None)

@@ -304,7 +304,8 @@ def _status() -> Schema:
         ),
         undated={
             **_MAYBE_WHOLE,
-            "description": "Documents in no bin of event time; null if no times are read.",
+            "description": "Documents without an event time or before the first bin; null if no "
+            "times are read.",
         },
         lost={
             "oneOf": [_COUNTS, {"type": "null"}],

@@ -5,7 +5,7 @@
 const PERIOD = 2000;
 const KEPT_RATES = 90;
 const WORDS = 30;
-const PHASES = { "warm-up": "warming up", rounds: "learning", exhausted: "budget used up", draining: "ending" };
+const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
 
 const state = { token: null, tag: null, shown: false, rates: [], viewer: false, busy: false };
 
@@ -91,7 +91,7 @@ function showUnused({ documents, rejects, lost, undated }) {
   const gone = Object.entries(lost ?? {}).filter(([, n]) => n > 0);
   at("unused-note").textContent = [
     reasons.map(([reason, n]) => `${reason} ${number(n)}`).join(", ") || "none",
-    undated ? `without a time: ${number(undated)}` : "",
+    undated ? `without a time or before the first bin: ${number(undated)}` : "",
     gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",
   ].filter(Boolean).join("; ");
 }
