@@ -132,9 +132,9 @@ class Noise:
 class SecureNoise(Noise):
     """Noise for private releases: ChaCha20, keyed by the operating system.
 
-    The key has 256 bits from `secrets`; every object has its own, and takes a new one in a child
-    process, so that parent and child never draw the same noise. There is no way to set, read or
-    store it.
+    The key has 256 bits from `secrets`; every object has its own, and takes a new one for every
+    draw and in a child process, so that neither parent and child nor copies of a machine that was
+    halted between draws draw the same noise. There is no way to set, read or store it.
     """
 
     __slots__ = ("__owner",)
@@ -144,6 +144,13 @@ class SecureNoise(Noise):
     def __init__(self) -> None:
         super().__init__(ChaCha(key=secrets.randbits(256), rounds=20))
         self.__owner = _process()
+
+    def discrete_gaussian(
+        self, sigma: float, shape: int | tuple[int, ...] = ()
+    ) -> NDArray[np.int64]:
+        """Draw as `Noise.discrete_gaussian` does, under a new key."""
+        SecureNoise.__init__(self)
+        return super().discrete_gaussian(sigma, shape)
 
     def _words(self, n: int) -> NDArray[np.int64]:
         if self.__owner != _process():

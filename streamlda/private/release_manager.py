@@ -16,14 +16,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from streamlda.checks import require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.errors import LedgerError
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
+from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.budget import ledger_terms
 from streamlda.private.settings import PrivateSettings
 
 RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
+
+
+#: Ends the name of noisy sums that are not on record yet.
+_UNPUBLISHED = ".new"
+
+
+def releases_folder(ledger_path: Path) -> Path:
+    """Return the folder of all that was released through a ledger."""
+    return ledger_path.with_name(ledger_path.name + ".releases")
 
 
 def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
@@ -43,12 +55,27 @@ def open_ledger(
     """Open the ledger of a run, with a release of `words` or without, or make it.
 
     A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
+    Noisy sums that were not on record then are deleted. A ledger is not made beside releases of
+    another one, whose documents it would not know.
     """
-    ledger = Ledger.open(Path(path), ledger_terms(settings, words=words), create=True)
+    ledger_path = Path(os.path.realpath(path))
+    folder = releases_folder(ledger_path)
+    is_known = LedgerFile(ledger_path).exists()
+    require(
+        is_known or not folder.is_dir() or not any(folder.iterdir()),
+        "a new ledger must not lie beside the releases of one that is gone",
+        path=str(ledger_path),
+        releases=str(folder),
+        remedy=f"{EXHAUSTED}; other documents need a ledger of another name",
+        error=LedgerError,
+    )
+    ledger = Ledger.open(ledger_path, ledger_terms(settings, words=words), create=True)
     try:
         ended = ledger.recover()
         if ended is not None:
             on_recovery(f"release {ended.intent.number}: {ended.outcome}")
+        for unpublished in folder.glob(f"*{_UNPUBLISHED}"):
+            unpublished.unlink()
     except BaseException:
         ledger.close()
         raise
@@ -88,7 +115,7 @@ class ReleaseManager:
         self.ledger = ledger
         self.stream = stream
         if ledger is not None:
-            self.folder = ledger.path.with_name(ledger.path.name + ".releases")
+            self.folder = releases_folder(ledger.path)
 
     @property
     def ledger_id(self) -> str | None:
@@ -120,25 +147,26 @@ class ReleaseManager:
             return draw(self.noise)
         documents = (DocumentRange(self.stream, first, last),)
         cohort = Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
+        # Nothing is paid or drawn for a place where a release lies that this ledger does not know.
+        final = self._path(self.ledger.generation + 1, name)
+        self.ledger.check_target(final)
         intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
         arrays = draw(self.noise)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        final = self._path(intent)
-        temporary = final.with_name(final.name + ".new")
+        temporary = final.with_name(final.name + _UNPUBLISHED)
         stored = {"stage": name, "first": first, "last": last - 1, **about}
         stored["secure"] = self.noise.secure
         write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)
         self.ledger.publish(intent, temporary, final)
         return arrays
 
-    def _path(self, intent: Intent) -> Path:
-        name = intent.description.replace(" ", "-")
-        return self.folder / f"{intent.number:06d}-{name}.safetensors"
+    def _path(self, number: int, name: str) -> Path:
+        return self.folder / f"{number:06d}-{name.replace(' ', '-')}.safetensors"
 
     def stored(self, intent: Intent) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""
         assert self.ledger is not None
-        path = self._path(intent)
+        path = self._path(intent.number, intent.description)
         if not path.exists():
             return None
         self.ledger.check_target(path)

@@ -48,7 +48,8 @@ def rules_of(settings: RunSettings) -> Rules:
         checkpoint_seconds=settings.checkpoint.interval,
         queue_bytes=settings.memory.queue,
         breaker_records=settings.breaker.records,
-        breaker_share=settings.breaker.share,
+        # A daemon that stops for one more rejected record would tell of that record.
+        breaker_share=1.0 if settings.private else settings.breaker.share,
         attempts=settings.breaker.attempts,
         memory_patience_seconds=settings.memory.patience,
         stop_when_exhausted=settings.snapshots.when_exhausted == "stop",
@@ -139,7 +140,15 @@ def _serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: 
     from streamlda.service.http import Server, make_app
 
     token = None if http.token is None else http.token.reveal()
-    app = make_app(status, snapshots, private=settings.private, token=token, host=http.host)
+    operator_token = None if http.operator_token is None else http.operator_token.reveal()
+    app = make_app(
+        status,
+        snapshots,
+        private=settings.private,
+        token=token,
+        operator_token=operator_token,
+        host=http.host,
+    )
     server = Server(app, http.host, http.port)
     opened.callback(server.stop)
     shown = f"[{http.host}]" if ":" in http.host else http.host

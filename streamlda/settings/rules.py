@@ -36,6 +36,8 @@ NOT_PRIVATE = {
     "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
     "{vocabulary.stop_words} FILE",
     "source.rejects": "which records were rejected is private",
+    "breaker.share": "how many records were rejected is private",
+    "breaker.records": "how many records were rejected is private",
     "source.time_field": "event times are data; a window is known by its record slots",
 }
 
@@ -137,6 +139,8 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
         yield "{kafka.bootstrap} must be set to write to topics"
     if http.port and http.host not in LOOPBACK and not http.token:
         yield "{http.token} must be set unless {http.host} is loopback"
+    if http.operator_token and not http.token:
+        yield "{http.operator_token} must have {http.token}, for those who see snapshots alone"
 
 
 def _privacy(settings: RunSettings) -> Iterator[str]:
@@ -173,6 +177,11 @@ def _private_terms(settings: RunSettings) -> Iterator[str]:
     privacy, by_user = settings.privacy, settings.privacy.unit == "user"
     if privacy.delta is None:
         yield "{privacy.delta} must be set with {privacy.epsilon}: what epsilon leaves open"
+    if settings.command and privacy.noise_in_state:
+        yield (
+            "{privacy.noise_in_state} must be left out: checkpoints hold documents that wait, and "
+            "two of them differ by exact sums"
+        )
     if not by_user and privacy.documents_per_user is not None:
         yield "{privacy.documents_per_user} must have {privacy.unit} user"
     if by_user and privacy.documents_per_user is None:
@@ -225,7 +234,6 @@ def _private_cluster(settings: RunSettings) -> Iterator[str]:
     wanted = {
         "privacy.unit": ("document",),
         "privacy.mode": ("window",),
-        "privacy.noise_in_state": (False,),
         "vocabulary.kind": ("given", "hashed"),
         "snapshots.seconds": (None,),
     }

@@ -243,8 +243,9 @@ class PrivacySettings:
         "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
         unit="rounds", least=0)
     noise_in_state: bool = entry(
-        "bool", False, "Start the accumulators with noise in them, which protects a stolen "
-        "checkpoint; noise is sqrt(2) times as large.", parameter="noise_in_state")
+        "bool", False, "Start the accumulators with noise in them, so that one copy of the state "
+        "shows no more than a release; noise is sqrt(2) times as large.",
+        parameter="noise_in_state", commands=ESTIMATOR_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +303,8 @@ class BreakerSettings:
     """When to stop because too much goes wrong."""
 
     share: float = entry(
-        "number", 0.5, "Stop when more than this fraction of the records is rejected.",
+        "number", 0.5, "Stop when more than this fraction of the records is rejected; never in a "
+        "private run.",
         least=0, most=1)
     records: int = entry(
         "int", 10_000, "Number of records that the fraction is taken over.", unit="records",
@@ -320,6 +322,9 @@ class HttpSettings:
         "int", 8080, "Port of health, metrics and snapshots; 0 for none.", least=0, most=65535)
     token: Secret | None = entry(
         "secret", None, "Bearer token, needed unless the host is loopback.")
+    operator_token: Secret | None = entry(
+        "secret", None, "Bearer token that opens /status and /metrics of a private run, too; "
+        "default: those are served on this machine alone.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, LedgerError
-from streamlda.privacy.ledger import Ledger, LedgerReader
+from streamlda.privacy.ledger import Ledger, LedgerReader, read_report
+from streamlda.privacy.ledger.file import LedgerFile
 from tests.privacy.ledger_cases import (
     EVENT,
     PRICE,
@@ -104,6 +105,15 @@ def test_half_written_transaction_is_undone_by_a_writer_only(ledger, folder):
     with pytest.raises(LedgerError, match="nothing may be released"):
         LedgerReader(path)
     assert path.read_bytes() == before
+    for name in ("ledger", "ledger.marker", "ledger-journal"):
+        shutil.copy(folder / "crashed" / name, folder / f"shown-{name}")
+    shown = folder / "shown-ledger"
+    writer = LedgerFile(shown)
+    writer.lock()
+    with pytest.raises(LedgerError, match="one writer"):
+        read_report(shown)
+    writer.unlock()
+    assert read_report(shown) == LedgerReader(folder / "ledger").report()
     with Ledger.open(path, TERMS) as recovered:
         assert recovered.report() == LedgerReader(folder / "ledger").report()
 

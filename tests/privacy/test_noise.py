@@ -257,6 +257,14 @@ def test_threads_share_one_object_without_drawing_a_word_twice():
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.sort(serial))
 
 
+def test_a_copy_of_the_machine_draws_other_noise():
+    noise = SecureNoise()
+    halted = copy.deepcopy(noise._Noise__bits.state)
+    first = noise.discrete_gaussian(1000.0, 20)
+    noise._Noise__bits.state = halted
+    assert not np.array_equal(noise.discrete_gaussian(1000.0, 20), first)
+
+
 FORK = """
 import os
 from streamlda.privacy import noise as module

@@ -190,6 +190,50 @@ def test_slots_are_not_released_twice(folder):
     assert witness.seen == []
 
 
+@pytest.mark.parametrize("clipping", [BOUNDS, "worst-case"], ids=["same names", "other names"])
+def test_no_new_ledger_is_made_beside_the_releases_of_another(folder, clipping):
+    path = folder / "ledger"
+    with opened(path, settings_of()) as (_, learner):
+        feed(learner, documents(100))
+    before = sorted((folder / "ledger.releases").iterdir())
+    for name in ("ledger", "ledger.marker"):
+        (folder / name).unlink()
+    with pytest.raises(LedgerError, match="beside the releases of one that is gone"):
+        open_ledger(path, settings_of(clipping=clipping))
+    assert sorted((folder / "ledger.releases").iterdir()) == before
+    assert not path.exists()
+
+
+def test_nothing_is_paid_or_drawn_where_another_release_lies(folder):
+    path, witness = folder / "ledger", Witness(folder / "ledger")
+    with opened(path, settings_of(), witness) as (ledger, learner):
+        (folder / "ledger.releases").mkdir()
+        taken = folder / "ledger.releases/000001-pairs.safetensors"
+        taken.write_bytes(b"of another")
+        with pytest.raises(LedgerError, match="an artefact may replace only"):
+            feed(learner, documents(100))
+        assert (witness.seen, ledger.generation, ledger.spent) == ([], 0, 0)
+    assert [file.name for file in taken.parent.iterdir()] == [taken.name]
+
+
+def test_noisy_sums_of_a_lost_release_are_deleted(folder):
+    path, ended = folder / "ledger", []
+
+    def killed(step):
+        if step == "publish:checked":
+            raise KeyboardInterrupt
+
+    with Ledger.open(path, ledger_terms(settings_of()), create=True, on_step=killed) as ledger:
+        learner = learner_of(settings_of(), ReleaseManager(None, ledger))
+        with pytest.raises(KeyboardInterrupt):
+            feed(learner, documents(100))
+    left = folder / "ledger.releases"
+    assert [file.name for file in left.iterdir()] == ["000001-pairs.safetensors.new"]
+    open_ledger(path, settings_of(), on_recovery=ended.append).close()
+    assert ended == ["release 1: lost"]
+    assert list(left.iterdir()) == []
+
+
 def test_budget_is_refused_before_noise_and_documents(folder):
     users = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}
     users = replace(LARGE, **users)  # of 100 documents, noise alone may end the window

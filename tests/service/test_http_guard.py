@@ -15,7 +15,7 @@ from streamlda.service.http import Limits, make_app
 from streamlda.service.http.guard import TokenBucket
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
-from tests.service.planted import model, topics
+from tests.service.planted import model, private, topics
 from tests.service.web import JSON, JSON_VALUES, PLENTY, TOKEN, ask, call, checked, error_of, infer
 
 AS_JSON = (b"content-type", b"application/json")
@@ -109,25 +109,75 @@ def test_a_token_may_hold_any_text_but_none(app_of):
     with pytest.raises(InvalidSettingError, match="token=''"):
         app_of(token="")
 
+    for same in ("", TOKEN):
+        with pytest.raises(InvalidSettingError, match="differ from that of viewers"):
+            app_of(token=TOKEN, operator_token=same)
+
+
+FAR = "203.0.113.5"
+
 
 @pytest.mark.parametrize(
-    ("private", "token", "client", "code"),
+    ("private", "tokens", "client", "sent", "code"),
     [
-        (True, None, "127.0.0.1", 200),
-        (True, None, "::1", 200),
-        (True, None, "203.0.113.5", 403),
-        (True, TOKEN, "203.0.113.5", 200),
-        (False, None, "203.0.113.5", 200),
+        (True, (None, None), "127.0.0.1", None, 200),
+        (True, (None, None), "::1", None, 200),
+        (True, (None, None), FAR, None, 403),
+        (True, (TOKEN, None), "127.0.0.1", TOKEN, 200),
+        (True, (TOKEN, None), FAR, TOKEN, 403),
+        (True, (TOKEN, "of operators"), FAR, TOKEN, 403),
+        (True, (TOKEN, "of operators"), "127.0.0.1", TOKEN, 403),
+        (True, (TOKEN, "of operators"), FAR, "of operators", 200),
+        (True, (TOKEN, "of operators"), FAR, "another", 401),
+        (False, (None, None), FAR, None, 200),
+        (False, (TOKEN, "of operators"), FAR, TOKEN, 200),
     ],
 )
-def test_operating_figures_of_a_private_daemon_stay_here_without_a_token(
-    app_of, private, token, client, code
+def test_operating_figures_of_a_private_daemon_are_for_its_operator(
+    app_of, private, tokens, client, sent, code
 ):
-    app = app_of(private=private, token=token)
+    app = app_of(private=private, token=tokens[0], operator_token=tokens[1])
     for path in ("/status", "/metrics"):
-        answer = call(app, path=path, client=client, headers=[bearer(token)] if token else [])
+        answer = call(app, path=path, client=client, headers=[bearer(sent)] if sent else [])
         assert answer.status == code
-        assert code == 200 or "not private" in error_of(answer, 403)["rule"]
+        assert code != 403 or "not private" in error_of(answer, 403)["rule"]
+    shown = call(app, path="/snapshots", client=client, headers=[bearer(sent)] if sent else [])
+    assert shown.status == (401 if code == 401 else 200)
+
+
+@pytest.mark.parametrize(
+    "name", ["X-Forwarded-For", "x-forwarded-proto", "Forwarded", "X-Real-IP", "Via"]
+)
+def test_a_request_that_was_forwarded_is_not_of_this_machine(serve, name):
+    server = serve(private=True)
+    assert ask(server, "/status").status == 200
+    for path in ("/status", "/metrics"):
+        error_of(ask(server, path, headers={name: "127.0.0.1"}), 403)
+    assert ask(server, "/snapshots", headers={name: "127.0.0.1"}).status == 200
+
+
+def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
+    snapshots.publish(3, model(topics(), privacy=private()))
+
+    def seen(learned, sent):
+        status = Status(private=True, stream="planted", clock=lambda: 0.0)
+        status.set_ready(True)
+        status.set_slots(100_001, 5)
+        status.count("learned", learned)
+        status.count("blank", 100_001 - learned)
+        app = make_app(
+            status, snapshots, private=True, token=TOKEN, operator_token="other", limits=PLENTY
+        )
+        paths = [route.path.replace("{number}", "3") for route in app.routes]
+        answers = [call(app, path=path, client=FAR, headers=[bearer(sent)]) for path in paths]
+        app.state.pool.shutdown()
+        return {
+            path: (answer.status, answer.body) for path, answer in zip(paths, answers, strict=True)
+        }
+
+    assert seen(100_000, TOKEN) == seen(100_001, TOKEN)
+    one, other = seen(100_000, "other"), seen(100_001, "other")
+    assert {path for path in one if one[path] != other[path]} == {"/status", "/metrics"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from streamlda.service import messages as m
 from streamlda.service.machine import Machine, Phase
 from streamlda.service.messages import Learn, Learned, Pause, Poll, Polled, Tick
 from streamlda.service.rules import Rules
+from streamlda.service.running import rules_of
+from streamlda.settings.load import load_settings
 
 TEN = Polled(1.0, 10, 10)
 
@@ -208,6 +210,22 @@ def test_the_breaker_trips_above_its_share_and_does_not_pass_the_bad_records():
     assert told(machine, Polled(1.0, 10, 1, rejects=6)) == [Pause()]  # 11 of 20
     assert machine.phase is Phase.DRAINING
     assert told(machine, Learned(2.0)) == [m.Exit(65)]
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_private_daemon_does_not_stop_for_one_more_rejected_record(private):
+    given = {"kafka.bootstrap": "b", "kafka.topic": "t"}
+    if private:
+        given |= {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
+        given |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
+    machine = Machine(rules_of(load_settings(None, {}, given)))
+    told(machine, m.Started(0.0, 10**6))
+    for _ in range(10):
+        told(machine, Polled(1.0, 1_000, 1, rejects=500))
+    assert machine.phase is Phase.WARMUP
+    for _ in range(5):
+        told(machine, Polled(1.0, 1_000, 1, rejects=1_000))
+    assert machine.phase is (Phase.WARMUP if private else Phase.DRAINING)
 
 
 def test_short_memory_pauses_and_in_the_end_stops():

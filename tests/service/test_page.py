@@ -78,10 +78,11 @@ def visit(browser, status, snapshots):
     with ExitStack() as opened:
 
         def open_page(
-            *, token=None, is_private=False, width=1400, scheme="light", quiet=True, cards=True
+            *, is_private=False, width=1400, scheme="light", quiet=True, cards=True, **tokens
         ):
+            tokens = {"token": None} | tokens
             limits = Limits(burst=1e6)
-            app = make_app(status, snapshots, private=is_private, token=token, limits=limits)
+            app = make_app(status, snapshots, private=is_private, limits=limits, **tokens)
             server = Server(app)
             size = {"width": width, "height": 900}
             context = browser.new_context(
@@ -365,6 +366,24 @@ def test_the_token_is_asked_for_and_kept_in_memory_only(visit):
     seen.page.reload()
     expect(field).to_be_visible()
     assert {"401" in text for text in seen.errors} == {True}
+
+
+def test_a_viewer_of_a_private_daemon_sees_topics_and_no_counts(visit, snapshots):
+    snapshots.publish(2, model(topics(), privacy=private()))
+    seen = visit(
+        is_private=True, token=TOKEN, operator_token="of operators", quiet=False, cards=False
+    )
+    field = seen.page.get_by_label("Token", exact=True)
+    field.fill(TOKEN)
+    field.press("Enter")
+    seen.has_cards()
+    seen.has(link="live")
+    expect(seen.page.locator("#now")).to_be_hidden()
+    seen.page.reload()
+    field.fill("of operators")
+    field.press("Enter")
+    seen.has_cards()
+    expect(seen.page.locator("#now")).to_be_visible()
 
 
 def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, status, snapshots):

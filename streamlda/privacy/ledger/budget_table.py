@@ -19,6 +19,13 @@ _NARROWEST = 12
 #: Decimal digits that are shown.
 _DIGITS = 4
 
+_NEIGHBORS = {
+    ("document", "add-remove"): "with a document as without it",
+    ("document", "replace-one"): "with a document as with another in its place",
+    ("user", "add-remove"): "with the documents of a user as without them",
+    ("user", "replace-one"): "with the documents of a user as with those of another",
+}
+
 _HEADINGS = ("no", "time (UTC)", "cohort", "slots", "epsilon", "spent", "state", "artefact")
 _TO_THE_RIGHT = {0, 4, 5}
 _PLACES = 3
@@ -39,7 +46,7 @@ def budget_table(report: Mapping[str, Any]) -> list[str]:
     return [*lines, "", *notes] if notes else lines
 
 
-def figure(value: float, *, upward: bool) -> str:
+def figure(value: float | Decimal, *, upward: bool) -> str:
     """Return a number >= 0 with four digits, never below `value` if `upward`, else never above."""
     if value == 0:
         return "0"
@@ -67,9 +74,10 @@ def printable(text: str) -> str:
 
 def _summary(report: Mapping[str, Any]) -> list[str]:
     budget, generation = report["budget"], report["generation"]
+    delta = budget["delta"]
     terms = [
         f"epsilon {plain(budget['epsilon'])}",
-        f"delta {plain(budget['delta'])}",
+        f"delta {min(plain(delta), figure(delta, upward=True), key=len)}",
         f"per {budget['privacy_unit']}",
         budget["neighboring_relation"],
         budget["mode"],
@@ -79,6 +87,7 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     lines = [f"ledger      {printable(report['ledger_id'])}", f"budget      {', '.join(terms)}"]
     if budget["config_hash"]:
         lines.append(f"settings    {printable(budget['config_hash'])}")
+    lines += _in_words(budget)
     spender, again, new = _whose(report)
     lines.append(_amount("spent", report["spent"], spender, upward=True))
     if generation and again:
@@ -90,6 +99,17 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     counted = [f"{generation - pending - lost:,} committed"]
     counted += [f"{n:,} {state}" for n, state in ((pending, "pending"), (lost, "lost")) if n]
     return [*lines, f"releases    {generation:,}: {', '.join(counted)}"]
+
+
+def _in_words(budget: Mapping[str, Any]) -> list[str]:
+    neighbors = _NEIGHBORS[budget["privacy_unit"], budget["neighboring_relation"]]
+    # As a decimal: e^epsilon may be beyond the range of doubles.
+    factor = figure(Decimal(budget["epsilon"]).exp(_CONTEXT), upward=True)
+    return [
+        f"in words    nothing published is more than e^epsilon = {factor} times as likely",
+        f"            {neighbors}, but for a probability of delta (what",
+        "            --delta has more is for how exactly noise is drawn, and the choice of words)",
+    ]
 
 
 def _whose(report: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -127,6 +147,9 @@ def _releases(report: Mapping[str, Any]) -> list[str]:
         lines.insert(jump, f"... {hidden:,} releases in between are not shown")
     if len(streams) == 1 and streams != {""}:
         lines.insert(0, f"record slots of the stream {printable(streams.pop())}")
+    else:
+        lines.insert(0, "record slots, after the name of their stream")
+    lines.insert(1, "(a slot is the number of a record, from 0, blank and rejected ones too)")
     return lines
 
 

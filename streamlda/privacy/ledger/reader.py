@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -23,12 +24,38 @@ def read_report(
 ) -> dict[str, Any]:
     """Check a ledger and report on it (`LedgerReader.report`), also while it is being written.
 
-    Only the `first` oldest and the `last` newest releases are described. Time O(rows); memory
-    O(releases described).
+    Only the `first` oldest and the `last` newest releases are described. Where a writer was killed
+    within a row, that is undone, as its next start would. Time O(rows); memory O(releases
+    described).
     """
-    builder = ReportBuilder(first, last)
-    LedgerFile(path).load(builder.add)
+    file, builder = LedgerFile(path), ReportBuilder(first, last)
+    require(
+        file.exists(),
+        "there must be a ledger of that name",
+        path=str(file.path),
+        remedy="a private run makes one; name the file that was its ledger",
+        error=LedgerError,
+    )
+    try:
+        file.load(builder.add)
+    except LedgerError as error:
+        if not _is_half_written(error.__cause__):
+            raise
+        # No writer can be at work: the lock is free, or this raises.
+        file.lock()
+        try:
+            builder = ReportBuilder(first, last)
+            file.load(builder.add)
+        finally:
+            file.unlock()
     return builder.finish()
+
+
+def _is_half_written(cause: BaseException | None) -> bool:
+    return (
+        isinstance(cause, sqlite3.OperationalError)
+        and cause.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK
+    )
 
 
 class LedgerReader:
@@ -241,7 +268,8 @@ class LedgerReader:
         self._require(
             not differing,
             f"a ledger keeps the terms it was made with, not {', '.join(differing)}",
-            remedy="use those terms, or another ledger for other documents",
+            remedy="use those terms (delta is that of the noise, and depends on the numbers of "
+            "words and topics and on the solver), or another ledger for other documents",
         )
 
     def _require(self, holds: object, rule: str, *, remedy: str, **values: Any) -> None:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from streamlda.checks import require
 from streamlda.errors import ModelFileError, VocabularyError
-from streamlda.service.http.guard import Guard, Limits, Refused, is_loopback, json_response
+from streamlda.service.http.guard import Guard, Limits, Refused, json_response
 from streamlda.service.http.openapi import description
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
@@ -50,6 +50,7 @@ def make_app(
     *,
     private: bool,
     token: str | None,
+    operator_token: str | None = None,
     host: str = "127.0.0.1",
     limits: Limits | None = None,
 ) -> Starlette:
@@ -58,10 +59,11 @@ def make_app(
     Snapshots and inference run in one thread of their own, kept in ``app.state.pool``, so that
     the daemon has no more of its time taken, and no more threads, however many ask.
 
-    With `private`, only snapshots that are private are served; and without a `token`, what is not
-    private (``/status``, ``/metrics``) goes to this machine only. Clients send the token as
-    ``Authorization: Bearer TOKEN``. `host` is the address that the server is bound to: other names
-    are refused where it is known.
+    With `private`, only snapshots that are private are served, and what is not private
+    (``/status``, ``/metrics``) goes to those who send `operator_token`; without one, to requests of
+    this machine that nobody forwarded. Clients send either token as ``Authorization: Bearer
+    TOKEN``; that of the operator opens all. `host` is the address that the server is bound to:
+    other names are refused where it is known.
     """
     require(
         token != "",
@@ -69,11 +71,26 @@ def make_app(
         token=token,
         remedy="set one, or None for none",
     )
+    require(
+        operator_token is None or operator_token not in ("", token),
+        "the operator's token must have a character, and differ from that of viewers",
+        operator_token="the same" if operator_token else "",
+        remedy="set another one, or None for none",
+    )
     limits = limits or Limits()
-    api = _Api(status, snapshots, private=private, open_to_all=token is not None, limits=limits)
+    api = _Api(status, snapshots, private=private, limits=limits)
     app = Starlette(
         routes=api.routes(),
-        middleware=[Middleware(Guard, host=host, token=token, limits=limits)],
+        middleware=[
+            Middleware(
+                Guard,
+                host=host,
+                private=private,
+                token=token,
+                operator_token=operator_token,
+                limits=limits,
+            )
+        ],
         exception_handlers={HTTPException: _not_there},
     )
     app.router.redirect_slashes = False
@@ -88,11 +105,10 @@ class _Api:
         snapshots: Snapshots,
         *,
         private: bool,
-        open_to_all: bool,
         limits: Limits,
     ) -> None:
         self._status, self._snapshots, self._limits = status, snapshots, limits
-        self._private, self._open_to_all = private, open_to_all
+        self._private = private
         self._openapi = description(limits)
         self.pool = ThreadPoolExecutor(1, "streamlda-http")
 
@@ -119,13 +135,11 @@ class _Api:
         return json_response({"ready": ready, "reason": reason}, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        self._check_operator(request)
         # The media type is that of the text format, whatever prometheus-client can besides.
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(self._status.metrics(), headers={"Content-Type": kind})
 
     async def status(self, request: Request) -> Response:
-        self._check_operator(request)
         return json_response(self._status.status())
 
     async def openapi(self, request: Request) -> Response:
@@ -215,16 +229,6 @@ class _Api:
 
     async def _in_pool(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
-
-    def _check_operator(self, request: Request) -> None:
-        client = request.client.host if request.client else ""
-        if self._private and not self._open_to_all and not is_loopback(client):
-            raise Refused(
-                403,
-                "operating figures are not private, and must stay on this machine without a token",
-                "token=none",
-                "set http.token_file",
-            )
 
 
 async def _file(parts: Sequence[Path], kind: str, request: Request) -> Response:

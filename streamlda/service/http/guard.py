@@ -28,6 +28,12 @@ logger = logging.getLogger(__name__)
 #: Cheap, and asked by what would stop the daemon: never refused for the rate of others.
 PROBES = ("/livez", "/readyz")
 
+#: Exact counts of what was read, with privacy for operators only.
+OPERATING = ("/status", "/metrics")
+
+#: A request with one of these, or with any ``X-Forwarded-...``, is somebody else's.
+FORWARDED = ("forwarded", "via", "x-real-ip")
+
 #: Files of the page: they hold no data, and a browser cannot send a token for them.
 PAGE = ("/", "/page.css", "/page.js", "/icon.svg")
 
@@ -105,10 +111,19 @@ class TokenBucket:
 class Guard:
     """The middleware; see the module."""
 
-    def __init__(self, app: ASGIApp, *, host: str, token: str | None, limits: Limits) -> None:
-        self._app = app
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        private: bool,
+        token: str | None,
+        operator_token: str | None,
+        limits: Limits,
+    ) -> None:
+        self._app, self._private = app, private
         self._hosts = allowed_hosts(host)
-        self._token = None if token is None else token.encode()
+        self._token, self._operator_token = token, operator_token
         self._bucket = TokenBucket(limits.per_second, limits.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,17 +180,28 @@ class Guard:
                     "wait, then ask again",
                     {"Retry-After": str(math.ceil(wait))},
                 )
-        if path != "/livez" and path not in PAGE and self._token is not None:
-            kind, _, token = headers.get("authorization", "").partition(" ")
-            same = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
-            if kind.lower() != "bearer" or not same:
-                raise Refused(
-                    401,
-                    "a request must carry the token of the server",
-                    f"authorization={'another' if token else 'none'}",
-                    "send Authorization: Bearer TOKEN",
-                    {"WWW-Authenticate": "Bearer"},
-                )
+        if path == "/livez" or path in PAGE:
+            return
+        is_operator = _carries(headers, self._operator_token)
+        if self._token is not None and not (is_operator or _carries(headers, self._token)):
+            raise Refused(
+                401,
+                "a request must carry the token of the server",
+                f"authorization={'another' if 'authorization' in headers else 'none'}",
+                "send Authorization: Bearer TOKEN",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        if not self._private or path not in OPERATING or is_operator:
+            return
+        # Where there is a token of the operator, a proxy that names no client gets nothing.
+        if self._operator_token is not None or not _is_local(scope, headers):
+            raise Refused(
+                403,
+                "operating figures are not private, and must go to the operator only",
+                f"operator_token={'none' if self._operator_token is None else 'another'}",
+                "send the token of http.operator_token_file, or without one ask on this "
+                "machine, past any proxy",
+            )
 
 
 _FAILED = Refused(
@@ -203,6 +229,22 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _is_local(scope: Scope, headers: Headers) -> bool:
+    """Return whether a request was made on this machine, as far as it can be known."""
+    client = scope.get("client") or ("",)
+    forwarded = any(
+        name in FORWARDED or name.startswith("x-forwarded-") for name in map(str.lower, headers)
+    )
+    return is_loopback(client[0]) and not forwarded
+
+
+def _carries(headers: Headers, token: str | None) -> bool:
+    kind, _, sent = headers.get("authorization", "").partition(" ")
+    if token is None or kind.lower() != "bearer":
+        return False
+    return hmac.compare_digest(sent.strip().encode("latin-1"), token.encode())
 
 
 def json_response(

@@ -12,7 +12,8 @@ Schema = dict[str, Any]
 
 NOT_PRIVATE = (
     "Operating figures: exact counts of what was read. They are **not private**, even where the "
-    "snapshots are. In private mode without a token they are served to this machine only."
+    "snapshots are. In private mode they need the operator's token; where there is none, they are "
+    "served to requests of this machine that no proxy forwarded."
 )
 
 _TEXT: Schema = {"type": "string"}
@@ -81,7 +82,8 @@ def description(limits: Limits) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Needed where the daemon has a token.",
+                    "description": "Needed where the daemon has a token. That of the operator "
+                    "opens /status and /metrics in private mode, too.",
                 }
             },
             "schemas": _schemas(),
@@ -133,7 +135,7 @@ def _paths(limits: Limits) -> dict[str, Any]:
     ready = _operation("/readyz", "Whether the daemon does its work.", "Ready")
     for probe, name in ((live, "Alive"), (ready, "Ready")):
         probe["responses"]["503"] = _answer("It does not.", _named(name))
-    page = "The page for people. It shows operating figures, which are not private."
+    page = "The page for people; with operating figures for those who may ask for /status."
     return {
         "/livez": {"get": live},
         "/readyz": {"get": ready},

@@ -7,7 +7,7 @@ const KEPT_RATES = 90;
 const WORDS = 30;
 const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
 
-const state = { token: null, tag: null, shown: false, rates: [], busy: false };
+const state = { token: null, tag: null, shown: false, rates: [], viewer: false, busy: false };
 
 function figure(id, text) {
   at(id).textContent = text;
@@ -97,9 +97,10 @@ function showUnused({ documents, rejects, lost, undated }) {
 }
 
 /** How far it is to the first topics, while there are none. */
-function showProgress({ warmup, places_left: left, places }) {
-  at("progress").hidden = state.shown && !warmup;
+function showProgress(status) {
+  at("progress").hidden = !status || (state.shown && !status.warmup);
   if (at("progress").hidden) return;
+  const { warmup, places_left: left, places } = status;
   const lines = [];
   if (warmup) {
     lines.push(`${number(warmup.documents)} of ${number(warmup.of)} documents to the first topics`);
@@ -122,6 +123,10 @@ async function ask(path, tag = null) {
   });
   if (answer.status === 304) return null;
   if (answer.status === 401) throw new NeedsToken();
+  if (answer.status === 403 && path === "/status") {
+    state.viewer = true; // the figures are for operators: ask no more
+    return { content: null };
+  }
   if (!answer.ok) {
     const reply = await answer.json().catch(() => null);
     throw new Error(reply?.error ? `${reply.error.rule}; ${reply.error.remedy}` : `status ${answer.status}`);
@@ -149,8 +154,9 @@ function trouble(text) {
 }
 
 async function look() {
-  const status = (await ask("/status")).content;
-  showStatus(status);
+  const status = state.viewer ? null : (await ask("/status")).content;
+  if (status) showStatus(status);
+  else at("now").hidden = true;
   const listed = await ask("/snapshots", state.tag);
   if (listed) {
     const { latest, withheld, snapshots } = listed.content;
@@ -197,6 +203,7 @@ async function round() {
 at("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   state.token = at("token").value.trim();
+  state.viewer = false;
   at("token").value = "";
   signIn(false);
   at("topics").focus({ preventScroll: true });
