@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -32,6 +33,13 @@ def log_from_signal(level: str, event: str, **values: Any) -> None:
             logger.name, number, "", 0, event, (), None, extra={"values": values}
         )
         os.write(2, f"{handlers[0].format(record)}\n".encode())
+
+
+def reason_of(error: BaseException) -> str:
+    """Return a word for what is behind an error: a number of the system's, or a class; no text."""
+    behind = error.__cause__ or error
+    number = behind.errno if isinstance(behind, OSError) else None
+    return errno.errorcode.get(number or 0, type(behind).__name__)
 
 
 def log_failure(event: str, error: BaseException, **values: Any) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from streamlda.checks import require
+from streamlda.errors import SourceAwayError
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
@@ -25,7 +27,7 @@ from streamlda.service.messages import Event, Started
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker, publish_model
+from streamlda.service.worker import Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
@@ -68,7 +70,6 @@ def run(settings: RunSettings) -> int:
     for part, size in check(settings):
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
     with ExitStack() as opened:
-        supervisor = Supervisor()
         status = Status(
             private=settings.private,
             stream=stream_name(settings),
@@ -86,36 +87,28 @@ def run(settings: RunSettings) -> int:
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
         found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
-        letters = _closed_with(opened, dead_letter_sink(settings))
-        sink = _closed_with(opened, snapshot_sink(settings))
-        publisher = Publisher(snapshots, sink, settings.output.file)
-
-        def put(record: Any, reason: str) -> None:
-            letters.put(record, reason)
-            status.count_dead_letter(reason)
-
-        on_reject = None if letters is None else put
-        source = _closed_with(opened, open_stream(settings, on_reject))
-        _go_on(source, found, status, supervisor, letters)
+        _tell_where(found)
+        publisher = Publisher(snapshots, file=settings.output.file)
+        ends = Ends(settings, found, status, publisher)
+        opened.callback(ends.close)
 
         def worker_of(tell: Callable[[Event], None], commit: Callable[[Position], None]) -> Worker:
             # Without a group there is nowhere to show offsets.
             committed = commit if settings.kafka.group else lambda position: None
-            return Worker(found.pipeline, store, publisher, status, tell, committed, ledger)
+            return Worker(
+                *(found.pipeline, store, publisher, status, tell, committed, ledger),
+                unstored=found.released,
+            )
 
         daemon = Daemon(
             Machine(rules_of(settings)),
-            source,
-            source.position(),
-            lambda: open_stream(settings, on_reject),
+            ends.open,
             worker_of,
             status,
-            supervisor,
-            dead_letters=letters,
+            Supervisor(),
+            flush=ends.flush,
             memory_limit_bytes=settings.memory.limit,
         )
-        if found.released is not None:
-            publish_model(publisher, found.released)
         return daemon.run(_started(found, snapshots))
 
 
@@ -155,39 +148,74 @@ def _serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: 
     log("info", "http", address=f"http://{shown}:{server.port}/")
 
 
-def _closed_with(opened: ExitStack, part: Any) -> Any:
-    if part is not None:
-        opened.callback(part.close)
-    return part
-
-
-def _go_on(
-    source: Source,
-    found: OpenedRun,
-    status: Status,
-    supervisor: Supervisor,
-    letters: DeadLetterSink | None,
-) -> None:
-    """Take the source behind the checkpoint, and behind what a release has used since.
-
-    Raises `SourceError` if the source is not there any more, or ends before that, or if what was
-    rejected on the way cannot be made durable.
-    """
+def _tell_where(found: OpenedRun) -> None:
     saved = found.checkpoint
     if saved is not None:
         for problem in saved.skipped:
             log("error", "checkpoint-skipped", message=problem)
         log("info", "checkpoint-restored", generation=saved.generation)
-        source.seek(saved.position)
-    if not found.slots_to_skip:
-        return
-    log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
+    if found.slots_to_skip:
+        log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
 
-    def on_poll() -> None:
-        status.beat()
-        supervisor.alive()
 
-    skip_records(source, found.slots_to_skip, on_poll)
-    if letters is not None:
-        # The checkpoint behind them comes next.
-        letters.flush(FLUSH_SECONDS)
+class Ends:
+    """What a daemon reads from and writes to elsewhere: opened when it is there."""
+
+    def __init__(
+        self, settings: RunSettings, found: OpenedRun, status: Status, publisher: Publisher
+    ) -> None:
+        self._settings, self._found, self._status = settings, found, status
+        self._publisher = publisher
+        self._letters: DeadLetterSink | None = None
+
+    def open(self, position: Position | None) -> Source:
+        """Open what is not open yet, and the source: at a position, or where the run goes on.
+
+        Without a position the source is taken behind the checkpoint, and behind what a release has
+        used since. Raises `SourceAwayError` for what may be there later, and other errors as the
+        connectors; then this may be called again.
+        """
+        self._letters = self._letters or dead_letter_sink(self._settings)
+        self._publisher.sink = self._publisher.sink or snapshot_sink(self._settings)
+        source = open_stream(self._settings, None if self._letters is None else self._put)
+        try:
+            saved = self._found.checkpoint
+            if position is None and saved is not None:
+                source.seek(saved.position)
+            elif position is not None:
+                source.seek(position)
+            if position is None and self._found.slots_to_skip:
+                skip_records(source, self._found.slots_to_skip, lambda: _check_there(source))
+                # The checkpoint behind them comes next.
+                self.flush(FLUSH_SECONDS)
+        except BaseException:
+            source.close()
+            raise
+        return source
+
+    def _put(self, record: Any, reason: str) -> None:
+        assert self._letters is not None
+        self._letters.put(record, reason)
+        self._status.count_dead_letter(reason)
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Make dead letters durable, if there are any."""
+        if self._letters is not None:
+            self._letters.flush(timeout_seconds)
+
+    def close(self) -> None:
+        """Close what was opened but the source."""
+        for sink in (self._letters, self._publisher.sink):
+            if sink is not None:
+                sink.close()
+
+
+def _check_there(source: Source) -> None:
+    silent = source.silent() if hasattr(source, "silent") else None
+    require(
+        not silent,
+        "a source must answer while records of a release are skipped",
+        error=SourceAwayError,
+        silent_seconds=silent,
+        remedy="wait, or check that it runs",
+    )

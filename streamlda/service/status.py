@@ -11,19 +11,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
-from importlib.metadata import version
-from platform import python_version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamlda.checks import one_of
-from streamlda.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from prometheus_client import Metric
-
     from streamlda.storage.snapshots import Summary
 
 #: The loop must go round within this time, in seconds, or the daemon is taken for dead.
@@ -35,11 +29,17 @@ RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
 #: What became of a document.
 OUTCOMES = ("learned", "short", "rejected", "blank")
 
+#: What may be out of reach for a while, or full.
+STALLABLE = ("source", "dead-letters", "output", "checkpoints", "topic")
+
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
 
 #: Reasons kept apart; further ones are counted as "other", so that the tables stay small.
 MOST_REASONS = 64
+
+
+_Key = TypeVar("_Key", str, tuple[str, str])
 
 
 class Status:
@@ -81,7 +81,9 @@ class Status:
         self._save_seconds = 0.0
         self._save_buckets = [0] * len(CHECKPOINT_SECONDS)
         self._budget: dict[str, float] | None = None
-        self._last_poll: float | None = None
+        self._last_answer: float | None = None
+        self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
+        self._failures: dict[tuple[str, str], int] = {}
         self._topics: list[tuple[str, str, float]] = []
         self._warmup: tuple[int, int] | None = None
         self._undated: int | None = None
@@ -105,7 +107,24 @@ class Status:
     def ready(self) -> tuple[bool, str]:
         """Return whether the daemon does its work, and why not."""
         with self._lock:
-            return self._ready, self._reason
+            return self._is_ready()
+
+    def stalled(self, what: str, reason: str, seconds: float) -> None:
+        """Note what cannot be reached, read or written, since when, and why: a word of no text."""
+        with self._lock:
+            self._stalled[what] = time.time() - seconds, reason
+            if what == "source":
+                self._lag = dict.fromkeys(self._lag)
+
+    def recovered(self, what: str) -> None:
+        """Note that it can be again."""
+        with self._lock:
+            self._stalled.pop(what, None)
+
+    def count_failure(self, what: str, reason: str) -> None:
+        """Count something that failed, by a word for why."""
+        with self._lock:
+            _count(self._failures, (what, reason), (what, "other"))
 
     def set_phase(self, phase: str) -> None:
         """Note the value of a `streamlda.service.machine.Phase`."""
@@ -126,12 +145,12 @@ class Status:
     def count_reject(self, reason: str) -> None:
         """Count a document that could not be used; a reason never holds document text."""
         with self._lock:
-            _count(self._rejects, reason)
+            _count(self._rejects, reason, "other")
 
     def count_dead_letter(self, reason: str) -> None:
         """Count a record that was written to the dead-letter topic."""
         with self._lock:
-            _count(self._dead_letters, reason)
+            _count(self._dead_letters, reason, "other")
 
     def count_bytes(self, n: int) -> None:
         """Add bytes read from the stream."""
@@ -218,10 +237,10 @@ class Status:
         with self._lock:
             self._topics = found
 
-    def polled(self) -> None:
-        """Note that the source was asked, by the clock on the wall."""
+    def answered(self, seconds: float = 0.0) -> None:
+        """Note that the source answered so many seconds ago, with documents or not."""
         with self._lock:
-            self._last_poll = time.time()
+            self._last_answer = time.time() - seconds
 
     def status(self) -> dict[str, Any]:
         """Return all of it as plain JSON values; what is not known yet is None."""
@@ -231,14 +250,18 @@ class Status:
             known = [lag for lag in self._lag.values() if lag is not None]
             unknown = dict.fromkeys(("records", "bytes"))
             waiting = unknown | {self._lag_unit: sum(known) if known else None}
-            polled = self._last_poll
+            ready, reason = self._is_ready()
             return {
                 "stream": self._stream,
                 "private": self._private,
                 "phase": self._phase,
                 "alive": self._is_alive(),
-                "ready": self._ready,
-                "reason": self._reason,
+                "ready": ready,
+                "reason": reason,
+                "stalled": {
+                    what: {"since": _iso(since), "reason": why}
+                    for what, (since, why) in self._stalled.items()
+                },
                 "uptime_seconds": now - self._began,
                 "documents": dict(self._documents),
                 "documents_per_second": self._rate(now),
@@ -269,91 +292,34 @@ class Status:
                     "size_bytes": saved[2],
                 },
                 "budget": self._budget and dict(self._budget),
-                "last_poll": polled
-                and datetime.fromtimestamp(polled, UTC).isoformat(timespec="seconds"),
+                "last_answer": _iso(self._last_answer),
             }
 
-    def metrics(self) -> bytes:
-        """Return all of it in the text format of Prometheus, version 0.0.4."""
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest
-        except ImportError as error:
-            raise MissingExtraError("prometheus-client", "http", "showing metrics") from error
-        registry = CollectorRegistry()
-        registry.register(self)
-        return generate_latest(registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics: this makes a `Status` a collector of prometheus-client."""
-        found = self.status()
-        memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
-        yield _counter("documents", "Documents read.", found["documents"], "outcome")
-        yield _counter("rejects", "Documents not usable.", found["rejects"], "reason")
-        yield _counter("dead_letters", "Records set aside.", found["dead_letters"], "reason")
-        yield _counter("bytes", "Bytes read from the stream.", found["bytes"])
-        yield _counter(
-            "rounds",
-            "Rounds finished; the start of a refinement, or a projection given, is one.",
-            found["rounds"],
-        )
-        yield _counter("releases", "Snapshots published.", found["releases"])
-        yield _gauge("places", "Record slots read since the stream began.", found["places"])
-        yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
-        shares = _gauge(
-            "topic_prevalence", "Share of tokens: of all (of a private window), of the interval."
-        )
-        for topic, of, share in self._shares():
-            shares.add_sample(shares.name, {"topic": topic, "of": of}, share)
-        yield shares
-        lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
-        of_records = {} if found["lag"]["records"] is None else lag
-        yield _gauge("kafka_lag_records", "Records that wait.", of_records, "partition")
-        yield _gauge(
-            "undated_documents",
-            "Documents without an event time, or before the first bin.",
-            found["undated"],
-        )
-        yield _gauge("lost", "What could not be read any more.", found["lost"], "unit")
-        yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
-        yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
-        yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
-        yield self._durations()
-        age, size = (saved["age_seconds"], saved["size_bytes"]) if saved else (None, None)
-        yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
-        yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
-        for name, text in (
-            ("epsilon_spent", "Budget of a unit, spent."),
-            ("epsilon_total", "Budget of a unit."),
-            ("delta", "What epsilon leaves open."),
-        ):
-            yield _gauge(f"privacy_{name}", text, budget and budget[name])
-        yield _gauge("last_poll_timestamp_seconds", "When the source was asked.", self._last_poll)
-        yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
-        yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
-        yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
-        build = _gauge("build_info", "Versions.")
-        labels = {"version": version("streamlda"), "python": python_version()}
-        build.add_sample(build.name, labels, 1)
-        yield build
-
-    def _shares(self) -> list[tuple[str, str, float]]:
+    def shares(self) -> list[tuple[str, str, float]]:
+        """Return topic, ``all`` or ``interval``, and share of tokens, of the newest snapshot."""
         with self._lock:
             return self._topics
 
-    def _durations(self) -> Metric:
-        from prometheus_client.metrics_core import HistogramMetricFamily
-
+    def durations(self) -> tuple[list[int], float]:
+        """Return checkpoints that took at most `CHECKPOINT_SECONDS` each, and seconds in all."""
         with self._lock:
-            buckets = [
-                ("+Inf" if bound == math.inf else str(bound), n)
-                for bound, n in zip(CHECKPOINT_SECONDS, self._save_buckets, strict=True)
-            ]
-            return HistogramMetricFamily(
-                "streamlda_checkpoint_duration_seconds",
-                "Time that checkpoints took.",
-                buckets=buckets,
-                sum_value=self._save_seconds,
-            )
+            return list(self._save_buckets), self._save_seconds
+
+    def failures(self) -> dict[tuple[str, str], int]:
+        """Return how often what failed, and why."""
+        with self._lock:
+            return dict(self._failures)
+
+    def last_answer(self) -> float | None:
+        """Return when the source answered last, by the clock on the wall."""
+        with self._lock:
+            return self._last_answer
+
+    def _is_ready(self) -> tuple[bool, str]:
+        why = [] if self._ready else [self._reason]
+        for what, (since, reason) in self._stalled.items():
+            why.append(f"{what} stalled since {_iso(since)}: {reason}")
+        return not why, "; ".join(why)
 
     def _is_alive(self) -> bool:
         return self._clock() - self._beat < LIVE_SECONDS
@@ -372,28 +338,13 @@ class Status:
             self._samples.popleft()
 
 
-def _count(table: dict[str, int], reason: str) -> None:
+def _count(table: dict[_Key, int], reason: _Key, other: _Key) -> None:
     known = reason in table or len(table) < MOST_REASONS
-    key = reason if known else "other"
+    key = reason if known else other
     table[key] = table.get(key, 0) + 1
 
 
-def _metric(
-    kind: str,
-    name: str,
-    text: str,
-    values: float | dict[str, int] | None = None,
-    label: str | None = None,
-) -> Any:
-    """Return a metric; one that is not known has no sample, rather than a wrong one."""
-    from prometheus_client import metrics_core
-
-    family: Any = getattr(metrics_core, f"{kind}MetricFamily")
-    found = family(f"streamlda_{name}", text, labels=[label] if label else [])
-    if values is not None:
-        for key, value in values.items() if isinstance(values, dict) else [("", values)]:
-            found.add_metric([key], value)
-    return found
-
-
-_counter, _gauge = partial(_metric, "Counter"), partial(_metric, "Gauge")
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

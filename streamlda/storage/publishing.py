@@ -39,8 +39,8 @@ class Publisher:
         sink: SnapshotSink | None = None,
         file: str | None = None,
     ) -> None:
-        self.snapshots = snapshots
-        self._sink, self._file = sink, file
+        self.snapshots, self.sink = snapshots, sink
+        self._file = file
 
     @classmethod
     def to(cls, folder: str | None, file: str | None) -> Publisher:
@@ -78,7 +78,7 @@ class Publisher:
     def send(self) -> None:
         """Send the newest snapshot as a message, or raise `SourceError`; always the same bytes."""
         newest = None if self.snapshots is None else self.snapshots.latest()
-        if self.snapshots is None or self._sink is None or newest is None:
+        if self.snapshots is None or self.sink is None or newest is None:
             return
         about = self.snapshots.topics(newest, MESSAGE_WORDS)
         model = self.snapshots.model(newest)
@@ -89,7 +89,7 @@ class Publisher:
             }
         value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
         headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
-        self._sink.publish(str(model.settings.get("stream", "")), value, headers)
+        self.sink.publish(str(model.settings.get("stream", "")), value, headers)
 
 
 def earlier_snapshots(file: str) -> Path:

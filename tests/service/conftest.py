@@ -23,7 +23,7 @@ def status():
     made.set_undated(4)
     made.set_warmup((1, 2))
     made.set_budget(1.0, 2.0, 1e-9)
-    made.polled()
+    made.answered()
     return made
 
 

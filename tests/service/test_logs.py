@@ -110,6 +110,9 @@ def test_a_supervisor_that_is_gone_is_named_once_and_none_is_needed(tmp_path, ca
     none.ready()
     none.stopping()
     assert not caplog.records
+    gone.alive()
+    assert not caplog.records, "one that waits for the start hears of nothing else"
+    gone.ready()
     for _ in range(3):
         gone.alive()
     assert [record.getMessage() for record in caplog.records] == ["supervisor-away"]

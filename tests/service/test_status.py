@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.service.metrics import metrics
 from streamlda.service.status import LIVE_SECONDS, MOST_REASONS, Status
 from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
@@ -35,7 +36,7 @@ def samples(status):
     """Return the metrics as Prometheus reads them: name and labels to value."""
     return {
         (sample.name.removeprefix("streamlda_"), *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(status.metrics().decode())
+        for family in text_string_to_metric_families(metrics(status).decode())
         for sample in family.samples
     }
 
@@ -62,7 +63,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "places_left",
             "checkpoint",
             "budget",
-            "last_poll",
+            "last_answer",
             "lost",
             "warmup",
             "undated",
@@ -99,7 +100,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     clock.now += 6
     status.released()
     status.set_budget(0.5, 2.0, 1e-9)
-    status.polled()
+    status.answered()
 
     told = status.status()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
@@ -233,5 +234,5 @@ def test_threads_lose_no_count(status):
 def test_without_the_package_metrics_say_what_to_install(status, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtraError, match=r"prometheus-client.*streamlda\[http\]"):
-        status.metrics()
+        metrics(status)
     assert status.status()["stream"] == "a topic"

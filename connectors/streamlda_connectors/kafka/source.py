@@ -186,10 +186,21 @@ request_timeout_seconds
     def lag(self) -> dict[int, int | None]:
         """Return how many offsets each partition is behind its last known end, for display.
 
-        None where nothing was fetched yet. With transactions it may stay at 1: a marker ends
-        the log.
+        None where nothing was fetched yet, or the broker is away. With transactions it may stay
+        at 1: a marker ends the log.
         """
         return self._reader.lag()
+
+    def silent(self) -> float | None:
+        """Return for how many seconds of polling a partition has been without an answer.
+
+        0 if each is answered, within `request_timeout_seconds`; None before the first answers.
+        """
+        return self._reader.silent()
+
+    def last_answer(self) -> float | None:
+        """Return when a fetch was answered last, with records or not, by ``time.monotonic``."""
+        return self._reader.last_answer()
 
     def lost(self) -> dict[str, int]:
         """Return how many records are known to be lost, for display."""

@@ -22,6 +22,7 @@ from streamlda.checks import require
 from streamlda.errors import ModelFileError, VocabularyError
 from streamlda.service.http.guard import Guard, Limits, Refused, json_response
 from streamlda.service.http.openapi import description
+from streamlda.service.metrics import metrics
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.threads import limit_threads
@@ -137,7 +138,7 @@ class _Api:
     async def metrics(self, request: Request) -> Response:
         # The media type is that of the text format, whatever prometheus-client can besides.
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(self._status.metrics(), headers={"Content-Type": kind})
+        return Response(metrics(self._status), headers={"Content-Type": kind})
 
     async def status(self, request: Request) -> Response:
         return json_response(self._status.status())

@@ -287,6 +287,11 @@ def _status() -> Schema:
         alive=_YES_NO,
         ready=_YES_NO,
         reason=_TEXT,
+        stalled={
+            "type": "object",
+            "additionalProperties": _object(since=_TIME, reason=_TEXT),
+            "description": "What cannot be reached, read or written now, and is tried again.",
+        },
         uptime_seconds=_NUMBER,
         documents=_object(**dict.fromkeys(OUTCOMES, _WHOLE)),
         documents_per_second=_NUMBER,
@@ -319,5 +324,8 @@ def _status() -> Schema:
         releases=_WHOLE,
         checkpoint=_or_null(_object(age_seconds=_NUMBER, seconds=_NUMBER, size_bytes=_WHOLE)),
         budget=_or_null(_object(epsilon_spent=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER)),
-        last_poll=_or_null(_TIME),
+        last_answer={
+            **_or_null(_TIME),
+            "description": "When the source answered last; of Kafka, when a fetch was completed.",
+        },
     )
