@@ -8,6 +8,7 @@
     ├── InsufficientDataError (ValueError)   too few usable documents for what was asked
     ├── SourceError           (OSError)      a stream of documents that cannot be opened or read
     │   ├── SourceAwayError                  cannot be reached now: waiting may help
+    │   │   └── SinkAwayError                what is written to refuses, or does not answer
     │   └── SourceRefusedError               will not be read as it is set: only a person can help
     │       └── SourceAccessError            the login or the rights do not allow it
     ├── VocabularyError       (ValueError)   a word list that cannot be used
@@ -45,6 +46,10 @@ class SourceError(StreamLDAError, OSError):
 
 class SourceAwayError(SourceError):
     """What is read or written to cannot be reached now; it is the same, and waiting may help."""
+
+
+class SinkAwayError(SourceAwayError):
+    """What is written to refuses, or does not answer; nothing that was given to it is lost."""
 
 
 class SourceRefusedError(SourceError):

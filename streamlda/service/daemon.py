@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Thread, Timer
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from streamlda import exit_codes
-from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError
+from streamlda.errors import SinkAwayError, SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.process import resident_bytes
 from streamlda.service import messages as m
 from streamlda.service.logs import log, log_failure, log_from_signal, reason_of
@@ -341,8 +341,11 @@ class Daemon:
             self._refusal = error
         else:
             log_failure(event, error)
-        self._status.count_failure("source", reason)
-        self._tell(m.SourceFailed(time.monotonic(), away, reason, exit_codes.exit_code(error)))
+        what: Literal["source", "dead-letters"]
+        what = "dead-letters" if isinstance(error, SinkAwayError) else "source"
+        self._status.count_failure(what, reason)
+        code = exit_codes.exit_code(error)
+        self._tell(m.SourceFailed(time.monotonic(), away, reason, code, what))
 
 
 def end_at_signals() -> None:

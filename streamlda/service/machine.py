@@ -285,6 +285,8 @@ class Machine:
     def _on_source_failed(self, event: m.SourceFailed, out: list[m.Instruction]) -> None:
         self._asked = None
         out += self._source.refused(event)
+        if event.what == "dead-letters":
+            out += self._letters.stalled(event.time, event.reason)
         if event.away:
             return
         damages = self._source.damages

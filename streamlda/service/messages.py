@@ -108,13 +108,14 @@ class Opened(Event):
 class SourceFailed(Event):
     """A `Poll` failed, or a `Rebuild`, or what `Started` tells the end of.
 
-    `away` if the source cannot be reached, but nothing says that it is not what it was. `code` and
-    `reason` as in `Failed`.
+    `away` if the source cannot be reached, but nothing says that it is not what it was; or what of
+    it goes elsewhere cannot be written, as `what` says. `code` and `reason` as in `Failed`.
     """
 
     away: bool = False
     reason: str = ""
     code: int = exit_codes.IO
+    what: Literal["source", "dead-letters"] = "source"
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,12 +63,16 @@ class Retry:
     reason: str = ""
 
     def failed(self, time: float, reason: str) -> list[m.Instruction]:
+        """Note one more failure, and show it."""
+        self.again(time)
+        return self.stalled(time, reason)
+
+    def again(self, time: float) -> None:
         """Note one more failure."""
         self.failures += 1
         # 2**9 s are longer than the longest, and 2**1024 would be no number.
         doubled = 2.0 ** min(self.failures - 1, 9)
         self.at = time + min(doubled, LONGEST_BACKOFF_SECONDS)
-        return self.stalled(time, reason)
 
     def stalled(self, time: float, reason: str, seconds: float = 0.0) -> list[m.Instruction]:
         """Note that it has been out of reach for some seconds, for this reason."""
@@ -123,7 +127,10 @@ class SourceRetry(Retry):
         """Take a failure."""
         self.opening = False
         self.damages += not event.away
-        return self.failed(event.time, event.reason)
+        if event.what == self.what:
+            return self.failed(event.time, event.reason)
+        self.again(event.time)
+        return []
 
 
 class Breaker:

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 
 import pytest
@@ -27,7 +26,7 @@ from tests.service.daemon_process import (
     texts,
     write_documents,
 )
-from tests.service.long_stream import answer_of
+from tests.service.long_stream import answer_of, not_ready
 
 #: Makes the daemon wait where a test wants it to, in seconds.
 SLOW = """
@@ -294,12 +293,3 @@ def test_an_end_while_the_output_folder_is_full_releases_again(tmp_path, every_4
     full()
     run_to_end(settings)
     assert left_by(tmp_path) == twin
-
-
-def not_ready(port):
-    """Return why a daemon is not ready."""
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        answer_of(port, "/readyz")
-    with refused.value as answer:
-        assert answer.code == 503
-        return json.load(answer)["reason"]

@@ -291,6 +291,11 @@ def test_dead_letters_that_cannot_be_written_hold_up_the_checkpoint_and_never_en
         time += 1.0
     assert out == flushed
     assert shown(machine, m.CheckpointTaken(time)) == [m.Recovered("dead-letters", time - 61.0)]
+    assert told(machine, m.CheckpointDone(time)) == []
+    # Where too many wait, a poll fails for them: it is not the source that is shown.
+    full = m.SourceFailed(time, True, "Refused", what="dead-letters")
+    assert shown(machine, full) == [m.Stalled("dead-letters", "Refused")]
+    assert told(machine, Tick(time + 1)) == [m.Rebuild()]
 
 
 @pytest.mark.parametrize("starting", [False, True])
