@@ -3,14 +3,16 @@
 import json
 import sys
 import threading
+import time
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.errors import InvalidSettingError, MissingExtraError
 from streamlda.service.metrics import metrics
-from streamlda.service.status import LIVE_SECONDS, MOST_REASONS, Status
+from streamlda.service.status import LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
 from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
 
@@ -52,6 +54,38 @@ def test_it_is_alive_for_as_long_as_the_loop_goes_round_and_ready_with_a_reason(
     assert status.ready() == (False, "starting")
     status.set_ready(False, "the broker is away")
     assert status.ready() == (False, "the broker is away")
+
+
+def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status):
+    status.set_ready(True)
+    status.set_lag({0: 5, 1: 7})
+    status.answered(30.0)
+    answered = samples(status)["source_last_answer_timestamp_seconds",]
+    assert answered == pytest.approx(time.time() - 30.0, abs=5.0)
+    for _ in range(3):
+        status.count_failure("source", "KafkaTimeoutError")
+    status.stalled("source", "KafkaTimeoutError", 12.0)
+    status.stalled("output", "ENOSPC", 0.0)
+    told = status.status()
+    since = datetime.fromisoformat(told["stalled"]["source"]["since"])
+    assert since.timestamp() == pytest.approx(time.time() - 12.0, abs=5.0)
+    # What waits is not known then, rather than nothing.
+    assert told["lag"]["partitions"] == {"0": None, "1": None}
+    assert told["lag"]["records"] is None
+    found = samples(status)
+    assert not any(name == "kafka_lag_records" for name, *_ in found)
+    stalled = {labels[0][1]: n for (name, *labels), n in found.items() if name == "stalled"}
+    assert stalled == dict.fromkeys(STALLABLE, 0) | {"source": 1, "output": 1}
+    labels = ("reason", "KafkaTimeoutError"), ("what", "source")
+    assert found["failures_total", *labels] == 3
+    ready, reason = status.ready()
+    assert not ready
+    since = told["stalled"]["source"]["since"]
+    assert reason.split("; ")[0] == f"source stalled since {since}: KafkaTimeoutError"
+    assert found["ready",] == 0
+    for what in ("source", "output"):
+        status.recovered(what)
+    assert status.ready() == (True, "")
 
 
 def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
