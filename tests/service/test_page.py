@@ -144,7 +144,7 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     seen.has(lag="2.0 KiB", lag_note="in files")
     status.stalled("source", "KafkaTimeoutError", 60.0)
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
-    seen.has(link="source away", lag="–")
+    seen.has(link="source away", lag="\N{EN DASH}")
     expect(seen.page.locator("#trouble")).to_contain_text("Source away since")
     expect(seen.page.locator("#trouble")).to_contain_text("(KafkaTimeoutError).")
     status.recovered("source")
