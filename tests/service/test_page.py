@@ -243,7 +243,7 @@ def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
 
 def test_a_private_daemon_shows_windows_of_record_slots(visit, snapshots):
     snapshots.publish(2, model(topics(), privacy=private()))
-    seen = visit(is_private=True)
+    seen = visit(is_private=True, quiet=False)
     slots = "Snapshot 2, record slots {first} to {last}"
     cohort = snapshots.model(2).privacy["cohort"]
     expect(seen.page.locator("#moment")).to_have_text(slots.format_map(cohort))

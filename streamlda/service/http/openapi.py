@@ -12,8 +12,8 @@ Schema = dict[str, Any]
 
 NOT_PRIVATE = (
     "Operating figures: exact counts of what was read. They are **not private**, even where the "
-    "snapshots are. In private mode they need the operator's token; where there is none, they are "
-    "served to requests of this machine that no proxy forwarded."
+    "snapshots are. In private mode they need the operator's token; where there is none, nobody is "
+    "served."
 )
 
 _TEXT: Schema = {"type": "string"}

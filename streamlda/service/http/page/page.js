@@ -138,7 +138,7 @@ function signIn(isNeeded) {
   const opens = isNeeded && at("sign-in").hidden;
   at("sign-in").hidden = !isNeeded;
   at("topics").hidden = isNeeded;
-  at("links").hidden = state.token !== null || isNeeded; // a link cannot carry the token
+  at("links").hidden = state.token !== null || state.viewer || isNeeded; // a link carries no token
   if (isNeeded) {
     trouble(state.token ? "This is not the token of the daemon." : "");
     state.token = null;
