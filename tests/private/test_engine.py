@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused_and_takes_no_slot():
 def test_norms_that_show_no_document_end_a_window_where_they_would_show_half(
     documents, slots, passes
 ):
-    """Noise alone passes for documents once in 1,000 draws; documents in half of the slots, over ten bins, are seen."""
+    """Noise alone passes once in 1,000 draws; documents in half of the slots, over ten bins, do."""
     stddevs = {"first_norms": 1.3 * 1000 / TELLING_SLOTS, "pair_norms": 1000 / TELLING_SLOTS}
     rng, refused = np.random.default_rng(8), 0
     for _ in range(300):
