@@ -95,8 +95,7 @@ def spent(ledger: Ledger) -> str:
         f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
         f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
         f"released again, and the noisy sums and words released so far stay in {path}.releases, "
-        "free to read; what gave no snapshot can only be ended by a run that keeps a checkpoint "
-        "folder and gets further records"
+        "free to read; a window that was begun is gone on with only from a checkpoint folder"
     )
 
 

@@ -52,10 +52,11 @@ LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 class Released(NamedTuple):
-    """What was due: a model, or why there is none."""
+    """What was due: a model, or why there is none; whether it is that no document is to be seen."""
 
     model: TopicModel | None
     missed: str = ""
+    shows_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +311,7 @@ class Pipeline(Generic[LearnerT]):
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
         if model is None:
-            return Released(None, self._learner.missed)
+            return Released(None, self._learner.missed, self._learner.shows_nothing)
         self.snapshots += 1
         span, self._span = self._span, TimeSpan()
         return Released(model if self._time_bins is None else self._dated(model, span))

@@ -306,6 +306,19 @@ def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_
     assert slots_of(report)[-1][1] == 9200
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("every", [9000, 4000])
+def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp_path, every):
+    """Once in a thousand runs, noise passes for documents and the window is read to its end."""
+    said = fit(folder, tmp_path, "--text-field", "body", every=every, code=65)
+    assert "must show documents above the noise" in said
+    assert "source.text_field" in said
+    ((first, last),) = slots_of(check_releases(tmp_path))
+    assert first == 0
+    assert last <= every // 10
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
     records = (folder / "a.jsonl").read_text("ascii").splitlines(keepends=True)[:300]
     given = ("fit", "-", "--format", "jsonl", *options(folder, tmp_path))

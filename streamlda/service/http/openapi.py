@@ -12,8 +12,8 @@ Schema = dict[str, Any]
 
 NOT_PRIVATE = (
     "Operating figures: exact counts of what was read. They are **not private**, even where the "
-    "snapshots are. In private mode they need the operator's token; where there is none, they are "
-    "served to requests of this machine that no proxy forwarded."
+    "snapshots are. In private mode they need the operator's token; where there is none, nobody is "
+    "served."
 )
 
 _TEXT: Schema = {"type": "string"}
@@ -320,6 +320,10 @@ def _status() -> Schema:
         rounds=_WHOLE,
         releases=_WHOLE,
         checkpoint=_or_null(_object(age_seconds=_NUMBER, seconds=_NUMBER, size_bytes=_WHOLE)),
-        budget=_or_null(_object(epsilon_spent=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER)),
+        budget=_or_null(
+            _object(
+                epsilon_spent=_NUMBER, epsilon_left=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER
+            )
+        ),
         last_poll=_or_null(_TIME),
     )
