@@ -220,6 +220,20 @@ def raw(*names):
     return bug
 
 
+def choice_by_raw_sums(patch):
+    """Whether refined topics are kept goes by the sum without noise; what is said of it, not."""
+    accept = PrivateEngine.accept
+
+    def accepted(self, released):
+        if "preferred" in released:
+            is_more = self.stage.aggregates["preferred"] > 0
+            size = np.abs(released["preferred"])
+            released = {**released, "preferred": size if is_more else -size}
+        accept(self, released)
+
+    patch.setattr(PrivateEngine, "accept", accepted)
+
+
 def votes_with_half_the_noise(patch):
     original = WordSelection.release
 
@@ -244,7 +258,7 @@ BUGS = [
     (pairs_without_clipping, "quantile", 4, "pairs: reach"),
     (last_document_of_a_stage_used_again, "quantile", 4, "norms: reach"),
     (one_key_for_two_draws, "quantile", 24, "pairs: noise"),
-    (raw("preferred"), "refinement", 6, "published"),
+    (choice_by_raw_sums, "refinement", 6, "published"),
     (raw("tokens", "start_tokens"), "refinement", 6, "published"),
     (raw("first"), "quantile", 4, "published"),
     (votes_with_half_the_noise, "words", 20, "words (1) votes: quiet"),
