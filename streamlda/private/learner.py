@@ -49,13 +49,14 @@ class PrivateLearner(Learner):
         delta_of_words: float = 0.0,
         first_slot: int = 0,
     ) -> None:
+        self.delta = settings.delta + delta_of_words  # In all, that of the words included.
+        settings = releaser.within(settings)
         releaser.check(settings.event)
         self.settings = settings
         state_noise = releaser.noise if settings.noise_in_state else None
         self.engine = PrivateEngine(settings, state_noise, first_slot)
         self.releaser = releaser
         self.vocabulary = vocabulary
-        self.delta = settings.delta + delta_of_words  # In all, that of the words included.
         self.first_slot = first_slot
         #: Why windows gave no snapshot although they were paid for, the last `MOST_LOST` of them.
         self.lost: list[str] = []

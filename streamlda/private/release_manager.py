@@ -23,7 +23,7 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.budget import ledger_terms
+from streamlda.private.budget import WordsAndDelta, ledger_terms, within
 from streamlda.private.settings import PrivateSettings
 
 RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
@@ -49,10 +49,10 @@ def open_ledger(
     path: str | os.PathLike[str],
     settings: PrivateSettings,
     *,
-    words: bool = False,
+    words: WordsAndDelta | None = None,
     on_recovery: Callable[[str], None] = lambda outcome: None,
 ) -> Ledger:
-    """Open the ledger of a run, with a release of `words` or without, or make it.
+    """Open the ledger of a run, with a choice of `words` or without, or make it.
 
     A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
     Noisy sums that were not on record then are deleted. A ledger is not made beside releases of
@@ -69,7 +69,7 @@ def open_ledger(
         remedy=f"{EXHAUSTED}; other documents need a ledger of another name",
         error=LedgerError,
     )
-    ledger = Ledger.open(ledger_path, ledger_terms(settings, words=words), create=True)
+    ledger = Ledger.open(ledger_path, ledger_terms(settings, words), create=True)
     try:
         ended = ledger.recover()
         if ended is not None:
@@ -120,6 +120,10 @@ class ReleaseManager:
     def ledger_id(self) -> str | None:
         """Random name of the ledger; None without one."""
         return None if self.ledger is None else self.ledger.ledger_id
+
+    def within(self, settings: PrivateSettings) -> PrivateSettings:
+        """Return settings that the ledger allows: `streamlda.private.budget.within`."""
+        return settings if self.ledger is None else within(settings, self.ledger.terms)
 
     def check(self, event: Event) -> None:
         """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""

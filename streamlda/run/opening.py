@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from streamlda.private.budget import (
     STATEMENTS,
     WordsAndDelta,
     check_first_price,
-    for_fewer_words,
     words_and_delta,
 )
 from streamlda.private.learner import PrivateLearner
@@ -88,7 +87,7 @@ def open_ledger(
     ledger = release_manager.open_ledger(
         settings.privacy.ledger,
         asked.settings,
-        words=asked.choice is not None,
+        words=asked.choice,
         on_recovery=on_recovery,
     )
     return opened.enter_context(ledger)
@@ -320,14 +319,11 @@ def _private_pipeline(
     assert delta is not None
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
-        own = asked
-        if vocabulary.n_features != asked.n_features:
-            own = for_fewer_words(asked, vocabulary.n_features)
         return PrivateLearner(
-            own,
+            replace(asked, n_features=vocabulary.n_features),
             manager,
             vocabulary=STATEMENTS[vocabulary.kind],
-            delta_of_words=delta - own.delta,
+            delta_of_words=delta - asked.delta,
             first_slot=first_slot,
         )
 

@@ -9,6 +9,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.privacy.clipping import ClipBounds, NormHistogram
 from streamlda.privacy.noise import SeededNoise
+from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.window import LEAST_BOUND, TELLING_SLOTS, Window
 from tests.corpora import batch_of
@@ -40,6 +41,9 @@ def planted(n, seed=0):
 
 
 ROWS = batch_of(planted(2 * N), D)
+
+#: Released pairs of a window that is lost in noise.
+LOST = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
 
 
 # Slots.
@@ -212,13 +216,26 @@ def test_a_round_that_is_lost_is_one_of_the_horizon():
     assert [s.number for s in own.snapshots] == [1, 2]
 
 
+@pytest.mark.parametrize(("snapshots", "made"), [(4, 3), (2, 1), (1, 0)])
+def test_releases_of_a_lost_first_window_are_of_the_horizon(snapshots, made):
+    config = config_of(mode="prefix", snapshots=snapshots, clipping="worst-case")
+    own = Run(config)
+    own.engine.skip(N)
+    own.settle(LOST)
+    own.save(and_restore=True)
+    own.add(batch_of(planted(4 * N), D))
+    assert own.engine.stage is None
+    assert (own.lost, len(own.snapshots)) == (1, made)
+    assert len(own.stages) <= ledger_terms(config).horizon
+    assert len(own.stages) == ledger_terms(config).horizon or made == 0
+
+
 def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
-    fed = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
     for config in (user_settings, config_of):
         own = Run(config(snapshots=2, clipping="worst-case"))
         for lost in (1, 2):
             own.engine.skip(N)
-            own.settle(fed)
+            own.settle(LOST)
             stage = own.engine.stage
             assert (own.lost, own.engine.slots) == (lost, 528 * lost)
             if lost == 1 or config is config_of:
