@@ -248,6 +248,7 @@ class PrivateLearner(Learner):
             vocabulary=self.vocabulary,
             secure=True,
             ledger=self.releaser.ledger_id,
+            generation=self.releaser.generation,
             privacy_unit=settings.privacy_unit,
             documents_per_user=settings.documents_per_user,
             neighboring_relation=settings.neighboring_relation,

@@ -11,26 +11,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamlda.checks import require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
-from streamlda.errors import LedgerError
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
-from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile
+from streamlda.privacy.ledger.artifact import UNPUBLISHED
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.budget import ledger_terms
 from streamlda.private.settings import PrivateSettings
 
 RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
-
-
-#: Ends the name of noisy sums that are not on record yet.
-_UNPUBLISHED = ".new"
 
 
 def releases_folder(ledger_path: Path) -> Path:
@@ -51,30 +46,23 @@ def open_ledger(
     *,
     words: bool = False,
     on_recovery: Callable[[str], None] = lambda outcome: None,
+    evidence: Sequence[Evidence] = (),
 ) -> Ledger:
     """Open the ledger of a run, with a release of `words` or without, or make it.
 
     A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
-    Noisy sums that were not on record then are deleted. A ledger is not made beside releases of
-    another one, whose documents it would not know.
+    Noisy sums that were not on record then are deleted. A ledger that does not know of the
+    `evidence`, or of the releases beside it, is refused before.
     """
     ledger_path = Path(os.path.realpath(path))
     folder = releases_folder(ledger_path)
-    is_known = LedgerFile(ledger_path).exists()
-    require(
-        is_known or not folder.is_dir() or not any(folder.iterdir()),
-        "a new ledger must not lie beside the releases of one that is gone",
-        path=str(ledger_path),
-        releases=str(folder),
-        remedy=f"{EXHAUSTED}; other documents need a ledger of another name",
-        error=LedgerError,
-    )
-    ledger = Ledger.open(ledger_path, ledger_terms(settings, words=words), create=True)
+    terms = ledger_terms(settings, words=words)
+    ledger = Ledger.open(ledger_path, terms, create=True, evidence=evidence)
     try:
         ended = ledger.recover()
         if ended is not None:
             on_recovery(f"release {ended.intent.number}: {ended.outcome}")
-        for unpublished in folder.glob(f"*{_UNPUBLISHED}"):
+        for unpublished in folder.glob(f"*{UNPUBLISHED}"):
             unpublished.unlink()
     except BaseException:
         ledger.close()
@@ -122,6 +110,11 @@ class ReleaseManager:
         """Random name of the ledger; None without one."""
         return None if self.ledger is None else self.ledger.ledger_id
 
+    @property
+    def generation(self) -> int | None:
+        """Releases that the ledger has begun; None without one."""
+        return None if self.ledger is None else self.ledger.generation
+
     def check(self, event: Event) -> None:
         """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""
         if self.ledger is not None:
@@ -153,7 +146,7 @@ class ReleaseManager:
         intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
         arrays = draw(self.noise)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        temporary = final.with_name(final.name + _UNPUBLISHED)
+        temporary = final.with_name(final.name + UNPUBLISHED)
         stored = {"stage": name, "first": first, "last": last - 1, **about}
         stored["secure"] = self.noise.secure
         write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +30,8 @@ from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
-from streamlda.privacy.ledger.file import LedgerFile, OnStep, reported
+from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms
@@ -63,25 +65,35 @@ class Ledger(LedgerReader):
         terms: LedgerTerms | None = None,
         *,
         create: bool = False,
+        artifacts: str = "releases",
+        evidence: Sequence[Evidence] = (),
         on_step: OnStep | None = None,
     ) -> Self:
         """Open a ledger for writing, or with `create` make it if there never was one.
 
         ``PATH.marker`` and ``PATH.lock`` lie beside it and belong to it. `terms` are what it must
         have been made with, or will be; None takes any. Leave `create` False where a checkpoint
-        says that there is a ledger. `on_step` is called with the name of each step, for tests of
-        crashes. A ledger that another process has open for writing is refused.
+        says that there is a ledger. `artifacts` ends the name of the folder beside it where they
+        lie; `on_step` is called with the name of each step, for tests of crashes.
+
+        A ledger that another process has open for writing is refused; so is one that does not know
+        of its artefacts or of the `evidence`: it is an older copy, or a new one.
         """
         file = LedgerFile(path, on_step)
         file.lock()
         try:
+            folder = file.path.with_name(f"{file.path.name}.{artifacts}")
             if create and not file.exists():
+                _check_unused(file.path, folder, evidence)
                 require(
                     terms, "a new ledger must have terms", terms=None, remedy="pass LedgerTerms"
                 )
                 assert terms is not None
                 file.create({"terms": terms.to_json(), "at": _now()})
-            return cls(terms, _file=file)
+            ledger = cls(terms, _file=file)
+            ledger.check_evidence(evidence)
+            ledger.check_artifacts(folder)
+            return ledger
         except BaseException:
             file.unlock()
             raise
@@ -225,6 +237,21 @@ class Ledger(LedgerReader):
             remedy="publish what begin() returned last, once, or recover()",
             error=LedgerError,
         )
+
+
+def _check_unused(path: Path, folder: Path, evidence: Sequence[Evidence]) -> None:
+    """Refuse to make a ledger where another one was, or where another's releases are published."""
+    found = next(iter(evidence), None)
+    lies = str(folder) if folder.is_dir() and any(folder.iterdir()) else found and found.where
+    require(
+        lies is None,
+        "a new ledger must not begin beside what another one released",
+        path=str(path),
+        releases=lies,
+        remedy=f"if its documents are among those of this run, {EXHAUSTED}; else give other "
+        "documents a ledger and outputs (file, folder, topic, consumer group) of other names",
+        error=LedgerError,
+    )
 
 
 def _now() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from streamlda.checks import require
 from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.artifact import digest_file
+from streamlda.privacy.ledger.artifact import UNPUBLISHED, digest_file
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
 from streamlda.privacy.ledger.state import Intent, LedgerState, ReportBuilder, build_event, describe
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
@@ -155,6 +157,40 @@ class LedgerReader:
             generation=self.generation,
             remedy="restore the newest checkpoint, or drop the state and go on behind the last "
             "cohort (last_intent.cohort)",
+        )
+
+    def check_evidence(self, evidence: Iterable[Evidence]) -> None:
+        """Refuse a ledger that is not the one of this evidence, or an older copy of it."""
+        for found in evidence:
+            self._require(
+                found.ledger_id == self.ledger_id,
+                "what a run adds to must be of its own ledger",
+                where=found.where,
+                ledger_id=found.ledger_id,
+                id_of_this=self.ledger_id,
+                remedy="open the ledger that it was made with; other documents need outputs (file, "
+                "folder, topic, consumer group) of other names",
+            )
+            self._require(
+                found.generation <= self.generation,
+                "a ledger must not be older than what was made with it",
+                where=found.where,
+                releases=found.generation,
+                known=self.generation,
+                remedy=EXHAUSTED,
+            )
+
+    def check_artifacts(self, folder: Path) -> None:
+        """Refuse a ledger without a record of an artefact in a folder; those are not read."""
+        lie = sorted(folder.iterdir()) if folder.is_dir() else []
+        unknown = {self._relative(path) for path in lie} - self._file.subjects("written")
+        self._require(
+            not {path for path in unknown if not path.endswith(UNPUBLISHED)},
+            "a ledger must not be older than its artefacts",
+            folder=str(folder),
+            unknown=min(unknown, default=None),
+            known=self.generation,
+            remedy=EXHAUSTED,
         )
 
     def check_target(self, final_path: str | os.PathLike[str]) -> None:
