@@ -121,9 +121,8 @@ def private_statement(
 
     `delta` is that with what a private selection of words took; `stages` are all releases that
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
-    l2_clip_norm and source; `ledger` and
-    `generation` are its id and count of releases, None for a budget kept in memory only. Time
-    O(stages log stages) and a few milliseconds.
+    l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
+    for a budget kept in memory only. Time O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -174,9 +173,9 @@ def check_statement(statement: Mapping[str, Any]) -> None:
         _require(isinstance(text, str) and text != "", "a text must not be empty", **{key: text})
     is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
     _require(not is_path, "a ledger must be named by its id", ledger="a path")
-    known = statement.get("generation")
-    fits = known is None or _whole(known, 1)
-    _require(fits, "a model is made behind a release of its ledger", generation=known)
+    releases = statement.get("generation")
+    counted = releases is None or _whole(releases, 1)
+    _require(counted, "a model is made behind a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
     excluded = statement["excluded"]
     named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)

@@ -19,7 +19,7 @@ from typing import Any
 from streamlda.container import ArraysFile, read_arrays, write_arrays
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
-from streamlda.privacy.ledger.artifact import UNPUBLISHED
+from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.budget import ledger_terms
@@ -154,7 +154,7 @@ class ReleaseManager:
         return arrays
 
     def _path(self, number: int, name: str) -> Path:
-        return self.folder / f"{number:06d}-{name.replace(' ', '-')}.safetensors"
+        return self.folder / f"{number:06d}-{name.replace(' ', '-')}{SUFFIX}"
 
     def stored(self, intent: Intent) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""

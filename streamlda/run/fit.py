@@ -17,7 +17,14 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.release_manager import spent
-from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
+from streamlda.run.opening import (
+    CUT_SHORT,
+    OpenedRun,
+    capture,
+    check_shown,
+    open_ledger,
+    open_pipeline,
+)
 from streamlda.run.parts import RejectsFile, open_stream, skip_records, stream_name
 from streamlda.run.slots import checked_slots
 from streamlda.settings.table import RunSettings
@@ -125,13 +132,15 @@ class _Crank:
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
         self._missed = ""
-        self._ledger = ledger = open_ledger(
-            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}")
-        )
-        folder = settings.checkpoint.folder
+        folder, output = settings.checkpoint.folder, settings.output
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
+        self._publisher = opened.enter_context(
+            Publisher(output.folder, output.file, private=settings.private)
+        )
+        self._ledger = ledger = open_ledger(
+            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), self._publisher
+        )
         self._rejects: RejectsFile | None = None
-        self._publisher = Publisher.to(settings.output.folder, settings.output.file)
         on_reject = None if settings.source.rejects is None else self._on_reject
         run = open_pipeline(settings, self._store, ledger, on_reject)
         self._pipeline = run.pipeline
@@ -141,6 +150,7 @@ class _Crank:
         self._resumed = run.checkpoint is not None
         self._source = open_stream(settings)
         opened.callback(self._source.close)
+        check_shown(ledger, self._source, settings)
         if settings.source.rejects is not None:
             # Behind the source: a name that is wrong must not empty the file of an earlier run.
             append = self._store is not None and not self._store.empty

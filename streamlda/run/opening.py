@@ -23,6 +23,7 @@ from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
 from streamlda.private.budget import (
     STATEMENTS,
@@ -48,8 +49,9 @@ from streamlda.settings.build import (
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import load_projection
+from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
-from streamlda.stream.source import Position, Reject
+from streamlda.stream.source import Position, Reject, Source
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -78,9 +80,15 @@ class OpenedRun:
 
 
 def open_ledger(
-    settings: RunSettings, opened: ExitStack, on_recovery: Callable[[str], None]
+    settings: RunSettings,
+    opened: ExitStack,
+    on_recovery: Callable[[str], None],
+    publisher: Publisher,
 ) -> Ledger | None:
-    """Open the ledger of a private run as `streamlda.private` does; None without privacy."""
+    """Open the ledger of a private run as `streamlda.private` does; None without privacy.
+
+    What the publisher adds to must have been made with it.
+    """
     if not settings.private:
         return None
     asked = PrivateTerms.of(settings)
@@ -90,8 +98,17 @@ def open_ledger(
         asked.settings,
         words=asked.choice is not None,
         on_recovery=on_recovery,
+        evidence=publisher.evidence(stream_name(settings)),
     )
     return opened.enter_context(ledger)
+
+
+def check_shown(ledger: Ledger | None, source: Source, settings: RunSettings) -> None:
+    """Refuse a ledger that does not know what a source shows in its consumer group."""
+    if ledger is not None:
+        where = f"the offsets of kafka.group={settings.kafka.group!r}"
+        shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
+        ledger.check_evidence(each for each in shown if each is not None)
 
 
 def open_pipeline(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.opening import OpenedRun, check_shown, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
@@ -25,14 +25,14 @@ from streamlda.service.messages import Event, Started
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker, publish_model
+from streamlda.service.worker import Committed, Worker, publish_model
 from streamlda.settings.build import public_words
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.sink import DeadLetterSink
-from streamlda.stream.source import Position, Source
+from streamlda.stream.source import Source
 
 
 def check(settings: RunSettings) -> Plan:
@@ -76,19 +76,28 @@ def run(settings: RunSettings) -> int:
         )
         assert settings.output.folder is not None
         assert settings.checkpoint.folder is not None
-        snapshots = Snapshots(settings.output.folder)
-        _serve(settings, status, snapshots, opened)
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
+        letters = _closed_with(opened, dead_letter_sink(settings))
+        publisher = Publisher(
+            settings.output.folder,
+            settings.output.file,
+            private=settings.private,
+            sink=_closed_with(opened, snapshot_sink(settings)),
+        )
+        _closed_with(opened, publisher)
+        snapshots = publisher.snapshots
+        assert snapshots is not None
+        _serve(settings, status, snapshots, opened)
         ledger = open_ledger(
-            settings, opened, lambda ended: log("warning", "release-cut-short", outcome=ended)
+            settings,
+            opened,
+            lambda ended: log("warning", "release-cut-short", outcome=ended),
+            publisher,
         )
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
         found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
-        letters = _closed_with(opened, dead_letter_sink(settings))
-        sink = _closed_with(opened, snapshot_sink(settings))
-        publisher = Publisher(snapshots, sink, settings.output.file)
 
         def put(record: Any, reason: str) -> None:
             letters.put(record, reason)
@@ -96,11 +105,12 @@ def run(settings: RunSettings) -> int:
 
         on_reject = None if letters is None else put
         source = _closed_with(opened, open_stream(settings, on_reject))
+        check_shown(ledger, source, settings)
         _go_on(source, found, status, supervisor, letters)
 
-        def worker_of(tell: Callable[[Event], None], commit: Callable[[Position], None]) -> Worker:
+        def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
             # Without a group there is nowhere to show offsets.
-            committed = commit if settings.kafka.group else lambda position: None
+            committed = commit if settings.kafka.group else lambda position, note: None
             return Worker(found.pipeline, store, publisher, status, tell, committed, ledger)
 
         daemon = Daemon(

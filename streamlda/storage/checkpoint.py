@@ -133,7 +133,7 @@ class PendingCheckpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one daemon. Make it with `Checkpoints.open`; close it, or use ``with``."""
 
-    def __init__(self, folder: Path, lock: FileLock, on_step: OnStep | None) -> None:
+    def __init__(self, folder: Path, lock: FileLock | None, on_step: OnStep | None) -> None:
         self.folder = folder
         self._lock = lock
         self._step: OnStep = on_step or (lambda name: None)
@@ -171,7 +171,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Let another process in. Closing twice is allowed."""
-        self._lock.free()
+        if self._lock is not None:
+            self._lock.free()
 
     def __enter__(self) -> Self:
         return self
@@ -218,7 +219,7 @@ class Checkpoints:
         after an `OSError` the one before stays the current one.
         """
         require(
-            self._lock.held,
+            self._lock is not None and self._lock.held,
             "checkpoints must be open to be saved",
             path=str(self.folder),
             remedy="open it again",

@@ -106,8 +106,8 @@ def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
     slots = Snapshots(kept).model(1).privacy["cohort"], load(tmp_path / "m").privacy["cohort"]
     assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
     for number in (2, 3):
-        other = ("-k", 2, "--hash-bits", 6)
-        fit(folder, tmp_path, *other, every=9200, words=False, ledger=f"L{number}")
+        other = ("-k", 2, "--hash-bits", 6, "--stream", f"s{number}")
+        fit(folder, tmp_path, *other, every=9200, words=False)
         assert Snapshots(kept).latest() == number
     assert Snapshots(kept).path(2).read_bytes() == newest
     run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 500)
@@ -239,9 +239,11 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
 
 def test_noise_has_no_seed(folder, tmp_path):
     found = []
-    for ledger in ("L", "other"):
-        fit(folder, tmp_path, "--snapshots", 1, "--seed", 3, every=1000, ledger=ledger)
-        found.append(load(tmp_path / "m").components)
+    for name in ("a", "b"):
+        to = tmp_path / name
+        to.mkdir()
+        fit(folder, to, "--snapshots", 1, "--seed", 3, every=1000)
+        found.append(load(to / "m").components)
     assert not np.array_equal(*found)
 
 

@@ -7,6 +7,7 @@ import pytest
 from streamlda.errors import LedgerError
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
 from streamlda.stream.source import RecordBatch
 from tests.run.opened import run_settings, save
 from tests.service.daemon_process import texts
@@ -26,7 +27,8 @@ def opened_run(folder, stream):
         }
         settings = run_settings("private", folder, flags)
         store = opened.enter_context(Checkpoints.open(folder / stream))
-        ledger = open_ledger(settings, opened, print)
+        publisher = opened.enter_context(Publisher(folder / f"{stream}-out", None, private=True))
+        ledger = open_ledger(settings, opened, print, publisher)
         yield open_pipeline(settings, store, ledger), store
 
 

@@ -275,12 +275,19 @@ class Reader:
             for number, at in self.next.items()
         }
 
-    def commit(self, position: Position) -> None:
-        """Show the offsets of `position` under the group."""
+    def notes(self) -> list[str]:
+        """Return the notes under the group beside the offsets of our partitions."""
+        if self._settings.group is None:
+            return []
+        client = self._client or self._rebuild()
+        return client.notes(set(self.next))
+
+    def commit(self, position: Position, note: str) -> None:
+        """Show the offsets of `position` under the group, with a note."""
         require(self._settings.group, "group must be set to show offsets", group=None)
         if self._client is not None:
             offsets, _ = read_position(position, self._identity, self._share, set(self.next))
-            self._client.commit(offsets)
+            self._client.commit(offsets, note)
 
     def close(self) -> None:
         """Close the connections."""

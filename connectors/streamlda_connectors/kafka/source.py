@@ -195,12 +195,17 @@ request_timeout_seconds
         """Return how many records are known to be lost, for display."""
         return {"records": self._reader.lost.total()}
 
-    def commit(self, position: Position) -> None:
+    def notes(self) -> list[str]:
+        """Return the notes that `commit` last left under `group`, one a partition."""
+        return self._reader.notes()
+
+    def commit(self, position: Position, note: str = "") -> None:
         """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.
 
-        Nothing is ever read back: call it after the position is durable elsewhere.
+        No offset is ever read back: call it after the position is durable elsewhere. The `note`, of
+        a few hundred characters at most, lies beside each.
         """
-        self._reader.commit(position)
+        self._reader.commit(position, note)
 
     def close(self) -> None:
         """Close the connections. Closing twice is allowed."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 _CHUNK_BYTES = 2**20
 
-#: Ends the name of an artefact that is not on record yet.
-UNPUBLISHED = ".new"
+#: Ends the name of an artefact, and behind that of one that is not on record yet.
+SUFFIX, UNPUBLISHED = ".safetensors", ".new"
 
 
 def check_placed(source: Path, target: Path) -> None:

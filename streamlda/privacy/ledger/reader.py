@@ -14,7 +14,7 @@ from streamlda.checks import require
 from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.artifact import UNPUBLISHED, digest_file
+from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
 from streamlda.privacy.ledger.state import Intent, LedgerState, ReportBuilder, build_event, describe
@@ -182,10 +182,10 @@ class LedgerReader:
 
     def check_artifacts(self, folder: Path) -> None:
         """Refuse a ledger without a record of an artefact in a folder; those are not read."""
-        lie = sorted(folder.iterdir()) if folder.is_dir() else []
-        unknown = {self._relative(path) for path in lie} - self._file.subjects("written")
+        found = {self._relative(path) for path in folder.resolve().glob(f"*{SUFFIX}")}
+        unknown = found - self._file.subjects("written")
         self._require(
-            not {path for path in unknown if not path.endswith(UNPUBLISHED)},
+            not unknown,
             "a ledger must not be older than its artefacts",
             folder=str(folder),
             unknown=min(unknown, default=None),
