@@ -123,12 +123,12 @@ class Publisher:
             model.save(self._file)
         if self.snapshots is None:
             return 0
-        newest = self.snapshots.latest()
-        if newest is not None and _made_of(self.snapshots.model(newest)) == _made_of(model):
-            return newest
-        number = (newest or 0) + 1
-        self.snapshots.publish(number, model)
-        return number
+        newest = self.snapshots.latest() or 0
+        known = _unless_damaged(self.snapshots.model, newest) if newest else None
+        if known is None or _made_of(known) != _made_of(model):
+            newest += 1
+            self.snapshots.publish(newest, model)
+        return newest
 
     def newest(self) -> Summary | None:
         """Return what a list shows of the newest snapshot that is whole; None before the first."""

@@ -106,8 +106,7 @@ def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
     slots = Snapshots(kept).model(1).privacy["cohort"], load(tmp_path / "m").privacy["cohort"]
     assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
     for number in (2, 3):
-        other = ("-k", 2, "--hash-bits", 6, "--stream", f"s{number}")
-        fit(folder, tmp_path, *other, every=9200, words=False)
+        fit(folder, tmp_path, "--stream", f"s{number}", every=9200)
         assert Snapshots(kept).latest() == number
     assert Snapshots(kept).path(2).read_bytes() == newest
     run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 500)
