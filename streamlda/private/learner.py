@@ -179,12 +179,11 @@ class PrivateLearner(Learner):
         no_prefix = found[-1] != PREFIX and not lost_prefix
         if stage is None or not (found == wanted and ends and alike and no_prefix):
             raise LedgerError(
-                "a state can go on behind the one release that comes next, made with the same "
-                f"settings, and not in prefix sums, got of_this_run={found[0]} slots={first}-{last} "
-                f"release={found[-1]!r} of the state={wanted and wanted[1:]} slots={engine.slots} "
-                f"same_settings={alike} "
-                f"mode={self.settings.mode}; drop the state and begin with other documents and a "
-                "budget of their own"
+                "a state can go on behind the one release that comes next, of the same run and "
+                f"settings, and not in prefix sums, got same_run={found[0]} "
+                f"release={found[2]!r} slots={first}-{last} of the state={wanted and wanted[1:]} "
+                f"slots={engine.slots} same_settings={alike} mode={self.settings.mode}; drop the "
+                "state and begin with other documents"
             )
         left = last - engine.slots
         if released is None:

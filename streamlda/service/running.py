@@ -12,7 +12,6 @@ from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
     dead_letter_sink,
-    open_stream,
     skip_records,
     snapshot_sink,
     stream_name,
@@ -85,7 +84,10 @@ def run(settings: RunSettings) -> int:
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
-        found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
+        found = open_pipeline(
+            *(settings, store, ledger, None if rejects is None else file.write),
+            warn=lambda message: log("warning", "opening", message=message),
+        )
         letters = _closed_with(opened, dead_letter_sink(settings))
         sink = _closed_with(opened, snapshot_sink(settings))
         publisher = Publisher(snapshots, sink, settings.output.file)
@@ -95,7 +97,7 @@ def run(settings: RunSettings) -> int:
             status.count_dead_letter(reason)
 
         on_reject = None if letters is None else put
-        source = _closed_with(opened, open_stream(settings, on_reject))
+        source = _closed_with(opened, found.open_source(settings, on_reject))
         _go_on(source, found, status, supervisor, letters)
 
         def worker_of(tell: Callable[[Event], None], commit: Callable[[Position], None]) -> Worker:
@@ -107,7 +109,7 @@ def run(settings: RunSettings) -> int:
             Machine(rules_of(settings)),
             source,
             source.position(),
-            lambda: open_stream(settings, on_reject),
+            lambda: found.open_source(settings, on_reject),
             worker_of,
             status,
             supervisor,
@@ -187,7 +189,7 @@ def _go_on(
         status.beat()
         supervisor.alive()
 
-    skip_records(source, found.slots_to_skip, on_poll)
+    skip_records(source, found.slots_to_skip, found.pipeline, on_poll)
     if letters is not None:
         # The checkpoint behind them comes next.
         letters.flush(FLUSH_SECONDS)

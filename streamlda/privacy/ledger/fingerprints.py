@@ -101,6 +101,11 @@ class FingerprintKey:
         return state.digest()
 
 
+def is_mark(records: int) -> bool:
+    """Tell whether so many records have a mark, wherever a release ends."""
+    return records >= FIRST_MARK and records & (records - 1) == 0
+
+
 def value_of(fingerprint: bytes) -> int:
     """Return the 64 bits of a fingerprint that are kept."""
     return int.from_bytes(fingerprint[:_VALUE_BYTES], "little")
@@ -116,9 +121,15 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """What the documents of one release are known by; see the module. `key` is its name."""
+    """What the documents of one release are known by; see the module.
+
+    `key` is its name; `source` how the source was spelled, and `reading` the settings by which
+    records became documents: by others, the same records have other fingerprints.
+    """
 
     key: str
+    source: str = ""
+    reading: str = ""
     marks: tuple[Mark, ...] = ()
     files: bytes = b""
     sketch: tuple[int, ...] = ()
@@ -128,6 +139,8 @@ class Fingerprints:
         sketch = np.array(self.sketch, dtype=_VALUES).tobytes()
         return {
             "key": self.key,
+            "source": self.source,
+            "reading": self.reading,
             "marks": [[origin, records, f"{value:016x}"] for origin, records, value in self.marks],
             "files": base64.b64encode(self.files).decode("ascii"),
             "sketch": base64.b64encode(sketch).decode("ascii"),
@@ -138,7 +151,10 @@ class Fingerprints:
         """Return the fingerprints that `to_json` described."""
         marks = tuple(Mark(origin, n, int(value, 16)) for origin, n, value in values["marks"])
         sketch = values_of(base64.b64decode(values["sketch"])).tolist()
-        return cls(values["key"], marks, base64.b64decode(values["files"]), tuple(sketch))
+        return cls(
+            *(values["key"], values["source"], values["reading"], marks),
+            *(base64.b64decode(values["files"]), tuple(sketch)),
+        )
 
 
 def values_of(packed: bytes) -> NDArray[np.uint64]:

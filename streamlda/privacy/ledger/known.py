@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.privacy.ledger.fingerprints import Fingerprints, values_of
 from streamlda.privacy.ledger.terms import Cohort
-
-
-class Met(NamedTuple):
-    """Records that were met before: the release, and the origin there; "" for one of many files."""
-
-    release: int
-    origin: str
 
 
 class KnownDocuments:
@@ -33,11 +25,16 @@ class KnownDocuments:
         self.unmarked: set[str] = set()
         #: Names of the keys that fingerprints were made with.
         self.keys: set[str] = set()
-        self._met: dict[int, Met] = {}
-        self._to_index: list[tuple[int, Fingerprints]] = []
+        #: How many of the first records of each origin were in releases, and of the longest of all
+        #: containers at most.
+        self.reach: dict[str, int] = {}
+        self.longest = 0
+        self._readings: dict[str, set[str]] = {}
+        self._met: dict[int, str] = {}
+        self._to_index: list[Fingerprints] = []
         self._sketches: list[NDArray[np.uint64]] = [np.array([], dtype=np.uint64)]
 
-    def add(self, release: int, cohort: Cohort) -> None:
+    def add(self, cohort: Cohort) -> None:
         """Take the documents of a release."""
         origins = {part.stream for part in cohort.documents}
         self.origins |= origins
@@ -45,17 +42,32 @@ class KnownDocuments:
         if found is None:
             self.unmarked |= origins
             return
+        self._readings.setdefault(found.source, set()).add(found.reading)
         self.keys.add(found.key)
         self._sketches.append(np.array(found.sketch, dtype=np.uint64))
-        self._to_index.append((release, replace(found, sketch=())))
+        for part in cohort.documents:
+            self.reach[part.stream] = max(part.stop, self.reach.get(part.stream, 0))
+            self.longest = max(part.stop, self.longest)
+        self._to_index.append(replace(found, sketch=()))
 
-    def find(self, value: int) -> Met | None:
-        """Return where the first records of a container were met first, if this is their value."""
-        for release, found in self._to_index:
+    def read_otherwise(self, reading: str) -> list[str]:
+        """Return the sources whose documents are not known, read like this; as they were spelled.
+
+        Those that were read by other settings, and those of releases without fingerprints.
+        """
+        otherwise = {name for name, found in self._readings.items() if found - {reading}}
+        return sorted(otherwise | self.unmarked)
+
+    def find(self, value: int) -> str | None:
+        """Return the origin of the first records of a container, if this is their value.
+
+        "" for one of many files. None if they are not known.
+        """
+        for found in self._to_index:
             for mark in found.marks:
-                self._met.setdefault(mark.value, Met(release, mark.origin))
+                self._met.setdefault(mark.value, mark.origin)
             for each in values_of(found.files).tolist():
-                self._met.setdefault(each, Met(release, ""))
+                self._met.setdefault(each, "")
         self._to_index.clear()
         return self._met.get(value)
 

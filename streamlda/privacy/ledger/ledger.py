@@ -71,10 +71,10 @@ class Ledger(LedgerReader):
     ) -> Self:
         """Open a ledger for writing, or with `create` make it if there never was one.
 
-        ``PATH.marker``, ``PATH.key`` and ``PATH.lock`` lie beside it and belong to it. `terms` are what it must
-        have been made with, or will be; None takes any. Leave `create` False where a checkpoint
-        says that there is a ledger. `on_step` is called with the name of each step, for tests of
-        crashes. A ledger that another process has open for writing is refused.
+        ``PATH.marker``, ``PATH.key`` and ``PATH.lock`` lie beside it and belong to it. `terms` are
+        what it must have been made with, or will be; None takes any. Leave `create` False where a
+        checkpoint says that there is a ledger. `on_step` is called with the name of each step, for
+        tests of crashes. A ledger that another process has open for writing is refused.
         """
         file = LedgerFile(path, on_step)
         file.lock()

@@ -20,6 +20,7 @@ from streamlda.privacy.ledger.fingerprints import (
     Fingerprints,
     Mark,
     Sketch,
+    is_mark,
     packed,
     value_of,
 )
@@ -58,8 +59,9 @@ class Part:
 class Provenance:
     """The documents of the running release.
 
-    `known` are those of releases before, by the `key` of the ledger. Ranges are of containers, or,
-    with a `label`, of the record slots of the run under that name. `container_of` says what is
+    `known` are those of releases before, by the `key` of the ledger. `source` and `reading` are as
+    in `Fingerprints`. Ranges are of containers or, `by_slots`, of the record slots of the run under
+    the name of the source. `container_of` says what is
     known of a container before its first record is read; one of which nothing is goes by its name.
     """
 
@@ -67,12 +69,15 @@ class Provenance:
         self,
         key: FingerprintKey,
         known: KnownDocuments,
+        source: str,
         *,
-        label: str | None = None,
+        reading: str = "",
+        by_slots: bool = False,
         container_of: Callable[[str], Container | None] = lambda location: None,
     ) -> None:
         self.key, self.known = key, known
-        self._label, self._container_of = label, container_of
+        self._source, self._reading = source, reading
+        self._by_slots, self._container_of = by_slots, container_of
         # Where reading stands: in which container, behind which record, under which origin, and
         # the fingerprint of all records up to there (None if the first ones were not seen).
         self._location, self._record, self._origin = "", 0, ""
@@ -125,13 +130,13 @@ class Provenance:
             self._link = link(self._link, document)
             if released:
                 continue
-            value = value_of(self._link)
             if record >= FIRST_MARK:
-                if record & (record - 1) == 0:
-                    self._marks.append(Mark(self._origin, record, value))
+                value = value_of(self._link)
                 met = find(value)
+                if is_mark(record):
+                    self._marks.append(Mark(self._origin, record, value))
                 if met is not None:
-                    self._met = (location, record, met.origin)
+                    self._met = (location, record, met)
 
     def _enter(self, location: str, record: int) -> None:
         self._leave()
@@ -175,15 +180,15 @@ class Provenance:
             )
         self._leave()
         marks = self._marks
-        if self._label is None:
+        if not self._by_slots:
             ranges = [DocumentRange(part.origin, part.start, part.stop) for part in self._parts]
             if self._files:
                 name = blake2b(self._files, digest_size=8).hexdigest()
                 whole = f"{self._n_files} files {name}"
                 ranges.append(DocumentRange(whole, 0, self._records_of_files))
         else:
-            ranges = [DocumentRange(self._label, first, last)]
-            marks = [mark._replace(origin=self._label) for mark in marks]
+            ranges = [DocumentRange(self._source, first, last)]
+            marks = [mark._replace(origin=self._source) for mark in marks]
         begin = ranges[0]
         return Cohort(
             f"{begin.stream}:{begin.start}-{begin.stop}",
@@ -192,7 +197,8 @@ class Provenance:
             slots=(first, last),
             run=run,
             fingerprints=Fingerprints(
-                self.key.name, tuple(marks), self._files, self._sketch.values
+                *(self.key.name, self._source, self._reading),
+                *(tuple(marks), self._files, self._sketch.values),
             ),
         )
 
@@ -200,12 +206,12 @@ class Provenance:
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values, but for what is given when it is made."""
-        found = Fingerprints("", tuple(self._marks), self._files, self._sketch.values)
+        given = tuple(self._marks), self._files, self._sketch.values
         return {
             "parts": [astuple(part) for part in self._parts],
             "open": self._open is not None,
             "records_of_files": [self._n_files, self._records_of_files],
-            "fingerprints": found.to_json(),
+            "fingerprints": Fingerprints("", "", "", *given).to_json(),
             "met": self._met,
             "at": [self._location, self._record, self._origin],
             "link": None if self._link is None else self._link.hex(),

@@ -134,6 +134,16 @@ class LedgerReader:
         """What the documents of its releases are known by: grows with each release."""
         return self._state.known
 
+    def known_at(self, generation: int) -> KnownDocuments:
+        """Return what the documents of the first releases are known by. Time O(rows) for some."""
+        if generation == self.generation:
+            return self.known
+        known = KnownDocuments()
+        for row in self._file.rows():
+            if row.kind == "intent" and row.body["intent"] <= generation:
+                known.add(Cohort.from_json(row.body))
+        return known
+
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.
 

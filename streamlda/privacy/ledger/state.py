@@ -136,7 +136,7 @@ class LedgerState:
                 **{name: body[name] for name in names},
             )
             self.losses.add(cohort, intent.mu_squared)
-            self.known.add(intent.number, cohort)
+            self.known.add(cohort)
             self.generation += 1
             self.last = self.pending = intent
             return intent.mu_squared > 0
