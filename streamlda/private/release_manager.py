@@ -18,7 +18,7 @@ from typing import Any
 
 from streamlda.container import ArraysFile, read_arrays, write_arrays
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
+from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.noise import Noise, SecureNoise
@@ -92,16 +92,24 @@ class ReleaseManager:
     """Pays for releases and draws their noise: `SecureNoise` by default.
 
     Releases are stored in the folder ``NAME.releases`` beside the ledger, which is open for
-    writing. `stream` names the stream in which slots count: two runs that name the same documents
-    differently spend on them twice without noticing.
+    writing. `provenance` says which documents a release takes: whoever feeds the learner gives it
+    every record; without it they are the slots of `stream`, and known by that name alone. `run` is
+    the random name of the run.
     """
 
     def __init__(
-        self, noise: Noise | None = None, ledger: Ledger | None = None, stream: str = "stream"
+        self,
+        noise: Noise | None = None,
+        ledger: Ledger | None = None,
+        stream: str = "stream",
+        *,
+        provenance: Provenance | None = None,
+        run: str | None = None,
     ) -> None:
         self.noise = SecureNoise() if noise is None else noise
         self.ledger = ledger
-        self.stream = stream
+        self.stream, self.run = stream, run
+        self.provenance = provenance
         if ledger is not None:
             self.folder = releases_folder(ledger.path)
 
@@ -138,12 +146,13 @@ class ReleaseManager:
         """
         if self.ledger is None:
             return draw(self.noise)
-        documents = (DocumentRange(self.stream, first, last),)
-        cohort = Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
+        cohort = self._cohort(first, last, self.ledger.generation)
         # Nothing is paid or drawn for a place where a release lies that this ledger does not know.
         final = self._path(self.ledger.generation + 1, name)
         self.ledger.check_target(final)
         intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
+        if self.provenance is not None:
+            self.provenance.clear()
         arrays = draw(self.noise)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         temporary = final.with_name(final.name + UNPUBLISHED)
@@ -152,6 +161,20 @@ class ReleaseManager:
         write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)
         self.ledger.publish(intent, temporary, final)
         return arrays
+
+    def made(self, intent: Intent) -> bool:
+        """Tell whether a release is one of this run."""
+        cohort = intent.cohort
+        if cohort.run is not None:
+            return cohort.run == self.run
+        # Runs of before they had names were known by that of their stream.
+        return cohort.documents[0].stream == self.stream
+
+    def _cohort(self, first: int, last: int, generation: int) -> Cohort:
+        if self.provenance is not None:
+            return self.provenance.cohort(first, last, generation, self.run)
+        documents = (DocumentRange(self.stream, first, last),)
+        return Cohort(f"{self.stream}:{first}-{last}", documents, generation)
 
     def _path(self, number: int, name: str) -> Path:
         return self.folder / f"{number:06d}-{name.replace(' ', '-')}{SUFFIX}"

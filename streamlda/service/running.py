@@ -7,12 +7,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from streamlda.run.opening import OpenedRun, check_shown, open_ledger, open_pipeline
+from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
     dead_letter_sink,
-    open_stream,
     skip_records,
     snapshot_sink,
     stream_name,
@@ -97,16 +96,18 @@ def run(settings: RunSettings) -> int:
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
-        found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
+        found = open_pipeline(
+            *(settings, store, ledger, None if rejects is None else file.write),
+            warn=lambda message: log("warning", "opening", message=message),
+        )
 
         def put(record: Any, reason: str) -> None:
             letters.put(record, reason)
             status.count_dead_letter(reason)
 
         on_reject = None if letters is None else put
-        source = _closed_with(opened, open_stream(settings, on_reject))
-        check_shown(ledger, source, settings)
-        _go_on(source, found, status, supervisor, letters)
+        source = _closed_with(opened, found.open_source(settings, on_reject))
+        _go_on(settings, source, found, status, supervisor, letters)
 
         def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
             # Without a group there is nowhere to show offsets.
@@ -117,7 +118,7 @@ def run(settings: RunSettings) -> int:
             Machine(rules_of(settings)),
             source,
             source.position(),
-            lambda: open_stream(settings, on_reject),
+            lambda: found.open_source(settings, on_reject),
             worker_of,
             status,
             supervisor,
@@ -172,6 +173,7 @@ def _closed_with(opened: ExitStack, part: Any) -> Any:
 
 
 def _go_on(
+    settings: RunSettings,
     source: Source,
     found: OpenedRun,
     status: Status,
@@ -180,7 +182,7 @@ def _go_on(
 ) -> None:
     """Take the source behind the checkpoint, and behind what a release has used since.
 
-    Raises `SourceError` if the source is not there any more, or ends before that, or if what was
+    Raises as `OpenedRun.go_on`, and `SourceError` if the source ends before that, or if what was
     rejected on the way cannot be made durable.
     """
     saved = found.checkpoint
@@ -188,7 +190,7 @@ def _go_on(
         for problem in saved.skipped:
             log("error", "checkpoint-skipped", message=problem)
         log("info", "checkpoint-restored", generation=saved.generation)
-        source.seek(saved.position)
+    found.go_on(source, settings)
     if not found.slots_to_skip:
         return
     log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
@@ -197,7 +199,7 @@ def _go_on(
         status.beat()
         supervisor.alive()
 
-    skip_records(source, found.slots_to_skip, on_poll)
+    skip_records(source, found.slots_to_skip, found.pipeline, on_poll)
     if letters is not None:
         # The checkpoint behind them comes next.
         letters.flush(FLUSH_SECONDS)

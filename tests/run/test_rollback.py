@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,16 +18,14 @@ from streamlda.lock import FileLock, LockedError
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.statement import not_private
-from streamlda.run.opening import check_shown, open_ledger, open_pipeline
+from streamlda.run.opening import capture, open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.source import RecordBatch
-from tests.run.opened import run_settings, save
-from tests.service.daemon_process import texts
+from tests.run.opened import run_settings
+from tests.service.daemon_process import texts, write_documents
 
 WINDOW = 1000
-ROWS = texts(3 * WINDOW)
 
 
 class Topic:
@@ -44,13 +42,13 @@ class Topic:
 
 
 class Group:
-    """A source that shows offsets in a consumer group."""
+    """A consumer group, and the source that shows its offsets there."""
 
     def __init__(self):
-        self.left = []
+        self.left, self.source = [], None
 
-    def commit(self, position, note):
-        self.left = [note]
+    def __getattr__(self, name):
+        return getattr(self.source, name)
 
     def notes(self):
         return self.left
@@ -58,6 +56,8 @@ class Group:
 
 class Scene(NamedTuple):
     folder: Any
+    #: The same for all copies: a checkpoint is of that file.
+    documents: Any
     topic: Topic
     group: Group
 
@@ -70,7 +70,7 @@ class Scene(NamedTuple):
             "privacy.delta": 1e-3,
             "privacy.ledger": str(folder / "run/ledger"),
             "snapshots.every": WINDOW,
-            "source.stream": "s",
+            "source.files": str(self.documents),
             "checkpoint.folder": str(folder / "run/checkpoints"),
             "output.folder": str(folder / "out"),
             "output.file": str(folder / "model"),
@@ -84,19 +84,21 @@ class Scene(NamedTuple):
             )
             opened.enter_context(publisher)
             ledger = open_ledger(settings, opened, print, publisher)
-            check_shown(ledger, self.group, settings)
-            yield open_pipeline(settings, store, ledger), store, publisher, ledger
+            run = open_pipeline(settings, store, ledger)
+            self.group.source = opened.enter_context(closing(run.open_source(settings)))
+            run.go_on(self.group, settings)
+            yield run, store, publisher, ledger
 
     def learn(self, **flags):
         """Publish the topics of the next window, as the daemon does."""
         with self.opened(**flags) as (run, store, publisher, ledger):
             pipeline, model = run.pipeline, None
             while model is None:
-                at = pipeline.records
-                pipeline.add(RecordBatch(ROWS[at : at + pipeline.due]))
+                while pipeline.due:
+                    pipeline.add(self.group.poll(pipeline.due))
                 model = pipeline.release().model
-                assert save(pipeline, store)
-                self.group.commit({}, Evidence("", ledger.ledger_id, ledger.generation).note)
+                store.write(capture(pipeline, store, self.group.position()))
+                self.group.left = [Evidence("", ledger.ledger_id, ledger.generation).note]
             publisher.store(model)
             publisher.send()
         return model
@@ -111,13 +113,15 @@ class Scene(NamedTuple):
         if "topic" not in kinds:
             self.topic.values.clear()
         if "group" not in kinds:
-            self.group.left.clear()
+            self.group.left = []
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     """A run that published twice, and what its machine was like after the first time."""
-    scene = Scene(tmp_path_factory.mktemp("published"), Topic(), Group())
+    folder = tmp_path_factory.mktemp("published")
+    documents = write_documents(folder / "documents.jsonl", texts(3 * WINDOW))
+    scene = Scene(folder, documents, Topic(), Group())
     scene.learn()
     shutil.copytree(scene.folder / "run", scene.folder / "before")
     scene.learn()
@@ -127,7 +131,7 @@ def published(tmp_path_factory):
 @pytest.fixture
 def scene(published, tmp_path):
     shutil.copytree(published.folder, tmp_path / "scene")
-    found = Scene(tmp_path / "scene", Topic(), Group())
+    found = Scene(tmp_path / "scene", published.documents, Topic(), Group())
     found.topic.values.update(published.topic.values)
     found.group.left = [*published.group.left]
     return found
@@ -208,7 +212,7 @@ def test_two_ledgers_do_not_share_what_they_publish(scene):
         "checkpoint.folder": str(scene.folder / "mine"),
     }
     apart = {"output.folder": str(scene.folder / "my-out"), "output.file": None}
-    others = Scene(scene.folder, Topic(), Group())
+    others = scene._replace(topic=Topic(), group=Group())
     others.learn(**mine, **apart)
     for kind in ("folder", "file", "topic"):
         taken = dict(apart)
@@ -218,7 +222,7 @@ def test_two_ledgers_do_not_share_what_they_publish(scene):
             taken["output.file"] = str(scene.folder / "model")
         topic = scene.topic if kind == "topic" else Topic()
         with pytest.raises(LedgerError, match="must be of its own ledger"):
-            Scene(scene.folder, topic, others.group).learn(**mine, **taken)
+            others._replace(topic=topic).learn(**mine, **taken)
     assert others.learn(**mine, **apart).settings["places"] == 2 * WINDOW
 
 
@@ -308,4 +312,5 @@ def test_a_snapshot_says_at_which_release_of_the_ledger_it_was_made(published):
     found = [snapshots.model(number).privacy["generation"] for number in snapshots.numbers()]
     stages = len(snapshots.model(1).privacy["stages"])
     assert found == [stages, 2 * stages]
-    assert json.loads(published.topic.values["s"])["privacy"]["generation"] == found[1]
+    (message,) = published.topic.values.values()
+    assert json.loads(message)["privacy"]["generation"] == found[1]

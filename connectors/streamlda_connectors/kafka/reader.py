@@ -10,7 +10,7 @@ from time import monotonic
 
 from streamlda.checks import failure, require
 from streamlda.errors import MissingExtraError, SourceError
-from streamlda.stream.source import Position
+from streamlda.stream.source import Log, Position
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -272,6 +272,14 @@ class Reader:
         ends = {} if self._client is None else self._client.ends()
         return {
             number: None if number not in ends else max(0, ends[number] - at)
+            for number, at in self.next.items()
+        }
+
+    def logs(self) -> dict[str, Log]:
+        """Return what tells each partition from all others, and its next offset."""
+        cluster, topic, topic_id = self._identity
+        return {
+            f"{topic}/{number}": Log(f"kafka:{cluster}/{topic_id}/{number}", at)
             for number, at in self.next.items()
         }
 

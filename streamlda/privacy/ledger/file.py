@@ -4,7 +4,8 @@ Three files belong together. ``NAME`` is an SQLite database with one table. Each
 BLAKE2b over the row before it and its own content, so an edit, a lost row or rows in another order
 are found. ``NAME.marker`` holds the number and checksum of the last row (or of the one before it,
 after a crash); it shows that a ledger was here, and finds an older copy put back. ``NAME.lock`` is
-locked for as long as a writer has the ledger open.
+locked for as long as a writer has the ledger open. Beside them lies ``NAME.key``, the secret of its
+fingerprints of documents (`streamlda.privacy.ledger.fingerprints`), which may not be shown.
 
 The journal mode is DELETE, not WAL: after each commit the one file holds everything, so it can be
 copied and read from a folder that cannot be written. ``synchronous=EXTRA`` forces the database, the
@@ -91,6 +92,7 @@ class LedgerFile:
     def __init__(self, path: str | os.PathLike[str], on_step: OnStep | None = None) -> None:
         self.path = Path(os.path.realpath(path))
         self.marker = self.path.with_name(self.path.name + ".marker")
+        self.key = self.path.with_name(self.path.name + ".key")
         self.head = START
         self.ledger_id = ""
         self.step: OnStep = on_step or (lambda name: None)

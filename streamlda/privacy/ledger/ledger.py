@@ -10,8 +10,9 @@ After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks 
 Nothing is ever computed again: fresh noise on the same documents is another release, which `begin`
 refuses unless the caller asks for it with ``replay=True`` and pays again.
 
-The ledger holds record slots of documents, never their words. Under the add-remove relation their
-number is private all the same, so the files are readable by their owner only.
+The ledger holds record slots of documents, never their words, and fingerprints that say nothing
+without its key. Under the add-remove relation their number is private all the same, so the files
+are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
+from streamlda.privacy.ledger.fingerprints import FingerprintKey
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms
@@ -57,6 +59,8 @@ class Ledger(LedgerReader):
         super().__init__(_file.path, terms, _file=_file)
         self._thread = threading.RLock()
         _file.mark()
+        #: What fingerprints of documents are made with.
+        self.key = self._opened_key()
 
     @classmethod
     def open(
@@ -71,10 +75,10 @@ class Ledger(LedgerReader):
     ) -> Self:
         """Open a ledger for writing, or with `create` make it if there never was one.
 
-        ``PATH.marker`` and ``PATH.lock`` lie beside it and belong to it. `terms` are what it must
-        have been made with, or will be; None takes any. Leave `create` False where a checkpoint
-        says that there is a ledger. `artifacts` ends the name of the folder beside it where they
-        lie; `on_step` is called with the name of each step, for tests of crashes.
+        ``PATH.marker``, ``PATH.key`` and ``PATH.lock`` lie beside it and belong to it. `terms` are
+        what it must have been made with, or will be; None takes any. Leave `create` False where a
+        checkpoint says that there is a ledger. `artifacts` ends the name of the folder beside it
+        where they lie; `on_step` is called with the name of each step, for tests of crashes.
 
         A ledger that another process has open for writing is refused; so is one that does not know
         of its artefacts or of the `evidence`: it is an older copy, or a new one.
@@ -97,6 +101,23 @@ class Ledger(LedgerReader):
         except BaseException:
             file.unlock()
             raise
+
+    def _opened_key(self) -> FingerprintKey:
+        """Read the key, or make that of a ledger that has no use for one yet."""
+        path, made_with = self._file.key, self.known.keys
+        with reported(self.path, "a ledger must have a readable .key file"):
+            if not made_with and not path.exists():
+                FingerprintKey.make(path)
+            found = FingerprintKey.read(path) if path.exists() else None
+        self._require(
+            found is not None and made_with <= {found.name},
+            "a ledger must have its .key file, by which it knows documents again",
+            key=str(path),
+            found=None if found is None else "another key",
+            remedy="bring it back from where the ledger was copied",
+        )
+        assert found is not None
+        return found
 
     def close(self) -> None:
         """Let another writer in. Closing twice is allowed."""

@@ -17,6 +17,8 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
+from streamlda.privacy.ledger.fingerprints import REPEATED, SKETCH
+from streamlda.privacy.ledger.known import KnownDocuments
 from streamlda.privacy.ledger.state import Intent, LedgerState, ReportBuilder, build_event, describe
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
 
@@ -128,6 +130,21 @@ class LedgerReader:
         0 once the horizon is reached.
         """
         return round_down(self._state.left(again=False))
+
+    @property
+    def known(self) -> KnownDocuments:
+        """What the documents of its releases are known by: grows with each release."""
+        return self._state.known
+
+    def known_at(self, generation: int) -> KnownDocuments:
+        """Return what the documents of the first releases are known by. Time O(rows) for some."""
+        if generation == self.generation:
+            return self.known
+        known = KnownDocuments()
+        for row in self._file.rows():
+            if row.kind == "intent" and row.body["intent"] <= generation:
+                known.add(Cohort.from_json(row.body))
+        return known
 
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.
@@ -278,6 +295,16 @@ class LedgerReader:
             "a cohort must keep its documents: a name that named others is taken",
             cohort_id=cohort.cohort_id,
             remedy="choose a new name",
+        )
+        found = cohort.fingerprints
+        repeated = 0 if found is None or replay else self.known.repeated(found.sketch)
+        self._require(
+            repeated < REPEATED,
+            f"of {SKETCH} documents drawn from a release, fewer than {REPEATED} must have been in "
+            "a release before, under whatever name",
+            repeated=repeated,
+            drawn=found and len(found.sketch),
+            remedy="take documents that were in none; nothing was spent on these",
         )
         if not self._state.losses.touches(cohort):
             return

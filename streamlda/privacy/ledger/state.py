@@ -26,6 +26,7 @@ from streamlda.errors import LedgerError, StreamLDAError
 from streamlda.privacy.accounting import DELTA_MARGIN, epsilon_of
 from streamlda.privacy.events import Composed, Event, Parallel, from_json, to_json
 from streamlda.privacy.ledger.file import EXHAUSTED, FORMAT_VERSION, Row
+from streamlda.privacy.ledger.known import KnownDocuments
 from streamlda.privacy.ledger.terms import (
     Cohort,
     LedgerTerms,
@@ -74,6 +75,8 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.losses = Losses(parallel=True)
+        #: What the documents of all releases are known by.
+        self.known = KnownDocuments()
         self.budget = Fraction(0)  # Total mu^2, rounded down.
         self.generation = self.rows = 0  # Number of intents, and of rows.
         #: The newest intent; and while it is neither committed nor lost.
@@ -133,6 +136,7 @@ class LedgerState:
                 **{name: body[name] for name in names},
             )
             self.losses.add(cohort, intent.mu_squared)
+            self.known.add(cohort)
             self.generation += 1
             self.last = self.pending = intent
             return intent.mu_squared > 0
@@ -198,7 +202,7 @@ class ReportBuilder:
         state.apply(row)
         if row.kind == "intent":
             self._current = {
-                **row.body,
+                **{name: value for name, value in row.body.items() if name != "fingerprints"},
                 # Replaced by epsilon at the end, where it is known which releases are described.
                 "epsilon_spent_after": state.losses.spent,
                 "state": "pending",
