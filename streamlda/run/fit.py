@@ -248,12 +248,16 @@ class _Crank:
             self._empty_polls = 0
             return False
         self._empty_polls += 1
+        if self._empty_polls >= LAST_POLLS and hasattr(self._source, "at_end"):
+            # Behind it may be an open transaction.
+            return bool(self._source.at_end())
         behind = self._source.lag().values()
         if any(n is None for n in behind):
             return False
-        # A log may end with the marker of a transaction, a file with a line that is not whole.
-        rest = 1 if self._settings.source.kind == "kafka" else math.inf
-        return max(behind, default=0) <= (rest if self._empty_polls >= LAST_POLLS else 0)
+        # A file may end with a line that is not whole.
+        follows = self._settings.source.kind == "follow"
+        rest = math.inf if follows and self._empty_polls >= LAST_POLLS else 0
+        return max(behind, default=0) <= rest
 
     def _clock_is_over(self) -> bool:
         pipeline = self._pipeline

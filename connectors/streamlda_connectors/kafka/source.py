@@ -186,10 +186,16 @@ request_timeout_seconds
     def lag(self) -> dict[int, int | None]:
         """Return how many offsets each partition is behind its last known end, for display.
 
-        None where nothing was fetched yet. With transactions it may stay at 1: a marker ends
-        the log.
+        None where nothing was fetched yet, or the client is being replaced.
         """
         return self._reader.lag()
+
+    def at_end(self) -> bool:
+        """Ask the brokers whether all was returned that can be read now.
+
+        Records of a transaction that is open cannot.
+        """
+        return self._reader.at_end()
 
     def lost(self) -> dict[str, int]:
         """Return how many records are known to be lost, for display."""
