@@ -96,7 +96,7 @@ def share(
     from streamlda.sites.round_keys import RoundKeys
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
-    from streamlda.sites.site import Site, check_allowed
+    from streamlda.sites.site import SHARES, Site, check_allowed
 
     connection = {name: flags.pop(name) for name in list(flags) if name.startswith("kafka__")}
     settings = read_settings(COMMAND, flags)
@@ -123,7 +123,8 @@ def share(
         if to is not None:
             # Now, and not when the documents are summed and paid for.
             to.connect()
-        spent = opened.enter_context(Ledger.open(ledger, config.ledger_terms(), create=True))
+        terms = config.ledger_terms()
+        spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
         ended = spent.recover()
         if ended is not None:
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")

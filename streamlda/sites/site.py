@@ -53,6 +53,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.stage import Stage
@@ -64,6 +65,9 @@ from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.text.vocabulary import Vocabulary
+
+#: Ends the name of the folder of shares beside a ledger.
+SHARES = "shares"
 
 
 class ShareAccumulator(Learner):
@@ -225,7 +229,7 @@ class Site:
         share = self._masked(this, stage, sums, round_key, following)
         final = self._path(this)
         final.parent.mkdir(mode=0o700, exist_ok=True)
-        temporary = final.with_name(final.name + ".new")
+        temporary = final.with_name(final.name + UNPUBLISHED)
         share.save(temporary)
         self.ledger.publish(intent, temporary, final)
         return final
@@ -279,8 +283,8 @@ class Site:
 
     def _path(self, this: Round) -> Path:
         ledger = self.ledger.path
-        folder = ledger.with_name(ledger.name + ".shares")
-        name = f"{this.number:06d}-{this.attempt}-{this.digest[:16]}-{self.name}.safetensors"
+        folder = ledger.with_name(f"{ledger.name}.{SHARES}")
+        name = f"{this.number:06d}-{this.attempt}-{this.digest[:16]}-{self.name}{SUFFIX}"
         return folder / name
 
 
