@@ -91,7 +91,8 @@ def aggregate(
     if found.next_round is not None:
         lines.append(f"next {save_round(found.next_round, key, next_round)}")
     if found.model is not None:
-        Publisher.to(None, output).store(found.model)
+        with Publisher(None, output, private=True) as publisher:
+            publisher.store(found.model)
         statement = found.model.privacy
         lines += [
             f"{found.model.n_components} topics, {statement['statement']}: epsilon "

@@ -10,7 +10,7 @@ from time import monotonic
 
 from streamlda.checks import failure, require
 from streamlda.errors import MissingExtraError, SourceError
-from streamlda.stream.source import Position
+from streamlda.stream.source import Log, Position
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -297,12 +297,27 @@ class Reader:
         waiting, read = {run.partition for run in self.pending}, client.positions()
         return {number: n if number in waiting else read[number] for number, n in self.next.items()}
 
-    def commit(self, position: Position) -> None:
-        """Show the offsets of `position` under the group."""
+    def logs(self) -> dict[str, Log]:
+        """Return what tells each partition from all others, and its next offset."""
+        cluster, topic, topic_id = self._identity
+        return {
+            f"{topic}/{number}": Log(f"kafka:{cluster}/{topic_id}/{number}", at)
+            for number, at in self.next.items()
+        }
+
+    def notes(self) -> list[str]:
+        """Return the notes under the group beside the offsets of our partitions."""
+        if self._settings.group is None:
+            return []
+        client = self._client or self._rebuild()
+        return client.notes(set(self.next))
+
+    def commit(self, position: Position, note: str) -> None:
+        """Show the offsets of `position` under the group, with a note."""
         require(self._settings.group, "group must be set to show offsets", group=None)
         if self._client is not None:
             offsets, _ = read_position(position, self._identity, self._share, set(self.next))
-            self._client.commit(offsets)
+            self._client.commit(offsets, note)
 
     def close(self) -> None:
         """Close the connections."""

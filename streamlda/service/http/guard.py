@@ -23,6 +23,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamlda.service.http.connections import CROWDED, MOST_CONNECTIONS, MOST_OF_ADDRESS
+
 logger = logging.getLogger(__name__)
 
 #: Cheap, and asked by what would stop the daemon: never refused for the rate of others.
@@ -58,7 +60,8 @@ class Limits:
     body_seconds: float = 10.0
     #: Most texts to infer at once.
     texts: int = 100
-    #: Requests of all clients together, but the probes: in the long run, and at once after a pause.
+    #: Requests but the probes, in the long run, and at once after a pause: of all clients with a
+    #: token together, and of all without one. Where there is no token, it is all clients.
     per_second: float = 30.0
     burst: float = 120.0
 
@@ -121,7 +124,9 @@ class Guard:
         self._app, self._private = app, private
         self._hosts = allowed_hosts(host)
         self._token, self._operator_token = token, operator_token
-        self._bucket = TokenBucket(limits.per_second, limits.burst)
+        self._bucket, self._strangers = (
+            TokenBucket(limits.per_second, limits.burst) for _ in range(2)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -167,8 +172,13 @@ class Guard:
                 f"host={'another' if host else 'none'}",
                 "open it by that address",
             )
+        is_operator = _carries(headers, self._operator_token)
+        is_known = self._token is None or is_operator or _carries(headers, self._token)
         if path not in PROBES:
-            wait = self._bucket.take()
+            if scope.get("state", {}).get(CROWDED):
+                raise _CROWDED
+            # Who has no token can use up nothing of those who have.
+            wait = (self._bucket if is_known else self._strangers).take()
             if wait > 0:
                 raise Refused(
                     429,
@@ -179,8 +189,7 @@ class Guard:
                 )
         if path == "/livez" or path in PAGE:
             return
-        is_operator = _carries(headers, self._operator_token)
-        if self._token is not None and not (is_operator or _carries(headers, self._token)):
+        if not is_known:
             raise Refused(
                 401,
                 "a request must carry the token of the server",
@@ -198,6 +207,13 @@ class Guard:
             )
 
 
+_CROWDED = Refused(
+    503,
+    "connections must not be more than the server answers at a time",
+    f"most={MOST_CONNECTIONS} of_one_address={MOST_OF_ADDRESS}",
+    "wait for the other answers, then ask again",
+    {"Retry-After": "1", "Connection": "close"},
+)
 _FAILED = Refused(
     500, "a request must not fail", "error=internal", "see the log of the daemon, and report it"
 )

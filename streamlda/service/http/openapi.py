@@ -36,7 +36,7 @@ _ERRORS = {
     "415": "The body is not JSON.",
     "421": "The Host header names another host.",
     "429": "Too many requests; see Retry-After.",
-    "503": "The file of the snapshot is damaged.",
+    "503": "Too many connections are being answered, or the file of the snapshot is damaged.",
 }
 
 
@@ -164,9 +164,7 @@ def _operation(
     body: Schema | None = None,
 ) -> dict[str, Any]:
     free = path == "/livez" or (schema is None and kind != "text/plain")
-    codes = ["421", *([] if path in PROBES else ["429"]), *([] if free else ["401"])]
-    if schema in ("Snapshot", "Proportions"):
-        codes.append("503")
+    codes = ["421", *([] if path in PROBES else ["429", "503"]), *([] if free else ["401"])]
     made: dict[str, Any] = {
         "summary": summary,
         "responses": {"200": _answer("Done.", _named(schema) if schema else _TEXT, kind)},
