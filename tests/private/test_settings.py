@@ -142,6 +142,7 @@ def test_delta_pays_for_the_distance_of_the_noise_in_all_blocks_of_a_stage(optio
     while start < batch.n_documents:
         stage = own.engine.stage
         needed[stage.name] = (1 + math.exp(config.epsilon)) * stage.mechanism.tv_distance_bound
+        assert config.event.tv_distance >= stage.mechanism.tv_distance_bound
         start += own.engine.add(batch.rows(start, batch.n_documents))
         own.settle()
     assert {"pairs", "triples"} <= needed.keys()
