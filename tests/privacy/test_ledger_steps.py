@@ -80,7 +80,7 @@ def test_what_is_set_aside_is_spent_and_known_to_the_next_writer(folder):
         assert ledger.epsilon_spent == pytest.approx(epsilon, rel=1e-9)
     # There is room for it in mu^2, and in delta for one, not for two.
     full = Approximate(EVENT, 0.0, 0.6e-6)
-    assert 2 * PRICE < mu_of(1.0, 0.4e-6) ** 2
+    assert mu_of(1.0, 0.4e-6) ** 2 > 2 * PRICE
     (folder / "new").mkdir()
     with create(folder / "new", privacy_unit="user") as ledger:
         release(ledger, 0, 10, full)
