@@ -12,7 +12,6 @@ from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
-from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
 
 #: Records of a window, and those that are there before a run that starts with the latest.
@@ -126,8 +125,7 @@ def test_another_partition_has_other_documents(released, open_run, tmp_path):
 def test_another_topic_of_the_same_name_has_other_documents(
     topics, topic, released, open_run, tmp_path
 ):
-    topics.admin.delete_topics([topic])
-    wait_until(lambda: topic not in topics.admin.list_topics(), 60)
+    topics.remove(topic)
     topics.fill(topic, as_bytes(texts(BEFORE, seed=5)))
     with open_run("new") as (run, source, _):
         release(run, source)
