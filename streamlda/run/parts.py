@@ -151,7 +151,7 @@ def skip_records(
         on_poll()
         batch = source.poll(min(records, SKIPPED_RECORDS), 1.0)
         batch.check(SKIPPED_RECORDS)
-        pipeline.pass_over(batch)
+        pipeline.note(batch, released=True)
         records -= batch.n_records
         require(
             not (batch.exhausted and records),

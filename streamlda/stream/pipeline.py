@@ -339,10 +339,10 @@ class Pipeline(Generic[LearnerT]):
         if self.provenance is not None:
             self.provenance.clear()
 
-    def pass_over(self, batch: RecordBatch) -> None:
-        """Note records that were skipped: what comes behind them is known by them too."""
+    def note(self, batch: RecordBatch, *, released: bool) -> None:
+        """Note which records were read elsewhere, or are skipped because they were `released`."""
         if self.provenance is not None:
-            self.provenance.add_texts(batch.located(1), batch.texts, released=True)
+            self.provenance.add_texts(batch.located(1), batch.texts, released=released)
 
     def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
         """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""

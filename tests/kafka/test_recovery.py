@@ -17,7 +17,7 @@ from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
 from tests.kafka.test_producer import SECRET, offsets, put, record
-from tests.kafka.topics import read, wait_until
+from tests.kafka.topics import read
 
 
 def numbers(first, last):

@@ -140,6 +140,11 @@ class Provenance:
                 if met is not None:
                     self._met = (location, record, met)
 
+    @property
+    def sketch(self) -> tuple[int, ...]:
+        """The smallest values of documents of the running release (`Sketch`)."""
+        return self._sketch.values
+
     def _enter(self, location: str, record: int) -> None:
         self._leave()
         if len(self._parts) >= MOST_PARTS:
