@@ -11,7 +11,7 @@ from streamlda.privacy.clipping import ClipBounds, NormHistogram
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.window import LEAST_BOUND
+from streamlda.private.window import LEAST_BOUND, TELLING_SLOTS, Window
 from tests.corpora import batch_of
 from tests.private.streams import (
     Run,
@@ -269,3 +269,23 @@ def test_what_does_not_fit_is_refused_and_takes_no_slot():
     for in_state, noise in ((False, SeededNoise(1)), (True, None)):
         with pytest.raises(InvalidSettingError, match="needs a source of it"):
             PrivateEngine(config_of(noise_in_state=in_state), noise)
+
+
+@pytest.mark.parametrize(
+    ("documents", "slots", "passes"), [(0, 1000, False), (500, 1000, True), (0, 990, True)]
+)
+def test_norms_that_show_no_document_end_a_window_where_they_would_show_half(
+    documents, slots, passes
+):
+    """Noise alone passes once in 1,000 draws; documents in half of the slots, over ten bins, do."""
+    stddevs = {"first_norms": 1.3 * 1000 / TELLING_SLOTS, "pair_norms": 1000 / TELLING_SLOTS}
+    rng, refused = np.random.default_rng(8), 0
+    for _ in range(300):
+        released = {name: rng.normal(0, stddev, 49) for name, stddev in stddevs.items()}
+        for counts in released.values():
+            counts[20:30] += rng.multinomial(documents, np.full(10, 0.1))
+        try:
+            Window(config_of(), None).accept("norms", released, stddevs, slots)
+        except InsufficientDataError:
+            refused += 1
+    assert refused <= 2 if passes else refused >= 296
