@@ -17,6 +17,7 @@ from streamlda.run.parts import (
     snapshot_sink,
     stream_name,
 )
+from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
@@ -25,7 +26,7 @@ from streamlda.service.messages import Event, Started
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker, publish_model
+from streamlda.service.worker import SERVICE, Worker, publish_model
 from streamlda.settings.build import public_words
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
@@ -69,16 +70,17 @@ def run(settings: RunSettings) -> int:
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
     with ExitStack() as opened:
         supervisor = Supervisor()
+        assert settings.output.folder is not None
+        assert settings.checkpoint.folder is not None
+        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
         status = Status(
             private=settings.private,
             stream=stream_name(settings),
             memory_limit_bytes=settings.memory.limit,
+            shown=ShownCounters(store.folder),
         )
-        assert settings.output.folder is not None
-        assert settings.checkpoint.folder is not None
         snapshots = Snapshots(settings.output.folder)
         _serve(settings, status, snapshots, opened)
-        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
         ledger = open_ledger(
             settings, opened, lambda ended: log("warning", "release-cut-short", outcome=ended)
         )
@@ -86,6 +88,8 @@ def run(settings: RunSettings) -> int:
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
         found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
+        if found.checkpoint is not None and SERVICE in found.checkpoint.about:
+            status.keep(found.checkpoint.about[SERVICE])
         letters = _closed_with(opened, dead_letter_sink(settings))
         sink = _closed_with(opened, snapshot_sink(settings))
         publisher = Publisher(snapshots, sink, settings.output.file)

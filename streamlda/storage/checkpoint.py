@@ -67,9 +67,7 @@ ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 #: Begins the names of arrays that are no documents, in ``rows``.
 BESIDE = "beside."
 #: Words of 0.1.0, which generations shared, are named by their digest.
-OURS = re.compile(
-    r"((state|rows|words)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z"
-)
+OURS = re.compile(r"((state|rows|words)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
 
 @dataclass(frozen=True, slots=True)
