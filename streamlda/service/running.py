@@ -21,7 +21,7 @@ from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
-from streamlda.service.memory import Plan, check_memory
+from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
@@ -76,7 +76,7 @@ def run(settings: RunSettings) -> int:
         status = Status(
             private=settings.private,
             stream=stream_name(settings),
-            memory_limit_bytes=settings.memory.limit,
+            memory_limit_bytes=memory_limit(settings),
             shown=ShownCounters(store.folder),
         )
         snapshots = Snapshots(settings.output.folder)
@@ -116,7 +116,7 @@ def run(settings: RunSettings) -> int:
             status,
             supervisor,
             dead_letters=letters,
-            memory_limit_bytes=settings.memory.limit,
+            memory_limit_bytes=memory_limit(settings),
         )
         if found.released is not None:
             publish_model(publisher, found.released)
