@@ -66,6 +66,11 @@ class Learner(ABC):
         """Why the last release gave no topics, if it did not."""
         return ""
 
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether the last release was the first of a window, and showed no document."""
+        return False
+
     @abstractmethod
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Learn from rows up to where something is due; return how many were taken."""

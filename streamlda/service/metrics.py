@@ -93,8 +93,8 @@ class Metrics:
         yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
         yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
         for name, text in (
-            ("epsilon_spent", "Most that a unit has spent."),
-            ("epsilon_left", "What a unit that is to come may spend."),
+            ("epsilon_spent", "Budget of a unit, spent by those that spent most."),
+            ("epsilon_left", "Budget of a unit, left for those that were in no release."),
             ("epsilon_total", "Budget of a unit."),
             ("delta", "What epsilon leaves open."),
         ):

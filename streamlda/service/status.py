@@ -212,7 +212,7 @@ class Status:
     def set_budget(
         self, epsilon_spent: float, epsilon_left: float, epsilon_total: float, delta: float
     ) -> None:
-        """Note the budget: most that a unit has spent, and what one that is to come may spend."""
+        """Note the privacy budget: of the units that spent most, and of those yet to come."""
         with self._lock:
             self._budget = {
                 "epsilon_spent": epsilon_spent,

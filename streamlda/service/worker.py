@@ -12,6 +12,7 @@ from streamlda.errors import BudgetExceededError
 from streamlda.exit_codes import exit_code
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.run.opening import capture
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
@@ -31,6 +32,8 @@ from streamlda.stream.source import Position, RecordBatch
 
 #: Under which a checkpoint keeps the counters of the daemon.
 SERVICE = "service"
+#: Called with the position of a checkpoint that is on the disk, and a note of its ledger.
+Committed = Callable[[Position, str], None]
 
 
 def publish_model(publisher: Publisher, released: Released) -> bool:
@@ -59,7 +62,7 @@ class Worker:
         publisher: Publisher,
         status: Status,
         tell: Callable[[Event], None],
-        committed: Callable[[Position], None],
+        committed: Committed,
         ledger: Ledger | None = None,
     ) -> None:
         self._ledger = ledger
@@ -129,8 +132,9 @@ class Worker:
     def _show_budget(self) -> None:
         if self._ledger is not None:
             ledger, terms = self._ledger, self._ledger.terms
-            spent, left = ledger.epsilon_spent, ledger.epsilon_left
-            self._status.set_budget(spent, left, terms.epsilon, terms.delta)
+            self._status.set_budget(
+                ledger.epsilon_spent, ledger.epsilon_left, terms.epsilon, terms.delta
+            )
 
     def _release(self) -> None:
         try:
@@ -173,7 +177,9 @@ class Worker:
             seconds=round(seconds, 3),
             stalled_seconds=round(stalled, 3),
         )
-        self._committed(captured.body["position"])
+        body = captured.body
+        note = "" if self._ledger is None else Evidence("", body["ledger_id"], body["epoch"]).note
+        self._committed(body["position"], note)
         self._tell(CheckpointDone(time.monotonic()))
 
 

@@ -325,7 +325,7 @@ class HttpSettings:
         "secret", None, "Bearer token, needed unless the host is loopback.")
     operator_token: Secret | None = entry(
         "secret", None, "Bearer token that opens /status and /metrics of a private run, too; "
-        "default: those are served on this machine alone.")
+        "default: nobody sees those.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,6 @@ All of it is as secret as the documents.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -50,6 +49,7 @@ from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.errors import ModelFileError, NewerFormatError
+from streamlda.lock import FileLock, LockedError
 from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
@@ -135,9 +135,9 @@ class PendingCheckpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one daemon. Make it with `Checkpoints.open`; close it, or use ``with``."""
 
-    def __init__(self, folder: Path, lock: int, on_step: OnStep | None) -> None:
+    def __init__(self, folder: Path, lock: FileLock | None, on_step: OnStep | None) -> None:
         self.folder = folder
-        self._lock: int | None = lock
+        self._lock = lock
         self._step: OnStep = on_step or (lambda name: None)
         self._index = CheckpointIndex(folder, self._step)
         # Arrays of a capture that was written: memory for the next.
@@ -148,21 +148,21 @@ class Checkpoints:
         """Open a folder of checkpoints as its only user, or make it, for its owner only."""
         path = Path(os.path.realpath(folder))
         path.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise failure(
-                    "a folder of checkpoints must have one daemon, and one has it in use",
-                    path=str(path),
-                    remedy="stop the other, or choose another folder",
-                ) from error
+            lock = FileLock(path / "lock")
+        except LockedError as error:
+            raise failure(
+                "a folder of checkpoints must have one daemon, and one has it in use",
+                path=str(path),
+                pid=error.pid,
+                remedy="stop the other, or choose another folder",
+            ) from error
+        try:
             store = cls(path, lock, on_step)
             store._index.make()
             store._remove_leftovers()
         except BaseException:
-            os.close(lock)
+            lock.free()
             raise
         return store
 
@@ -174,8 +174,7 @@ class Checkpoints:
     def close(self) -> None:
         """Let another process in. Closing twice is allowed."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.free()
 
     def __enter__(self) -> Self:
         return self
@@ -222,7 +221,7 @@ class Checkpoints:
         after an `OSError` the one before stays the current one.
         """
         require(
-            self._lock is not None,
+            self._lock is not None and self._lock.held,
             "checkpoints must be open to be saved",
             path=str(self.folder),
             remedy="open it again",

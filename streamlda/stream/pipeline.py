@@ -33,6 +33,7 @@ from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import NEVER_BY_ITSELF, Learner
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.ledger import Provenance
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.illustrations import Illustrations
@@ -52,10 +53,11 @@ LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 class Released(NamedTuple):
-    """What was due: a model, or why there is none."""
+    """What was due: a model, or why there is none; whether it is that no document is to be seen."""
 
     model: TopicModel | None
     missed: str = ""
+    shows_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,8 @@ class Pipeline(Generic[LearnerT]):
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
     Documents go to the learner with their bin of `time_bins`, if event times are read.
-    `candidates` are documents that models show, of a learner that allows it.
+    `candidates` are documents that models show, of a learner that allows it. `provenance` gets
+    every record, for the ledger of a private learner.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Pipeline(Generic[LearnerT]):
         on_reject: Callable[[Reject], None] | None = None,
         time_bins: TimeBins | None = None,
         candidates: CandidateDocuments | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
@@ -114,6 +118,7 @@ class Pipeline(Generic[LearnerT]):
         self._on_reject = on_reject
         self._time_bins = time_bins
         self._span = TimeSpan()
+        self.provenance = provenance
         self._waiting = LocatedTexts()
         self._voted = 0
         self._released_at = 0
@@ -216,6 +221,8 @@ class Pipeline(Generic[LearnerT]):
             remedy="make what is due first",
         )
         first = self.counts.records + 1
+        if self.provenance is not None:
+            self.provenance.add_texts(batch.located(first), batch.texts)
         self.counts.records += batch.n_records
         self.counts.documents += batch.n_documents
         self.counts.rejects.update(reject.reason for reject in batch.rejects)
@@ -319,7 +326,7 @@ class Pipeline(Generic[LearnerT]):
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
         if model is None:
-            return Released(None, self._learner.missed)
+            return Released(None, self._learner.missed, self._learner.shows_nothing)
         self.snapshots += 1
         span, self._span = self._span, TimeSpan()
         return Released(model if self._time_bins is None else self._dated(model, span))
@@ -340,6 +347,13 @@ class Pipeline(Generic[LearnerT]):
         self.counts.records += records
         self.counts.skipped += records
         self._released_at = self.records
+        if self.provenance is not None:
+            self.provenance.clear()
+
+    def note(self, batch: RecordBatch, *, released: bool) -> None:
+        """Note which records were read elsewhere, or are skipped because they were `released`."""
+        if self.provenance is not None:
+            self.provenance.add_texts(batch.located(1), batch.texts, released=released)
 
     def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
         """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""
@@ -404,6 +418,7 @@ class Pipeline(Generic[LearnerT]):
             "vocabulary_documents": self.vocabulary_documents,
             "span": self._span.to_json(),
             "counts": counts,
+            "provenance": None if self.provenance is None else self.provenance.to_json(),
         }
 
     def restore(
@@ -428,6 +443,8 @@ class Pipeline(Generic[LearnerT]):
         self._span = TimeSpan(*values.get("span", ()))
         self._released_at = int(values.get("released_at", self.records))
         self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
+        if self.provenance is not None and values.get("provenance") is not None:
+            self.provenance.restore(values["provenance"])
 
 
 def _cuts(texts: Sequence[str]) -> Iterator[int]:

@@ -57,13 +57,16 @@ def test_table_shows_terms_amounts_releases_and_what_to_do(ledger):
 
 def test_amounts_left_are_those_of_the_unit_and_mode(folder):
     users, sums = replace(TERMS, privacy_unit="user"), replace(TERMS, mode="prefix", horizon=1)
-    shown = []
-    for name, terms in (("users", users), ("sums", sums)):
+    shown, left = [], []
+    for name, terms in (("users", users), ("sums", sums), ("windows", TERMS)):
         (folder / name).mkdir()
         with Ledger.open(folder / name / "ledger", terms, create=True) as ledger:
             assert "none yet" in budget(ledger.path).stdout
             release(ledger, 0, 10)
+            left.append(ledger.epsilon_left)
         shown.append(budget(folder / name / "ledger").stdout)
+    assert 0.1 < left[0] < 0.99
+    assert left[1:] == [0.0, pytest.approx(1.0, abs=1e-6)]
     assert "for any user, old or new documents" in shown[0]
     assert "left        " not in shown[0]
     assert "left (new)  epsilon 1.000" not in shown[0]
@@ -143,11 +146,11 @@ def test_of_many_releases_the_first_and_last_are_shown_and_priced(folder, monkey
     """Each figure of epsilon takes milliseconds, and those of other releases are not taken."""
     priced = []
 
-    def describe(*given, describe=state_module.describe, **more):
+    def describe_spent(*given, describe_spent=state_module.describe_spent):
         priced.append(given)
-        return describe(*given, **more)
+        return describe_spent(*given)
 
-    monkeypatch.setattr(state_module, "describe", describe)
+    monkeypatch.setattr(state_module, "describe_spent", describe_spent)
     terms = replace(TERMS, privacy_unit="user")
     with Ledger.open(folder / "ledger", terms, create=True) as ledger:
         for number in range(1, 26):
@@ -155,7 +158,7 @@ def test_of_many_releases_the_first_and_last_are_shown_and_priced(folder, monkey
             if number in (23, 24, 25):
                 priced.clear()
                 shown = budget(ledger.path).stdout
-                assert len(priced) == 2 * 23 + 3
+                assert len(priced) == 2 * 23 + 1
                 everything = list(range(1, number + 1))
                 assert numbers(shown) == [*everything[:3], *everything[-20:]]
                 lines = shown.splitlines()
