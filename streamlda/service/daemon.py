@@ -27,7 +27,7 @@ from streamlda.service.logs import log, log_failure, log_from_signal, reason_of
 from streamlda.service.machine import Machine, Phase
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker
+from streamlda.service.worker import Committed, Worker
 from streamlda.stream.source import Position, RecordBatch, Source
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -62,7 +62,7 @@ class Daemon:
         self,
         machine: Machine,
         open_source: Callable[[Position | None], Source],
-        worker_of: Callable[[Callable[[m.Event], None], Callable[[Position], None]], Worker],
+        worker_of: Callable[[Callable[[m.Event], None], Committed], Worker],
         status: Status,
         supervisor: Supervisor,
         *,
@@ -86,7 +86,7 @@ class Daemon:
         self._batches: dict[int, tuple[RecordBatch, Position]] = {}
         self._newest_batch = 0
         self._asked: int | None = None
-        self._to_commit: Position | None = None
+        self._to_commit: tuple[Position, str] | None = None
         # Of the instructions at hand: why the checkpoint behind it is left out.
         self._letters_failed = ""
         self._code: int | None = None
@@ -95,9 +95,9 @@ class Daemon:
         self._told_at = 0.0
         self._signals = 0
 
-    def _commit_later(self, position: Position) -> None:
+    def _commit_later(self, position: Position, note: str) -> None:
         # The source belongs to the loop's thread.
-        self._to_commit = position
+        self._to_commit = position, note
 
     def signal(self, number: int, frame: object = None) -> None:
         """Take a signal; a second one ends the process at once."""
@@ -182,12 +182,12 @@ class Daemon:
                 self._tell(m.MemoryPressure(now, short))
 
     def _commit(self) -> None:
-        """Show offsets in the consumer group; nothing is ever read back from there."""
+        """Show offsets in the consumer group; none is ever read back from there."""
         commit = getattr(self._source, "commit", None)
         if commit is not None and self._to_commit is not None:
-            position, self._to_commit = self._to_commit, None
+            shown, self._to_commit = self._to_commit, None
             try:
-                commit(position)
+                commit(*shown)
             except StreamLDAError as error:
                 log_failure("commit-failed", error)
 
@@ -230,14 +230,8 @@ class Daemon:
                 self._call("resume")
             case m.Rebuild():
                 self._open()
-            case m.Stalled(what, reason, seconds):
-                log("warning", "stalled", what=what, reason=reason, since_seconds=round(seconds, 1))
-                self._status.stalled(what, reason, seconds)
-                # To a supervisor, a daemon that waits has started.
-                self._supervisor.ready()
-            case m.Recovered(what, seconds):
-                log("info", "recovered", what=what, after_seconds=round(seconds, 1))
-                self._status.recovered(what)
+            case m.Stalled() | m.Recovered():
+                show(instruction, self._status, self._supervisor)
             case m.LogLine(level, event, values):
                 log(level, event, **values)
             case m.Exit(code):
@@ -284,9 +278,6 @@ class Daemon:
             self._newest_batch += 1
             self._batches[self._newest_batch] = batch, position
             self._polled_to = position
-            self._status.count_bytes(sum(map(len, batch.documents)))
-            for reject in batch.rejects:
-                self._status.count_reject(reject.reason)
         now, n_rejects = time.monotonic(), len(batch.rejects)
         records, size = batch.n_records, batch.size_bytes
         self._tell(m.Polled(now, records, size, n_rejects, batch.exhausted, silent))
@@ -346,6 +337,19 @@ class Daemon:
         self._status.count_failure(what, reason)
         code = exit_codes.exit_code(error)
         self._tell(m.SourceFailed(time.monotonic(), away, reason, code, what))
+
+
+def show(instruction: m.Instruction, status: Status, supervisor: Supervisor) -> None:
+    """Show what is out of reach, or no longer."""
+    match instruction:
+        case m.Stalled(what, reason, seconds):
+            log("warning", "stalled", what=what, reason=reason, since_seconds=round(seconds, 1))
+            status.stalled(what, reason, seconds)
+            # To a supervisor, a daemon that waits has started.
+            supervisor.ready()
+        case m.Recovered(what, seconds):
+            log("info", "recovered", what=what, after_seconds=round(seconds, 1))
+            status.recovered(what)
 
 
 def end_at_signals() -> None:

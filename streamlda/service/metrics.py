@@ -1,49 +1,75 @@
-"""What `Status` knows, as metrics of Prometheus; what is not known has no sample."""
+"""What the daemon shows Prometheus: the figures of its `Status`, as metrics.
+
+Counters are of the stream, not of the process: none begins at 0 once more (`ShownCounters`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from streamlda.errors import MissingExtraError
-from streamlda.service.status import CHECKPOINT_SECONDS, STALLABLE, Status
+from streamlda.service.status import CHECKPOINT_SECONDS, STALLABLE
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-
-def metrics(status: Status) -> bytes:
-    """Return all of it in the text format of Prometheus, version 0.0.4."""
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError as error:
-        raise MissingExtraError("prometheus-client", "http", "showing metrics") from error
-    registry = CollectorRegistry()
-    registry.register(_Collector(status))
-    return generate_latest(registry)
+    from streamlda.service.counters import ShownCounters
+    from streamlda.service.status import Status
 
 
-class _Collector:
-    def __init__(self, status: Status) -> None:
-        self._status = status
+class Metrics:
+    """A collector of prometheus-client."""
+
+    def __init__(self, status: Status, shown: ShownCounters | None) -> None:
+        self._status, self._shown = status, shown
+
+    def text(self) -> bytes:
+        """Return the metrics in the text format of Prometheus, version 0.0.4."""
+        try:
+            from prometheus_client import CollectorRegistry, generate_latest
+        except ImportError as error:
+            raise MissingExtraError("prometheus-client", "http", "showing metrics") from error
+        registry = CollectorRegistry()
+        registry.register(self)
+        text = generate_latest(registry)
+        if self._shown is not None:
+            self._shown.save()
+        return text
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
         found = self._status.status()
         memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
-        yield _counter("documents", "Documents read.", found["documents"], "outcome")
-        yield _counter("rejects", "Documents not usable.", found["rejects"], "reason")
-        yield _counter("dead_letters", "Records set aside.", found["dead_letters"], "reason")
-        yield _counter("bytes", "Bytes read from the stream.", found["bytes"])
-        yield _counter(
+        documents, rejects, letters = (found[n] for n in ("documents", "rejects", "dead_letters"))
+        yield self._counter(
+            "documents", "Records read, by what became of them.", documents, "outcome"
+        )
+        yield self._counter("rejects", "Records not usable.", rejects, "reason")
+        yield self._counter(
+            "dead_letters", "Records set aside; one that is read again, twice.", letters, "reason"
+        )
+        yield self._counter("lost", "What could not be read any more.", found["lost"], "unit")
+        yield self._counter("failures", "What failed.", found["failures"], "what")
+        yield self._reasons(found["failure_reasons"])
+        yield self._counter("bytes", "UTF-8 bytes of the documents read.", found["bytes"])
+        yield self._counter(
             "rounds",
             "Rounds finished; the start of a refinement, or a projection given, is one.",
             found["rounds"],
         )
-        yield _counter("releases", "Snapshots published.", found["releases"])
+        yield self._counter("releases", "Snapshots made.", found["releases"])
+        newest = found["last_snapshot"]
+        yield _gauge(
+            "last_snapshot_timestamp_seconds",
+            "When the newest snapshot was made.",
+            newest and datetime.fromisoformat(newest).timestamp(),
+        )
         yield _gauge("places", "Record slots read since the stream began.", found["places"])
         yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
         shares = _gauge(
@@ -60,16 +86,16 @@ class _Collector:
             "Documents without an event time, or before the first bin.",
             found["undated"],
         )
-        yield _gauge("lost", "What could not be read any more.", found["lost"], "unit")
         yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
         yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
-        yield _durations(*self._status.durations())
+        yield self._durations()
         age, size = (saved["age_seconds"], saved["size_bytes"]) if saved else (None, None)
         yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
         yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
         for name, text in (
-            ("epsilon_spent", "Budget of a unit, spent."),
+            ("epsilon_spent", "Budget of a unit, spent by those that spent most."),
+            ("epsilon_left", "Budget of a unit, left for those that were in no release."),
             ("epsilon_total", "Budget of a unit."),
             ("delta", "What epsilon leaves open."),
         ):
@@ -81,7 +107,6 @@ class _Collector:
         )
         stalled = {what: int(what in found["stalled"]) for what in STALLABLE}
         yield _gauge("stalled", "1 while it cannot be reached, read or written.", stalled, "what")
-        yield _failures(self._status.failures())
         yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
         yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
         yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
@@ -90,34 +115,47 @@ class _Collector:
         build.add_sample(build.name, labels, 1)
         yield build
 
+    def _counter(
+        self, name: str, text: str, values: int | Mapping[str, int] | None, label: str | None = None
+    ) -> Any:
+        if values is not None and self._shown is not None:
+            table = values if isinstance(values, Mapping) else {"": values}
+            raised = self._shown.raised(name, table)
+            values = raised if label else raised[""]
+        return _metric("Counter", name, text, values, label)
 
-def _durations(buckets: list[int], seconds: float) -> Metric:
-    from prometheus_client.metrics_core import HistogramMetricFamily
+    def _reasons(self, values: Mapping[str, int]) -> Any:
+        from prometheus_client.metrics_core import CounterMetricFamily
 
-    bounds = ["+Inf" if bound == math.inf else str(bound) for bound in CHECKPOINT_SECONDS]
-    return HistogramMetricFamily(
-        "streamlda_checkpoint_duration_seconds",
-        "Time that checkpoints took.",
-        buckets=list(zip(bounds, buckets, strict=True)),
-        sum_value=seconds,
-    )
+        name, text = "failure_reasons", "What failed, by a word for why."
+        family = CounterMetricFamily(f"streamlda_{name}", text, labels=["what", "reason"])
+        shown = values if self._shown is None else self._shown.raised(name, values)
+        for key, n in shown.items():
+            what, _, reason = key.partition(" ")
+            family.add_metric([what, reason], n)
+        return family
 
+    def _durations(self) -> Metric:
+        from prometheus_client.metrics_core import HistogramMetricFamily
 
-def _failures(counts: dict[tuple[str, str], int]) -> Metric:
-    from prometheus_client.metrics_core import CounterMetricFamily
-
-    text = "What failed, and is tried again."
-    family = CounterMetricFamily("streamlda_failures", text, labels=["what", "reason"])
-    for labels, n in counts.items():
-        family.add_metric(labels, n)
-    return family
+        found, seconds = self._status.durations()
+        buckets = [
+            ("+Inf" if bound == math.inf else str(bound), n)
+            for bound, n in zip(CHECKPOINT_SECONDS, found, strict=True)
+        ]
+        return HistogramMetricFamily(
+            "streamlda_checkpoint_duration_seconds",
+            "Time that checkpoints took.",
+            buckets=buckets,
+            sum_value=seconds,
+        )
 
 
 def _metric(
     kind: str,
     name: str,
     text: str,
-    values: float | dict[str, int] | None = None,
+    values: float | Mapping[str, int] | None = None,
     label: str | None = None,
 ) -> Any:
     """Return a metric; one that is not known has no sample, rather than a wrong one."""
@@ -126,9 +164,9 @@ def _metric(
     family: Any = getattr(metrics_core, f"{kind}MetricFamily")
     found = family(f"streamlda_{name}", text, labels=[label] if label else [])
     if values is not None:
-        for key, value in values.items() if isinstance(values, dict) else [("", values)]:
+        for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
             found.add_metric([key], value)
     return found
 
 
-_counter, _gauge = partial(_metric, "Counter"), partial(_metric, "Gauge")
+_gauge = partial(_metric, "Gauge")

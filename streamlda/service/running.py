@@ -7,34 +7,30 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from streamlda.checks import require
-from streamlda.errors import SourceAwayError
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
     dead_letter_sink,
-    open_stream,
-    skip_records,
     snapshot_sink,
     stream_name,
 )
-from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
+from streamlda.service.counters import ShownCounters
+from streamlda.service.daemon import Daemon, end_at_signals
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
-from streamlda.service.memory import Plan, check_memory
+from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
+from streamlda.service.opening import SourceOpening, Start
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker
+from streamlda.service.worker import SERVICE, Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.sink import DeadLetterSink
-from streamlda.stream.source import Position, Source
 
 
 def check(settings: RunSettings) -> Plan:
@@ -70,31 +66,52 @@ def run(settings: RunSettings) -> int:
     for part, size in check(settings):
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
     with ExitStack() as opened:
+        assert settings.output.folder is not None
+        assert settings.checkpoint.folder is not None
+        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
         status = Status(
             private=settings.private,
             stream=stream_name(settings),
-            memory_limit_bytes=settings.memory.limit,
+            memory_limit_bytes=memory_limit(settings),
+            shown=ShownCounters(store.folder),
         )
-        assert settings.output.folder is not None
-        assert settings.checkpoint.folder is not None
-        snapshots = Snapshots(settings.output.folder)
+        publisher = Publisher(
+            settings.output.folder, settings.output.file, private=settings.private
+        )
+        _closed_with(opened, publisher)
+        snapshots = publisher.snapshots
+        assert snapshots is not None
         _serve(settings, status, snapshots, opened)
-        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-        ledger = open_ledger(
-            settings, opened, lambda ended: log("warning", "release-cut-short", outcome=ended)
+        start = Start(status, Supervisor())
+        letters = start.wait_for("dead-letters", lambda: dead_letter_sink(settings))
+        _closed_with(opened, letters)
+        publisher.sink = start.wait_for("topic", lambda: snapshot_sink(settings))
+        _closed_with(opened, publisher.sink)
+        ledger = start.wait_for(
+            "topic",
+            lambda: open_ledger(
+                settings,
+                opened,
+                lambda ended: log("warning", "release-cut-short", outcome=ended),
+                publisher,
+            ),
         )
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
-        found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
-        _tell_where(found)
-        publisher = Publisher(snapshots, file=settings.output.file)
-        ends = Ends(settings, found, status, publisher)
-        opened.callback(ends.close)
+        found = open_pipeline(
+            *(settings, store, ledger, None if rejects is None else file.write),
+            warn=lambda message: log("warning", "opening", message=message),
+        )
+        if found.checkpoint is not None and SERVICE in found.checkpoint.about:
+            status.keep(found.checkpoint.about[SERVICE])
 
-        def worker_of(tell: Callable[[Event], None], commit: Callable[[Position], None]) -> Worker:
+        _tell_where(found)
+        opening = SourceOpening(settings, found, status, letters)
+
+        def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
             # Without a group there is nowhere to show offsets.
-            committed = commit if settings.kafka.group else lambda position: None
+            committed = commit if settings.kafka.group else lambda position, note: None
             return Worker(
                 *(found.pipeline, store, publisher, status, tell, committed, ledger),
                 unstored=found.released,
@@ -102,12 +119,12 @@ def run(settings: RunSettings) -> int:
 
         daemon = Daemon(
             Machine(rules_of(settings)),
-            ends.open,
+            opening.open,
             worker_of,
             status,
-            Supervisor(),
-            flush=ends.flush,
-            memory_limit_bytes=settings.memory.limit,
+            start.supervisor,
+            flush=opening.flush,
+            memory_limit_bytes=memory_limit(settings),
         )
         return daemon.run(_started(found, snapshots))
 
@@ -148,6 +165,12 @@ def _serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: 
     log("info", "http", address=f"http://{shown}:{server.port}/")
 
 
+def _closed_with(opened: ExitStack, part: Any) -> Any:
+    if part is not None:
+        opened.callback(part.close)
+    return part
+
+
 def _tell_where(found: OpenedRun) -> None:
     saved = found.checkpoint
     if saved is not None:
@@ -156,66 +179,3 @@ def _tell_where(found: OpenedRun) -> None:
         log("info", "checkpoint-restored", generation=saved.generation)
     if found.slots_to_skip:
         log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
-
-
-class Ends:
-    """What a daemon reads from and writes to elsewhere: opened when it is there."""
-
-    def __init__(
-        self, settings: RunSettings, found: OpenedRun, status: Status, publisher: Publisher
-    ) -> None:
-        self._settings, self._found, self._status = settings, found, status
-        self._publisher = publisher
-        self._letters: DeadLetterSink | None = None
-
-    def open(self, position: Position | None) -> Source:
-        """Open what is not open yet, and the source: at a position, or where the run goes on.
-
-        Without a position the source is taken behind the checkpoint, and behind what a release has
-        used since. Raises `SourceAwayError` for what may be there later, and other errors as the
-        connectors; then this may be called again.
-        """
-        self._letters = self._letters or dead_letter_sink(self._settings)
-        self._publisher.sink = self._publisher.sink or snapshot_sink(self._settings)
-        source = open_stream(self._settings, None if self._letters is None else self._put)
-        try:
-            saved = self._found.checkpoint
-            if position is None and saved is not None:
-                source.seek(saved.position)
-            elif position is not None:
-                source.seek(position)
-            if position is None and self._found.slots_to_skip:
-                skip_records(source, self._found.slots_to_skip, lambda: _check_there(source))
-                # The checkpoint behind them comes next.
-                self.flush(FLUSH_SECONDS)
-        except BaseException:
-            source.close()
-            raise
-        return source
-
-    def _put(self, record: Any, reason: str) -> None:
-        assert self._letters is not None
-        self._letters.put(record, reason)
-        self._status.count_dead_letter(reason)
-
-    def flush(self, timeout_seconds: float) -> None:
-        """Make dead letters durable, if there are any."""
-        if self._letters is not None:
-            self._letters.flush(timeout_seconds)
-
-    def close(self) -> None:
-        """Close what was opened but the source."""
-        for sink in (self._letters, self._publisher.sink):
-            if sink is not None:
-                sink.close()
-
-
-def _check_there(source: Source) -> None:
-    silent = source.silent() if hasattr(source, "silent") else None
-    require(
-        not silent,
-        "a source must answer while records of a release are skipped",
-        error=SourceAwayError,
-        silent_seconds=silent,
-        remedy="wait, or check that it runs",
-    )

@@ -13,11 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from streamlda.checks import one_of
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamlda.service.counters import ShownCounters
     from streamlda.storage.snapshots import Summary
 
 #: The loop must go round within this time, in seconds, or the daemon is taken for dead.
@@ -26,10 +25,13 @@ LIVE_SECONDS = 30.0
 #: Documents per second are taken over this time, in samples this far apart, in seconds.
 RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
 
-#: What became of a document.
-OUTCOMES = ("learned", "short", "rejected", "blank")
+#: What became of a record, as `Pipeline.outcomes`.
+OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
-#: What may be out of reach for a while, or full.
+#: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
+FAILURES = ("learn", "release", "output", "checkpoint", "dead-letters", "publish", "source")
+
+#: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
 STALLABLE = ("source", "dead-letters", "output", "checkpoints", "topic")
 
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
@@ -39,16 +41,14 @@ CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
 MOST_REASONS = 64
 
 
-_Key = TypeVar("_Key", str, tuple[str, str])
-
-
 class Status:
     """The state of one daemon, for `/status`, `/metrics` and the probes; safe between threads.
 
     Every method takes O(1) time but for the number of partitions; memory O(partitions). The
     daemon counts as alive for `LIVE_SECONDS` from here on.
 
-    `stream` is what is read, for people: no secret, since it is shown.
+    `stream` is what is read, for people: no secret, since it is shown. `shown` is what Prometheus
+    was shown before this process began.
     """
 
     def __init__(
@@ -57,17 +57,22 @@ class Status:
         private: bool,
         stream: str,
         memory_limit_bytes: int | None = None,
+        shown: ShownCounters | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._private, self._stream, self._clock = private, stream, clock
+        self._shown = shown
         self._lock = threading.Lock()
         self._began = self._beat = clock()
         self._ready, self._reason = False, "starting"
         self._phase = "starting"
         self._documents = dict.fromkeys(OUTCOMES, 0)
-        self._samples: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._samples: deque[tuple[float, int]] = deque()
         self._rejects: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
+        self._failures = dict.fromkeys(FAILURES, 0)
+        self._failure_reasons: dict[str, int] = {}
+        self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
         self._bytes = 0
         self._slots: int | None = None
         self._slots_left: int | None = None
@@ -82,9 +87,8 @@ class Status:
         self._save_buckets = [0] * len(CHECKPOINT_SECONDS)
         self._budget: dict[str, float] | None = None
         self._last_answer: float | None = None
-        self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
-        self._failures: dict[tuple[str, str], int] = {}
         self._topics: list[tuple[str, str, float]] = []
+        self._snapshot: str | None = None
         self._warmup: tuple[int, int] | None = None
         self._undated: int | None = None
         self._lost: dict[str, int] | None = None
@@ -121,36 +125,60 @@ class Status:
         with self._lock:
             self._stalled.pop(what, None)
 
-    def count_failure(self, what: str, reason: str) -> None:
-        """Count something that failed, by a word for why."""
-        with self._lock:
-            _count(self._failures, (what, reason), (what, "other"))
-
     def set_phase(self, phase: str) -> None:
         """Note the value of a `streamlda.service.machine.Phase`."""
         with self._lock:
             self._phase = phase
 
-    def count(self, outcome: str, n: int) -> None:
-        """Add documents of one outcome."""
-        one_of(OUTCOMES, outcome=outcome, remedy="correct the caller")
+    def set_records(
+        self, outcomes: Mapping[str, int], rejects: Mapping[str, int], snapshots: int
+    ) -> None:
+        """Note what became of all records so far, why some were rejected, and the snapshots made.
+
+        They are of the state, so a checkpoint goes back to those that stand behind it. A reason
+        never holds document text.
+        """
         with self._lock:
-            self._documents[outcome] += n
+            self._documents, self._releases = dict(outcomes), snapshots
+            self._rejects = {}
+            for reason, n in rejects.items():
+                _count(self._rejects, reason, n)
             now = self._clock()
             if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
                 self._samples.pop()
-            self._samples.append((now, sum(self._documents.values())))
+            self._samples.append((now, sum(outcomes.values())))
             self._forget_samples(now)
 
-    def count_reject(self, reason: str) -> None:
-        """Count a document that could not be used; a reason never holds document text."""
+    def count_failure(self, what: str, reason: str) -> None:
+        """Count a failure of one of `FAILURES`, and the word for why."""
         with self._lock:
-            _count(self._rejects, reason, "other")
+            self._failures[what] += 1
+            _count(self._failure_reasons, f"{what} {reason}", 1)
+
+    def kept(self) -> dict[str, Any]:
+        """Return the counters that a checkpoint keeps beside those of the pipeline."""
+        with self._lock:
+            return {"bytes": self._bytes, **{name: dict(n) for name, n in self._tables().items()}}
+
+    def keep(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what `kept` returned."""
+        with self._lock:
+            self._bytes += kept["bytes"]
+            for name, table in self._tables().items():
+                for key, n in kept.get(name, {}).items():
+                    table[key] = table.get(key, 0) + n
+
+    def _tables(self) -> dict[str, dict[str, int]]:
+        return {
+            "dead_letters": self._dead_letters,
+            "failures": self._failures,
+            "failure_reasons": self._failure_reasons,
+        }
 
     def count_dead_letter(self, reason: str) -> None:
         """Count a record that was written to the dead-letter topic."""
         with self._lock:
-            _count(self._dead_letters, reason, "other")
+            _count(self._dead_letters, reason, 1)
 
     def count_bytes(self, n: int) -> None:
         """Add bytes read from the stream."""
@@ -205,24 +233,23 @@ class Status:
             for i, bound in enumerate(CHECKPOINT_SECONDS):
                 self._save_buckets[i] += seconds <= bound
 
-    def released(self) -> None:
-        """Note a published snapshot."""
-        with self._lock:
-            self._releases += 1
-
-    def set_budget(self, epsilon_spent: float, epsilon_total: float, delta: float) -> None:
-        """Note the privacy budget of a unit."""
+    def set_budget(
+        self, epsilon_spent: float, epsilon_left: float, epsilon_total: float, delta: float
+    ) -> None:
+        """Note the privacy budget: of the units that spent most, and of those yet to come."""
         with self._lock:
             self._budget = {
                 "epsilon_spent": epsilon_spent,
+                "epsilon_left": epsilon_left,
                 "epsilon_total": epsilon_total,
                 "delta": delta,
             }
 
     def set_snapshot(self, newest: Summary | None) -> None:
-        """Note the prevalence of the topics of the newest snapshot; private mode, if it is private.
+        """Note when the newest snapshot was made, and the prevalence of its topics.
 
-        So far and since the snapshot before; unknown shares have no sample.
+        In private mode, if it is private. Prevalence is so far and since the snapshot before;
+        unknown shares have no sample.
         """
         if newest is None or (self._private and not newest.private):
             return
@@ -235,7 +262,7 @@ class Status:
             if topic.id is not None and share is not None
         ]
         with self._lock:
-            self._topics = found
+            self._topics, self._snapshot = found, newest.created
 
     def answered(self, seconds: float = 0.0) -> None:
         """Note that the source answered so many seconds ago, with documents or not."""
@@ -268,6 +295,8 @@ class Status:
                 "bytes": self._bytes,
                 "rejects": dict(self._rejects),
                 "dead_letters": dict(self._dead_letters),
+                "failures": dict(self._failures),
+                "failure_reasons": dict(self._failure_reasons),
                 "places": self._slots,
                 "places_left": self._slots_left,
                 "lag": {
@@ -285,6 +314,7 @@ class Status:
                 },
                 "rounds": self._rounds,
                 "releases": self._releases,
+                "last_snapshot": self._snapshot,
                 "checkpoint": saved
                 and {
                     "age_seconds": now - saved[0],
@@ -295,25 +325,26 @@ class Status:
                 "last_answer": _iso(self._last_answer),
             }
 
-    def shares(self) -> list[tuple[str, str, float]]:
-        """Return topic, ``all`` or ``interval``, and share of tokens, of the newest snapshot."""
-        with self._lock:
-            return self._topics
+    def metrics(self) -> bytes:
+        """Return all of it in the text format of Prometheus, version 0.0.4."""
+        from streamlda.service.metrics import Metrics
 
-    def durations(self) -> tuple[list[int], float]:
-        """Return checkpoints that took at most `CHECKPOINT_SECONDS` each, and seconds in all."""
-        with self._lock:
-            return list(self._save_buckets), self._save_seconds
-
-    def failures(self) -> dict[tuple[str, str], int]:
-        """Return how often what failed, and why."""
-        with self._lock:
-            return dict(self._failures)
+        return Metrics(self, self._shown).text()
 
     def last_answer(self) -> float | None:
         """Return when the source answered last, by the clock on the wall."""
         with self._lock:
             return self._last_answer
+
+    def shares(self) -> list[tuple[str, str, float]]:
+        """Return number, what it is of, and prevalence, of each topic of the newest snapshot."""
+        with self._lock:
+            return self._topics
+
+    def durations(self) -> tuple[list[int], float]:
+        """Return how many checkpoints took each of `CHECKPOINT_SECONDS` at most, and all of it."""
+        with self._lock:
+            return list(self._save_buckets), self._save_seconds
 
     def _is_ready(self) -> tuple[bool, str]:
         why = [] if self._ready else [self._reason]
@@ -326,7 +357,7 @@ class Status:
 
     def _rate(self, now: float) -> float:
         self._forget_samples(now)
-        since, total = self._samples[0]
+        since, total = self._samples[0] if self._samples else (now, 0)
         # Nothing came between a sample that is older and the time looked at; and over a very short
         # time one batch would look like a rate.
         seconds = min(max(now - since, 1.0), RATE_SECONDS)
@@ -338,10 +369,10 @@ class Status:
             self._samples.popleft()
 
 
-def _count(table: dict[_Key, int], reason: _Key, other: _Key) -> None:
+def _count(table: dict[str, int], reason: str, n: int) -> None:
     known = reason in table or len(table) < MOST_REASONS
-    key = reason if known else other
-    table[key] = table.get(key, 0) + 1
+    key = reason if known else "other"
+    table[key] = table.get(key, 0) + n
 
 
 def _iso(seconds: float | None) -> str | None:

@@ -22,7 +22,6 @@ from streamlda.checks import require
 from streamlda.errors import ModelFileError, VocabularyError
 from streamlda.service.http.guard import Guard, Limits, Refused, json_response
 from streamlda.service.http.openapi import description
-from streamlda.service.metrics import metrics
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.threads import limit_threads
@@ -61,10 +60,9 @@ def make_app(
     the daemon has no more of its time taken, and no more threads, however many ask.
 
     With `private`, only snapshots that are private are served, and what is not private
-    (``/status``, ``/metrics``) goes to those who send `operator_token`; without one, to requests of
-    this machine that nobody forwarded. Clients send either token as ``Authorization: Bearer
-    TOKEN``; that of the operator opens all. `host` is the address that the server is bound to:
-    other names are refused where it is known.
+    (``/status``, ``/metrics``) goes to those who send `operator_token`; without one, to nobody.
+    Clients send either token as ``Authorization: Bearer TOKEN``; that of the operator opens all.
+    `host` is the address that the server is bound to: other names are refused where it is known.
     """
     require(
         token != "",
@@ -138,7 +136,7 @@ class _Api:
     async def metrics(self, request: Request) -> Response:
         # The media type is that of the text format, whatever prometheus-client can besides.
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(metrics(self._status), headers={"Content-Type": kind})
+        return Response(self._status.metrics(), headers={"Content-Type": kind})
 
     async def status(self, request: Request) -> Response:
         return json_response(self._status.status())

@@ -33,9 +33,6 @@ PROBES = ("/livez", "/readyz")
 #: Exact counts of what was read, with privacy for operators only.
 OPERATING = ("/status", "/metrics")
 
-#: A request with one of these, or with any ``X-Forwarded-...``, is somebody else's.
-FORWARDED = ("forwarded", "via", "x-real-ip")
-
 #: Files of the page: they hold no data, and a browser cannot send a token for them.
 PAGE = ("/", "/page.css", "/page.js", "/icon.svg")
 
@@ -200,16 +197,13 @@ class Guard:
                 "send Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
-        if not self._private or path not in OPERATING or is_operator:
-            return
-        # Where there is a token of the operator, a proxy that names no client gets nothing.
-        if self._operator_token is not None or not _is_local(scope, headers):
+        # Loopback opens nothing: behind a proxy that names no client it is everybody.
+        if self._private and path in OPERATING and not is_operator:
             raise Refused(
                 403,
                 "operating figures are not private, and must go to the operator only",
                 f"operator_token={'none' if self._operator_token is None else 'another'}",
-                "send the token of http.operator_token_file, or without one ask on this "
-                "machine, past any proxy",
+                "send the token of http.operator_token_file, and set one if there is none",
             )
 
 
@@ -245,15 +239,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def _is_local(scope: Scope, headers: Headers) -> bool:
-    """Return whether a request was made on this machine, as far as it can be known."""
-    client = scope.get("client") or ("",)
-    forwarded = any(
-        name in FORWARDED or name.startswith("x-forwarded-") for name in map(str.lower, headers)
-    )
-    return is_loopback(client[0]) and not forwarded
 
 
 def _carries(headers: Headers, token: str | None) -> bool:

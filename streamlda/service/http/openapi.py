@@ -6,14 +6,14 @@ from importlib.metadata import version
 from typing import Any
 
 from streamlda.service.http.guard import PROBES, Limits
-from streamlda.service.status import OUTCOMES
+from streamlda.service.status import FAILURES, OUTCOMES
 
 Schema = dict[str, Any]
 
 NOT_PRIVATE = (
     "Operating figures: exact counts of what was read. They are **not private**, even where the "
-    "snapshots are. In private mode they need the operator's token; where there is none, they are "
-    "served to requests of this machine that no proxy forwarded."
+    "snapshots are. In private mode they need the operator's token; where there is none, nobody is "
+    "served."
 )
 
 _TEXT: Schema = {"type": "string"}
@@ -298,6 +298,8 @@ def _status() -> Schema:
         bytes=_WHOLE,
         rejects=_COUNTS,
         dead_letters=_COUNTS,
+        failures=_object(**dict.fromkeys(FAILURES, _WHOLE)),
+        failure_reasons={**_COUNTS, "description": "What failed, a space, and a word for why."},
         places=_MAYBE_WHOLE,
         places_left=_MAYBE_WHOLE,
         lag=_object(
@@ -322,8 +324,13 @@ def _status() -> Schema:
         memory=_object(resident_bytes=_MAYBE_WHOLE, limit_bytes=_MAYBE_WHOLE),
         rounds=_WHOLE,
         releases=_WHOLE,
+        last_snapshot=_or_null(_TIME),
         checkpoint=_or_null(_object(age_seconds=_NUMBER, seconds=_NUMBER, size_bytes=_WHOLE)),
-        budget=_or_null(_object(epsilon_spent=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER)),
+        budget=_or_null(
+            _object(
+                epsilon_spent=_NUMBER, epsilon_left=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER
+            )
+        ),
         last_answer={
             **_or_null(_TIME),
             "description": "When the source answered last; of Kafka, when a fetch was completed.",
