@@ -60,6 +60,7 @@ def budget(
       snapshots
                 a list, for each release: intent (its number), cohort_id,
                 documents (lists of stream, start, stop; stop is left out),
+                slots of the run (first, last + 1), run (random name),
                 generation, position, event, mu_squared, set_aside, config_hash,
                 description, replay, at (time), epsilon,
                 epsilon_spent_after, state (committed, pending or lost),

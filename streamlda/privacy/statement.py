@@ -27,8 +27,9 @@ alone. One that says ``"private"`` has all of these, and may have more:
     ``first`` and ``last`` record slot of the documents, blanks between them included.
 ``stages``
     A list: ``name``, ``first`` and ``last`` slot, and ``noise_multiplier`` of each release.
-``ledger``
-    Random name of the ledger, or ``"in memory"``. Never a path.
+``ledger``, ``generation``
+    Random name of the ledger, or ``"in memory"``, never a path; and how many releases it had begun,
+    None where there is no one ledger, missing in statements of 0.1.0.
 ``excluded``
     A list of what the promise does not cover.
 """
@@ -109,6 +110,7 @@ def private_statement(
     vocabulary: str,
     secure: bool,
     ledger: str | None,
+    generation: int | None = None,
     privacy_unit: str = "document",
     documents_per_user: int | None = None,
     neighboring_relation: str = "add-remove",
@@ -119,8 +121,8 @@ def private_statement(
 
     `delta` is that with what a private selection of words took; `stages` are all releases that
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
-    l2_clip_norm and source; `ledger` is its id, None for a budget kept in memory only. Time
-    O(stages log stages) and a few milliseconds.
+    l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
+    for a budget kept in memory only. Time O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -145,6 +147,7 @@ def private_statement(
         },
         "stages": [asdict(stage) for stage in stages],
         "ledger": "in memory" if ledger is None else ledger,
+        "generation": generation,
         "excluded": list(EXCLUDED),
     }
     check_statement(statement)
@@ -170,6 +173,9 @@ def check_statement(statement: Mapping[str, Any]) -> None:
         _require(isinstance(text, str) and text != "", "a text must not be empty", **{key: text})
     is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
     _require(not is_path, "a ledger must be named by its id", ledger="a path")
+    releases = statement.get("generation")
+    counted = releases is None or _whole(releases, 1)
+    _require(counted, "a model is made behind a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
     excluded = statement["excluded"]
     named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)

@@ -80,14 +80,15 @@ def within(settings: PrivateSettings, terms: LedgerTerms) -> PrivateSettings:
 
 def check_first_price(
     ledger: Ledger,
-    stream: str,
     settings: PrivateSettings,
-    word_slots: int = 0,
     words_event: Event | None = None,
+    word_slots: int = 0,
+    stream: str | None = None,
 ) -> None:
     """Refuse what the ledger will not allow, before any document is read.
 
-    Words are chosen from the first `word_slots` slots, for the price `words_event`.
+    Words are chosen from the first `word_slots` slots, for the price `words_event`. Slots are known
+    by the name of their `stream`, or, without one, by what will be read.
     """
     settings = within(settings, ledger.terms)
     event: Event = settings.event
@@ -96,14 +97,18 @@ def check_first_price(
         event = Composed([settings.event] * settings.n_stages)
     ledger.check(event)
     # The first release, and the first window if that is another one.
+    event = words_event or event
+    if stream is None:
+        ledger.check(event)
+        return
     last = word_slots or settings.stage_slots()[0][2]
     slots = DocumentRange(stream, 0, last)
     cohort = Cohort(f"{stream}:0-{last}", (slots,), ledger.generation)
     try:
-        ledger.check(words_event or event, cohort)
+        ledger.check(event, cohort)
     except LedgerError as error:
         raise LedgerError(
             "documents must not be in two releases, got first slots that were in one before of "
-            f"stream={stream!r} ledger={str(ledger.path)!r}; take documents that were in none, and "
-            "if these are others than before, name their stream (--stream NAME, source.stream)"
+            f"stream={stream!r} ledger={str(ledger.path)!r}; take documents that were in none, "
+            "from files, which are known by what they hold"
         ) from error

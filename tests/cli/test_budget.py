@@ -82,13 +82,16 @@ def test_prices_and_streams_that_differ_are_shown_for_each_release(ledger):
 
 def test_amounts_left_are_those_of_the_unit_and_mode(folder):
     users, sums = replace(TERMS, privacy_unit="user"), replace(TERMS, mode="prefix", horizon=1)
-    shown = []
-    for name, terms in (("users", users), ("sums", sums)):
+    shown, left = [], []
+    for name, terms in (("users", users), ("sums", sums), ("windows", TERMS)):
         (folder / name).mkdir()
         with Ledger.open(folder / name / "ledger", terms, create=True) as ledger:
             assert "none yet" in budget(ledger.path).stdout
             release(ledger, 0, 10)
+            left.append(ledger.epsilon_left)
         shown.append(budget(folder / name / "ledger").stdout)
+    assert 0.1 < left[0] < 0.99
+    assert left[1:] == [0.0, pytest.approx(1.0, abs=1e-6)]
     assert "for any user, old or new documents" in shown[0]
     assert "left        " not in shown[0]
     assert "left (new)  epsilon 1.000" not in shown[0]

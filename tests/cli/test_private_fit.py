@@ -106,8 +106,7 @@ def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
     slots = Snapshots(kept).model(1).privacy["cohort"], load(tmp_path / "m").privacy["cohort"]
     assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
     for number in (2, 3):
-        other = ("-k", 2, "--hash-bits", 6)
-        fit(folder, tmp_path, *other, every=9200, words=False, ledger=f"L{number}")
+        fit(folder, tmp_path, "--stream", f"s{number}", every=9200)
         assert Snapshots(kept).latest() == number
     assert Snapshots(kept).path(2).read_bytes() == newest
     run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 500)
@@ -148,21 +147,14 @@ def test_no_word_of_hashed_columns_is_kept_or_written(folder, tmp_path):
     assert found == {True: set(), False: {"False", "all", "c"}}
 
 
-def test_a_second_run_is_refused_before_reading(folder, fitted):
+def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
     to, _ = fitted
-    moved, before = folder / "b.jsonl", (to / "L").read_bytes()
-    (folder / "a.jsonl").rename(moved)
-    try:
-        again = refused("fit", folder / "a.jsonl", *options(folder, to))
-        assert "must not be in two releases" in again
-        assert "--stream NAME" in again
-        assert again.count("\n") == 1
-        # Under another name it gets as far as the file, which is not there.
-        gone = fit(folder, to, "--stream", "other", code=74)
-        assert "a.jsonl" in gone
-        assert "two releases" not in gone
-    finally:
-        moved.rename(folder / "a.jsonl")
+    before = (to / "L").read_bytes()
+    again = refused("fit", folder / "a.jsonl", *options(folder, to))
+    assert "must not be in two releases" in again
+    assert again.count("\n") == 1
+    # A name of the stream does not make other documents of them.
+    assert "two releases" in fit(folder, to, "--stream", "other", code=78)
     # Nor with another setting of the promise.
     assert "epsilon" in fit(folder, to, epsilon=9, code=78)
     assert (to / "L").read_bytes() == before
@@ -239,9 +231,11 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
 
 def test_noise_has_no_seed(folder, tmp_path):
     found = []
-    for ledger in ("L", "other"):
-        fit(folder, tmp_path, "--snapshots", 1, "--seed", 3, every=1000, ledger=ledger)
-        found.append(load(tmp_path / "m").components)
+    for name in ("a", "b"):
+        to = tmp_path / name
+        to.mkdir()
+        fit(folder, to, "--snapshots", 1, "--seed", 3, every=1000)
+        found.append(load(to / "m").components)
     assert not np.array_equal(*found)
 
 
@@ -307,6 +301,19 @@ def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_
     assert re.search(r"half of the words wanted .*vocabulary.size=200 topics=3 threshold=", said)
     report = check_releases(tmp_path)
     assert slots_of(report)[-1][1] == 9200
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("every", [9000, 4000])
+def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp_path, every):
+    """Once in a thousand runs, noise passes for documents and the window is read to its end."""
+    said = fit(folder, tmp_path, "--text-field", "body", every=every, code=65)
+    assert "must show documents above the noise" in said
+    assert "source.text_field" in said
+    ((first, last),) = slots_of(check_releases(tmp_path))
+    assert first == 0
+    assert last <= every // 10
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):

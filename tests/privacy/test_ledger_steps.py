@@ -23,6 +23,8 @@ def test_disjoint_documents_do_not_add_up_but_the_same_do(ledger):
     assert Fraction(ledger.spent) >= 3 * Fraction(PRICE)
     assert ledger.spent == pytest.approx(3 * PRICE, rel=1e-15)
     assert ledger.remaining == pytest.approx(mu_of(1.0, 1e-6) ** 2, rel=1e-14)
+    assert ledger.epsilon_left == pytest.approx(1.0, rel=1e-9)
+    assert 0 < ledger.epsilon_spent < 1.0
 
 
 def test_all_releases_of_a_user_add_up(folder):
@@ -31,6 +33,7 @@ def test_all_releases_of_a_user_add_up(folder):
             release(ledger, 10 * i, 10 * i + 10)
         assert ledger.spent == pytest.approx(3 * PRICE, rel=1e-15)
         assert ledger.remaining == pytest.approx(mu_of(1.0, 1e-6) ** 2 - 3 * PRICE)
+        assert 0 < ledger.epsilon_left < 1
         with pytest.raises(BudgetExceededError):
             ledger.check(Composed([EVENT] * 3))
         assert isinstance(ledger.to_event(), Composed)

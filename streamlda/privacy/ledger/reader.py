@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,17 @@ from streamlda.checks import require
 from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.artifact import digest_file
+from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
+from streamlda.privacy.ledger.fingerprints import REPEATED, SKETCH
+from streamlda.privacy.ledger.known import KnownDocuments
 from streamlda.privacy.ledger.state import (
     Intent,
     LedgerState,
     ReportBuilder,
     build_event,
+    describe_left,
     describe_spent,
 )
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, Loss, round_down, round_up
@@ -126,12 +131,32 @@ class LedgerReader:
         return describe_spent(self._state.losses.spent, self.terms)["epsilon"]
 
     @property
+    def epsilon_left(self) -> float:
+        """`remaining` as epsilon at the ledger's delta, rounded down."""
+        return describe_left(self._state.left(again=False), self.terms)["epsilon"]
+
+    @property
     def remaining(self) -> float:
         """The mu^2 left for documents that were in no release yet, rounded down.
 
         0 once the horizon is reached.
         """
         return round_down(self._state.left(again=False))
+
+    @property
+    def known(self) -> KnownDocuments:
+        """What the documents of its releases are known by: grows with each release."""
+        return self._state.known
+
+    def known_at(self, generation: int) -> KnownDocuments:
+        """Return what the documents of the first releases are known by. Time O(rows) for some."""
+        if generation == self.generation:
+            return self.known
+        known = KnownDocuments()
+        for row in self._file.rows():
+            if row.kind == "intent" and row.body["intent"] <= generation:
+                known.add(Cohort.from_json(row.body))
+        return known
 
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.
@@ -161,6 +186,40 @@ class LedgerReader:
             generation=self.generation,
             remedy="restore the newest checkpoint, or drop the state and go on behind the last "
             "cohort (last_intent.cohort)",
+        )
+
+    def check_evidence(self, evidence: Iterable[Evidence]) -> None:
+        """Refuse a ledger that is not the one of this evidence, or an older copy of it."""
+        for found in evidence:
+            self._require(
+                found.ledger_id == self.ledger_id,
+                "what a run adds to must be of its own ledger",
+                where=found.where,
+                ledger_id=found.ledger_id,
+                id_of_this=self.ledger_id,
+                remedy="open the ledger that it was made with; other documents need outputs (file, "
+                "folder, topic, consumer group) of other names",
+            )
+            self._require(
+                found.generation <= self.generation,
+                "a ledger must not be older than what was made with it",
+                where=found.where,
+                releases=found.generation,
+                known=self.generation,
+                remedy=EXHAUSTED,
+            )
+
+    def check_artifacts(self, folder: Path) -> None:
+        """Refuse a ledger without a record of an artefact in a folder; those are not read."""
+        found = {self._relative(path) for path in folder.resolve().glob(f"*{SUFFIX}")}
+        unknown = found - self._file.subjects("written")
+        self._require(
+            not unknown,
+            "a ledger must not be older than its artefacts",
+            folder=str(folder),
+            unknown=min(unknown, default=None),
+            known=self.generation,
+            remedy=EXHAUSTED,
         )
 
     def check_target(self, final_path: str | os.PathLike[str]) -> None:
@@ -263,6 +322,16 @@ class LedgerReader:
             "a cohort must keep its documents: a name that named others is taken",
             cohort_id=cohort.cohort_id,
             remedy="choose a new name",
+        )
+        found = cohort.fingerprints
+        repeated = 0 if found is None or replay else self.known.repeated(found.sketch)
+        self._require(
+            repeated < REPEATED,
+            f"of {SKETCH} documents drawn from a release, fewer than {REPEATED} must have been in "
+            "a release before, under whatever name",
+            repeated=repeated,
+            drawn=found and len(found.sketch),
+            remedy="take documents that were in none; nothing was spent on these",
         )
         if not self._state.losses.touches(cohort):
             return

@@ -26,6 +26,7 @@ from streamlda.errors import LedgerError, StreamLDAError
 from streamlda.privacy.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
 from streamlda.privacy.events import Composed, Event, Parallel, from_json, to_json
 from streamlda.privacy.ledger.file import EXHAUSTED, FORMAT_VERSION, Row
+from streamlda.privacy.ledger.known import KnownDocuments
 from streamlda.privacy.ledger.terms import (
     Cohort,
     LedgerTerms,
@@ -78,6 +79,8 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.losses = Losses(parallel=True)
+        #: What the documents of all releases are known by.
+        self.known = KnownDocuments()
         self.generation = self.rows = 0  # Number of intents, and of rows.
         #: The newest intent; and while it is neither committed nor lost.
         self.last: Intent | None = None
@@ -137,6 +140,7 @@ class LedgerState:
                 **{name: body[name] for name in names},
             )
             self.losses.add(cohort, Loss.of(intent.mu_squared, set_aside))
+            self.known.add(cohort)
             self.generation += 1
             self.last = self.pending = intent
             return intent.mu_squared > 0
@@ -216,7 +220,7 @@ class ReportBuilder:
         if row.kind == "intent":
             self._current = {
                 "set_aside": 0.0,  # Not in ledgers of 0.1.
-                **row.body,
+                **{name: value for name, value in row.body.items() if name != "fingerprints"},
                 # Replaced by epsilon at the end, where it is known which releases are described.
                 "epsilon_spent_after": state.losses.spent,
                 "state": "pending",

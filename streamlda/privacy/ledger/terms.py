@@ -51,6 +51,7 @@ from typing import Any, NamedTuple
 from streamlda.checks import above, at_least, between, failure, one_of, require
 from streamlda.privacy.accounting import MIN_DELTA, Cost, mu_of, sampler_factor
 from streamlda.privacy.events import check_relation
+from streamlda.privacy.ledger.fingerprints import Fingerprints
 
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
@@ -222,6 +223,12 @@ class Cohort:
     #: Where the source goes on after the cohort (`streamlda.stream.source.Position`), so that a
     #: state whose cohort was released can be dropped and the stream picked up behind it.
     position: Mapping[str, Any] | None = None
+    #: Record slots of the run, first and last + 1, and the run's random name; None where they are
+    #: those of the one range.
+    slots: tuple[int, int] | None = None
+    run: str | None = None
+    #: What its documents are known by; None in releases of before they were.
+    fingerprints: Fingerprints | None = None
 
     def __post_init__(self) -> None:
         named = isinstance(self.cohort_id, str)
@@ -250,13 +257,27 @@ class Cohort:
             "documents": [[part.stream, part.start, part.stop] for part in self.documents],
             "generation": self.generation,
             "position": self.position,
+            "slots": self.slots,
+            "run": self.run,
+            "fingerprints": None if self.fingerprints is None else self.fingerprints.to_json(),
         }
+
+    @property
+    def slots_of_run(self) -> tuple[int, int]:
+        """The record slots of the run that made the release, first and last + 1."""
+        return self.slots or (self.documents[0].start, self.documents[0].stop)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Cohort:
         """Return the cohort that `to_json` described."""
         documents = tuple(DocumentRange(*part) for part in values["documents"])
-        return cls(values["cohort_id"], documents, values["generation"], values["position"])
+        slots, found = values.get("slots"), values.get("fingerprints")
+        return cls(
+            *(values["cohort_id"], documents, values["generation"], values["position"]),
+            slots=None if slots is None else (slots[0], slots[1]),
+            run=values.get("run"),
+            fingerprints=None if found is None else Fingerprints.from_json(found),
+        )
 
 
 class Losses:
