@@ -172,6 +172,14 @@ class Site:
         )
         return first, first + wanted
 
+    def slots_to_come(self, this: Round) -> int:
+        """Return the slots that this site fills in a round and in the rest of its window."""
+        _, running = this.open(self.config)
+        stages = self.config.settings.stage_slots()
+        at = [name for name, *_ in stages].index(running.name)
+        wanted = [running.slots_left, *(last - first for _, first, last in stages[at + 1 :])]
+        return sum(self.config.allocation(slots)[self.name] for slots in wanted)
+
     def stored(self, this: Round) -> Path | None:
         """Return the file of this site's share of a round, if it has made one and not lost it."""
         for intent in self.ledger.report()["snapshots"]:

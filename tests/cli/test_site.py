@@ -90,7 +90,7 @@ def test_three_sites_in_processes_learn_one_model_close_to_the_truth(folder, lea
         spans = [shot["documents"][0] for shot in report["snapshots"]]
         assert [span[1] for span in spans] == [0, *(span[2] for span in spans[:-1])]
         assert abs(spans[-1][2] - weight * EVERY) <= rounds
-        assert report["spent"]["epsilon"] == pytest.approx(4, rel=1e-4)
+        assert report["spent"]["epsilon"] == pytest.approx(4, rel=1e-3)
     # Keys and ledgers are for their owner.
     for path in (folder / "east.key", to / "east.ledger", to / "east.ledger.shares"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
@@ -217,6 +217,23 @@ def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_p
     share.write_bytes(b"")
     run(*command)
     assert share.read_bytes() == first
+
+
+def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(folder, tmp_path):
+    """Otherwise all sites lose the documents of the rounds before."""
+    round_file = begun(folder, tmp_path)
+    command = share_command(folder, tmp_path, "east", round_file)
+    wanted = round(SITES["east"] * EVERY)
+    lines = (folder / "east.jsonl").read_text("ascii").splitlines(keepends=True)
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(lines[: wanted - 1]), "ascii")
+    short = [str(few) if part == str(folder / "east.jsonl") else part for part in command]
+    said = run(*short, code=DATA).stderr
+    assert "all rounds of a window" in said
+    assert f"slots={wanted - 1} expected={wanted}" in said
+    assert not json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)["snapshots"]
+    few.write_text("".join(lines[:wanted]), "ascii")
+    run(*short)
 
 
 def test_shares_that_do_not_fit_are_refused_by_name(folder, learned, tmp_path):

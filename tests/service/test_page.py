@@ -16,7 +16,7 @@ from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline
-from tests.service.planted import model, private, shifted, topics, words
+from tests.service.planted import model, outcomes, private, shifted, topics, words
 from tests.service.web import TOKEN
 
 
@@ -131,13 +131,14 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     expect(budget).to_have_attribute("aria-valuenow", "0.5")
     expect(budget).to_have_attribute("aria-valuetext", "epsilon 1.50 of 2.00 left")
     expect(budget).not_to_have_attribute("data-full", "")
+    status.set_budget(2.0, 0.0, 2.0, 1e-9)
+    expect(budget).to_have_attribute("aria-valuetext", "epsilon 0.00 of 2.00 left")
+    expect(budget).to_have_attribute("data-full", "")
     expect(seen.page.get_by_text("They are not private")).to_be_visible()
-    status.count("learned", 5000)
+    status.set_records(outcomes(), {}, 0)
+    found = outcomes(learned=5000, rejected=3, short=40)
+    status.set_records(found, {"not-json": 2, "too-long": 1}, 0)
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
-    for outcome, n in (("rejected", 3), ("short", 40)):
-        status.count(outcome, n)
-    for reason in ("not-json", "too-long", "not-json"):
-        status.count_reject(reason)
     status.set_lost({"records": 25})
     status.set_lag({0: 2048}, "bytes")
     seen.page.reload()
