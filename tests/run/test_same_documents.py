@@ -4,10 +4,10 @@ import bz2
 import csv
 import gzip
 import json
-import os
 import random
 import shutil
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +65,7 @@ def ranges(releases):
     found = {}
     for documents in releases:
         for origin, start, stop in documents:
-            name = os.path.basename(origin)
+            name = Path(origin).name
             first, last = found.get(name, (start, start))
             assert start == last, "ranges leave nothing out"
             found[name] = (first, stop)
@@ -159,8 +159,7 @@ def test_other_documents_are_taken_under_the_same_name(spent, tmp_path):
     with Ledger.open(folder / "ledger") as ledger:
         assert ledger.generation > 0
     source = jsonl(folder / "data" / "a.jsonl", OTHERS[:WINDOW])
-    (found,) = {name for name, _, _ in sum(release(folder, source), [])}
-    assert found == str(source)
+    assert {part[0] for documents in release(folder, source) for part in documents} == {str(source)}
     # And of two files of one name, each goes on by itself.
     jsonl(source, OTHERS[500:900])
     assert ranges(release(folder, source)) == {"a.jsonl (2)": (0, WINDOW)}
