@@ -97,7 +97,7 @@ def share(
     from streamlda.sites.round_keys import RoundKeys
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
-    from streamlda.sites.site import Site, check_allowed
+    from streamlda.sites.site import SHARES, Site, check_allowed
 
     connection = {name: flags.pop(name) for name in list(flags) if name.startswith("kafka__")}
     settings = read_settings(COMMAND, flags)
@@ -124,7 +124,8 @@ def share(
         if to is not None:
             # Now, and not when the documents are summed and paid for.
             to.connect()
-        spent = opened.enter_context(Ledger.open(ledger, config.ledger_terms(), create=True))
+        terms = config.ledger_terms()
+        spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
         ended = spent.recover()
         if ended is not None:
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
@@ -148,7 +149,7 @@ def share(
 def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     from streamlda.checks import require
-    from streamlda.errors import LedgerError
+    from streamlda.errors import InsufficientDataError, LedgerError
     from streamlda.run.census import UNSPENT, provenance_of, take_census
 
     ledger = at_work.ledger
@@ -168,6 +169,17 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
         expected=wanted,
         remedy=UNSPENT,
         error=LedgerError,
+    )
+    wanted = at_work.slots_to_come(this)
+    require(
+        census.slots >= wanted,
+        "a site must have the slots that it has promised in all rounds of a window that are left",
+        site=at_work.name,
+        slots=census.slots,
+        expected=wanted,
+        remedy="nothing was spent: bring more documents, or agree on smaller windows or another "
+        "weight",
+        error=InsufficientDataError,
     )
     return census
 

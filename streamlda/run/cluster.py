@@ -52,10 +52,15 @@ def fit_on_cluster(
     start, address = time.monotonic(), settings.cluster.dask
     assert address is not None
     with ExitStack() as opened:
-        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
+        output = settings.output
+        publisher = opened.enter_context(
+            Publisher(output.folder, output.file, private=settings.private)
+        )
+        ledger = open_ledger(
+            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), publisher
+        )
         run = open_pipeline(settings, ledger=ledger, warn=warn)
         pipeline = run.pipeline
-        publisher = Publisher.to(settings.output.folder, settings.output.file)
         corpus = of_files(settings.source.files, file_options(settings))
         client = opened.enter_context(connect(address))
         if ledger is not None:

@@ -130,14 +130,16 @@ class _Crank:
         self._failure: SourceError | None = None
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
-        self._missed = ""
-        self._ledger = ledger = open_ledger(
-            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}")
-        )
-        folder = settings.checkpoint.folder
+        self._missed, self._shows_nothing = "", False
+        folder, output = settings.checkpoint.folder, settings.output
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
+        self._publisher = opened.enter_context(
+            Publisher(output.folder, output.file, private=settings.private)
+        )
+        self._ledger = ledger = open_ledger(
+            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), self._publisher
+        )
         self._rejects: RejectsFile | None = None
-        self._publisher = Publisher.to(settings.output.folder, settings.output.file)
         on_reject = None if settings.source.rejects is None else self._on_reject
         run = open_pipeline(
             settings, self._store, ledger, on_reject, warn=warn, should_stop=should_stop
@@ -168,7 +170,7 @@ class _Crank:
         if run.checkpoint is not None:
             for problem in run.checkpoint.skipped:
                 self._warn(f"a checkpoint was skipped: {problem}")
-            self._source.seek(run.checkpoint.position)
+        run.go_on(self._source, self._settings)
         skip_records(self._source, run.slots_to_skip, self._pipeline, lambda: None)
         if run.released is not None:
             self._publish(run.released)
@@ -184,7 +186,7 @@ class _Crank:
                 self._save()
             if pipeline.due is None:
                 break
-            if self._too_few_are_left():
+            if self._shows_nothing or self._too_few_are_left():
                 self._ended = True
                 break
             self._poll()
@@ -246,12 +248,16 @@ class _Crank:
             self._empty_polls = 0
             return False
         self._empty_polls += 1
+        if self._empty_polls >= LAST_POLLS and hasattr(self._source, "at_end"):
+            # Behind it may be an open transaction.
+            return bool(self._source.at_end())
         behind = self._source.lag().values()
         if any(n is None for n in behind):
             return False
-        # A log may end with the marker of a transaction, a file with a line that is not whole.
-        rest = 1 if self._settings.source.kind == "kafka" else math.inf
-        return max(behind, default=0) <= (rest if self._empty_polls >= LAST_POLLS else 0)
+        # A file may end with a line that is not whole.
+        follows = self._settings.source.kind == "follow"
+        rest = math.inf if follows and self._empty_polls >= LAST_POLLS else 0
+        return max(behind, default=0) <= rest
 
     def _clock_is_over(self) -> bool:
         pipeline = self._pipeline
@@ -270,6 +276,8 @@ class _Crank:
 
     def _publish(self, released: Released) -> None:
         self._missed = released.missed or self._missed
+        # The field is not the one that holds the text: no further slots are paid for.
+        self._shows_nothing = released.shows_nothing
         if released.model is not None:
             self._newest = released.model
             self._publisher.store(released.model)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -23,11 +23,11 @@ from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
 from streamlda.private.budget import (
     STATEMENTS,
     WordsAndDelta,
-    for_fewer_words,
 )
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
@@ -48,8 +48,9 @@ from streamlda.settings.build import (
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import load_projection
+from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
-from streamlda.stream.source import Position, Reject, Source
+from streamlda.stream.source import Log, Position, Reject, Source
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -69,7 +70,7 @@ class OpenedRun:
 
     `checkpoint` is None at the beginning; `slots_to_skip` are records behind it that a release has
     used, and `released` is what that release gave. `census` is what a private run has found in
-    files that are read to their end.
+    files that are read to their end, and `ledger` pays for it.
     """
 
     pipeline: Pipeline[Any]
@@ -77,17 +78,57 @@ class OpenedRun:
     slots_to_skip: int = 0
     released: Released | None = None
     census: Census | None = None
+    ledger: Ledger | None = None
 
     def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
         """Open the source, without what was spent before the run began."""
         source = open_stream(settings, on_rejected)
+        if self.pipeline.provenance is not None:
+            self.pipeline.provenance.names = {
+                location: found.name for location, found in _logs(source).items()
+            }
         return source if self.census is None else self.census.unspent(source)
+
+    def go_on(self, source: Source, settings: RunSettings) -> None:
+        """Take the source to where the run goes on, before the slots to skip.
+
+        Raises `LedgerError`, before a document is read, if documents of a log from there on were in
+        a release, or its consumer group shows that the ledger was further; `SourceError` if the
+        source does not hold what comes next.
+        """
+        if self.checkpoint is not None:
+            source.seek(self.checkpoint.position)
+        if self.ledger is None:
+            return
+        where = f"the offsets of kafka.group={settings.kafka.group!r}"
+        shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
+        self.ledger.check_evidence(each for each in shown if each is not None)
+        for location, log in _logs(source).items():
+            spent = self.ledger.known.reach.get(log.name, 0)
+            goes_on = log.next + self.slots_to_skip
+            require(
+                goes_on == spent if self.slots_to_skip else goes_on >= spent,
+                "a run without its checkpoints must not begin before what was in a release of its "
+                "log",
+                error=LedgerError,
+                source=location,
+                begins=log.next,
+                spent=spent,
+                remedy="bring the folder of checkpoints back, or take records behind: with an "
+                "empty folder and kafka.start=latest (--kafka-start)",
+            )
 
 
 def open_ledger(
-    settings: RunSettings, opened: ExitStack, on_recovery: Callable[[str], None]
+    settings: RunSettings,
+    opened: ExitStack,
+    on_recovery: Callable[[str], None],
+    publisher: Publisher,
 ) -> Ledger | None:
-    """Open the ledger of a private run as `streamlda.private` does; None without privacy."""
+    """Open the ledger of a private run as `streamlda.private` does; None without privacy.
+
+    What the publisher adds to must have been made with it.
+    """
     if not settings.private:
         return None
     asked = PrivateTerms.of(settings)
@@ -95,10 +136,17 @@ def open_ledger(
     ledger = release_manager.open_ledger(
         settings.privacy.ledger,
         asked.settings,
-        words=asked.choice is not None,
+        words=asked.choice,
         on_recovery=on_recovery,
+        evidence=publisher.evidence(stream_name(settings)),
     )
     return opened.enter_context(ledger)
+
+
+def _logs(source: Source) -> Mapping[str, Log]:
+    """Return the logs of a source by their location; none if it reads no logs."""
+    found: Mapping[str, Log] = getattr(source, "logs", dict)()
+    return found
 
 
 def open_pipeline(
@@ -179,9 +227,15 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
 
 
 def capture(
-    pipeline: Pipeline[Any], store: Checkpoints, position: Position
+    pipeline: Pipeline[Any],
+    store: Checkpoints,
+    position: Position,
+    about: Mapping[str, Any] | None = None,
 ) -> PendingCheckpoint | None:
-    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
+    """Copy what a checkpoint holds; None while there is nothing but records to read again.
+
+    `about` are plain JSON values to keep beside those of the pipeline.
+    """
     if pipeline.learner is None:
         return None
     assert pipeline.vocabulary is not None
@@ -189,7 +243,7 @@ def capture(
         pipeline.learner,
         position,
         pipeline.vocabulary,
-        pipeline.values(),
+        {**pipeline.values(), **(about or {})},
         pipeline.waiting,
         pipeline.beside(),
     )
@@ -260,7 +314,7 @@ def _open_private(
     known = ledger.known_at(run.began)
     census = take_census(settings, ledger.key, known, fresh=fresh, should_stop=should_stop)
     if fresh and census is not None:
-        check_slots(settings, terms, census)
+        check_slots(settings, terms, census, warn)
         if census.spent:
             warn(f"records={census.spent} were in releases before, and are left out")
     provenance = provenance_of(settings, ledger, census)
@@ -282,7 +336,7 @@ def _open_private(
         pipeline.restore(saved.vocabulary, learner, values)
     behind, last = made if saved is None else saved.releases_behind, ledger.last_intent
     if behind == 0:
-        return OpenedRun(pipeline, saved, census=census)
+        return OpenedRun(pipeline, saved, census=census, ledger=ledger)
     assert last is not None
     assert store is not None
     if saved is None and last.description == WORDS:
@@ -298,7 +352,7 @@ def _open_private(
         remedy="bring the folder back, or begin with other documents",
     )
     skipped, released = _catch_up(pipeline, manager, last)
-    return OpenedRun(pipeline, saved, skipped, released, census)
+    return OpenedRun(pipeline, saved, skipped, released, census, ledger)
 
 
 def _selection(
@@ -324,14 +378,11 @@ def _private_pipeline(
     assert delta is not None
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
-        own = asked
-        if vocabulary.n_features != asked.n_features:
-            own = for_fewer_words(asked, vocabulary.n_features)
         return PrivateLearner(
-            own,
+            replace(asked, n_features=vocabulary.n_features),
             manager,
             vocabulary=STATEMENTS[vocabulary.kind],
-            delta_of_words=delta - own.delta,
+            delta_of_words=delta - asked.delta,
             first_slot=first_slot,
         )
 

@@ -173,6 +173,16 @@ class RecordBatch:
         )
 
 
+class Log(NamedTuple):
+    """A log that a source reads: what tells it from all others, of the same name too.
+
+    `next` is the offset of the record that comes next. In a `RecordLocation` offsets count from 1.
+    """
+
+    name: str
+    next: int
+
+
 class Progress(NamedTuple):
     """How far a source has come, for a progress bar: units read, units in all (None: no known end).
 

@@ -8,6 +8,7 @@ import pytest
 from streamlda.errors import LedgerError
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
 from tests.run.opened import run_settings, save
 from tests.service.daemon_process import texts
 
@@ -31,7 +32,8 @@ def opened_run(folder, stream):
         }
         settings = run_settings("private", folder, flags)
         store = opened.enter_context(Checkpoints.open(folder / stream))
-        ledger = open_ledger(settings, opened, print)
+        publisher = opened.enter_context(Publisher(folder / f"{stream}-out", None, private=True))
+        ledger = open_ledger(settings, opened, print, publisher)
         run = open_pipeline(settings, store, ledger)
         yield run, store, opened.enter_context(closing(run.open_source(settings)))
 

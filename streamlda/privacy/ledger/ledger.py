@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,11 +31,12 @@ from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
-from streamlda.privacy.ledger.file import LedgerFile, OnStep, reported
+from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
-from streamlda.privacy.ledger.terms import Cohort, LedgerTerms
+from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +69,35 @@ class Ledger(LedgerReader):
         terms: LedgerTerms | None = None,
         *,
         create: bool = False,
+        artifacts: str = "releases",
+        evidence: Sequence[Evidence] = (),
         on_step: OnStep | None = None,
     ) -> Self:
         """Open a ledger for writing, or with `create` make it if there never was one.
 
         ``PATH.marker``, ``PATH.key`` and ``PATH.lock`` lie beside it and belong to it. `terms` are
         what it must have been made with, or will be; None takes any. Leave `create` False where a
-        checkpoint says that there is a ledger. `on_step` is called with the name of each step, for
-        tests of crashes. A ledger that another process has open for writing is refused.
+        checkpoint says that there is a ledger. `artifacts` ends the name of the folder beside it
+        where they lie; `on_step` is called with the name of each step, for tests of crashes.
+
+        A ledger that another process has open for writing is refused; so is one that does not know
+        of its artefacts or of the `evidence`: it is an older copy, or a new one.
         """
         file = LedgerFile(path, on_step)
         file.lock()
         try:
+            folder = file.path.with_name(f"{file.path.name}.{artifacts}")
             if create and not file.exists():
+                _check_unused(file, folder, evidence)
                 require(
                     terms, "a new ledger must have terms", terms=None, remedy="pass LedgerTerms"
                 )
                 assert terms is not None
                 file.create({"terms": terms.to_json(), "at": _now()})
-            return cls(terms, _file=file)
+            ledger = cls(terms, _file=file)
+            ledger.check_evidence(evidence)
+            ledger.check_artifacts(folder)
+            return ledger
         except BaseException:
             file.unlock()
             raise
@@ -135,12 +147,14 @@ class Ledger(LedgerReader):
         self._file.check_writable()
         with self._thread:
             self.check(event, cohort, replay=replay)
+            price = self.terms.price(cost(event))
             intent = Intent(
                 number=self.generation + 1,
                 ledger_id=self.ledger_id,
                 cohort=cohort,
                 event=event,
-                mu_squared=cost(event).mu_squared,
+                mu_squared=float(price.mu_squared),
+                set_aside=round_up(price.set_aside),
                 config_hash=str(config_hash),
                 description=str(description),
                 replay=bool(replay),
@@ -246,6 +260,22 @@ class Ledger(LedgerReader):
             remedy="publish what begin() returned last, once, or recover()",
             error=LedgerError,
         )
+
+
+def _check_unused(file: LedgerFile, folder: Path, evidence: Sequence[Evidence]) -> None:
+    """Refuse to make a ledger where another one was, or where another's releases are published."""
+    left = [found.where for found in evidence]
+    left += [str(folder)] if folder.is_dir() and any(folder.iterdir()) else []
+    left += [str(file.key)] if file.key.exists() else []
+    require(
+        not left,
+        "a new ledger must not begin beside what another one left",
+        path=str(file.path),
+        left=", ".join(left),
+        remedy=f"if its documents are among those of this run, {EXHAUSTED}; else give other "
+        "documents a ledger and outputs (file, folder, topic, consumer group) of other names",
+        error=LedgerError,
+    )
 
 
 def _now() -> str:

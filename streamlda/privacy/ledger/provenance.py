@@ -78,6 +78,8 @@ class Provenance:
         self.key, self.known = key, known
         self._source, self._reading = source, reading
         self._by_slots, self._container_of = by_slots, container_of
+        #: What tells containers from all others, where their locations do not.
+        self.names: Mapping[str, str] = {}
         # Where reading stands: in which container, behind which record, under which origin, and
         # the fingerprint of all records up to there (None if the first ones were not seen).
         self._location, self._record, self._origin = "", 0, ""
@@ -147,7 +149,7 @@ class Provenance:
         self._leave()
         if len(self._parts) >= MOST_PARTS:
             self._put_together()
-        found = self._container_of(location) or Container(location)
+        found = self._container_of(location) or Container(self.names.get(location, location))
         self._location, self._origin = location, found.origin
         self._link = found.link if record == found.spent + 1 else None
 
