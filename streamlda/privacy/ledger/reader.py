@@ -324,7 +324,7 @@ class LedgerReader:
             remedy="choose a new name",
         )
         found = cohort.fingerprints
-        repeated = 0 if found is None or replay else self.known.repeated(found.sketch, cohort.run)
+        repeated = 0 if found is None or replay else self.known.repeated(found.sketch, cohort)
         self._require(
             repeated < REPEATED,
             f"documents must not be in two releases, and of {SKETCH} drawn from these, fewer than "
