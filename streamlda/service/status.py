@@ -191,11 +191,14 @@ class Status:
         with self._lock:
             self._releases += 1
 
-    def set_budget(self, epsilon_spent: float, epsilon_total: float, delta: float) -> None:
-        """Note the privacy budget of a unit."""
+    def set_budget(
+        self, epsilon_spent: float, epsilon_left: float, epsilon_total: float, delta: float
+    ) -> None:
+        """Note the privacy budget: the most that a unit has spent, and what new ones have left."""
         with self._lock:
             self._budget = {
                 "epsilon_spent": epsilon_spent,
+                "epsilon_left": epsilon_left,
                 "epsilon_total": epsilon_total,
                 "delta": delta,
             }
@@ -322,7 +325,8 @@ class Status:
         yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
         yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
         for name, text in (
-            ("epsilon_spent", "Budget of a unit, spent."),
+            ("epsilon_spent", "The most that any unit has spent."),
+            ("epsilon_left", "What units that were in no release have left; 0 ends releases."),
             ("epsilon_total", "Budget of a unit."),
             ("delta", "What epsilon leaves open."),
         ):

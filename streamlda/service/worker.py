@@ -130,8 +130,10 @@ class Worker:
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
-            terms = self._ledger.terms
-            self._status.set_budget(self._ledger.epsilon_spent, terms.epsilon, terms.delta)
+            ledger, terms = self._ledger, self._ledger.terms
+            self._status.set_budget(
+                ledger.epsilon_spent, ledger.epsilon_left, terms.epsilon, terms.delta
+            )
 
     def _release(self) -> None:
         try:

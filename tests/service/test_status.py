@@ -98,7 +98,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     status.checkpoint(2.0, 2000)
     clock.now += 6
     status.released()
-    status.set_budget(0.5, 2.0, 1e-9)
+    status.set_budget(0.5, 1.5, 2.0, 1e-9)
     status.polled()
 
     told = status.status()
@@ -111,7 +111,12 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         "undated": 17,
         "warmup": {"documents": 9_000, "of": 20_000},
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
-        "budget": {"epsilon_spent": 0.5, "epsilon_total": 2.0, "delta": 1e-9},
+        "budget": {
+            "epsilon_spent": 0.5,
+            "epsilon_left": 1.5,
+            "epsilon_total": 2.0,
+            "delta": 1e-9,
+        },
         "uptime_seconds": 10,
         "memory": {"resident_bytes": 2**28, "limit_bytes": 2**30},
     }
@@ -142,6 +147,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("checkpoint_duration_seconds_bucket", ("le", "0.3")): 1,
         ("checkpoint_duration_seconds_bucket", ("le", "3.0")): 2,
         ("privacy_epsilon_spent",): 0.5,
+        ("privacy_epsilon_left",): 1.5,
         ("privacy_epsilon_total",): 2.0,
         ("privacy_delta",): 1e-9,
         ("ready",): 1,

@@ -124,6 +124,11 @@ class LedgerReader:
         return describe(self._state.losses.spent, self.terms, upward=True)["epsilon"]
 
     @property
+    def epsilon_left(self) -> float:
+        """`remaining` as epsilon at the ledger's delta, rounded down. Some 3 ms for a new figure."""
+        return describe(self._state.left(again=False), self.terms, upward=False)["epsilon"]
+
+    @property
     def remaining(self) -> float:
         """The mu^2 left for documents that were in no release yet, rounded down.
 

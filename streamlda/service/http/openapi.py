@@ -320,6 +320,10 @@ def _status() -> Schema:
         rounds=_WHOLE,
         releases=_WHOLE,
         checkpoint=_or_null(_object(age_seconds=_NUMBER, seconds=_NUMBER, size_bytes=_WHOLE)),
-        budget=_or_null(_object(epsilon_spent=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER)),
+        budget=_or_null(
+            _object(
+                epsilon_spent=_NUMBER, epsilon_left=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER
+            )
+        ),
         last_poll=_or_null(_TIME),
     )

@@ -75,10 +75,12 @@ function showStatus(status) {
 
   at("budget").hidden = !status.budget;
   if (status.budget) {
-    const { epsilon_spent: spent, epsilon_total: total, delta } = status.budget;
-    figure("budget-left", `ε ${spent.toFixed(2)}`);
-    meter("budget-meter", spent, total, `epsilon ${spent.toFixed(2)} of ${total.toFixed(2)} spent`);
-    at("budget-note").textContent = `spent of ${total.toFixed(2)}, at δ ${delta.toExponential(0)}`;
+    const { epsilon_spent: spent, epsilon_left: left, epsilon_total: total, delta } = status.budget;
+    const share = `${left.toFixed(2)} of ${total.toFixed(2)}`;
+    figure("budget-left", `ε ${left.toFixed(2)}`);
+    meter("budget-meter", total - left, total, `epsilon ${share} left`);
+    at("budget-note").textContent = `left of ${total.toFixed(2)} for new documents; `
+      + `none has spent more than ${spent.toFixed(2)}, at δ ${delta.toExponential(0)}`;
   }
 }
 
