@@ -125,7 +125,7 @@ class LedgerReader:
 
     @property
     def epsilon_left(self) -> float:
-        """`remaining` as epsilon at the ledger's delta, rounded down. Some 3 ms for a new figure."""
+        """`remaining` as epsilon at the ledger's delta, rounded down. Some 3 ms."""
         return describe(self._state.left(again=False), self.terms, upward=False)["epsilon"]
 
     @property
