@@ -149,7 +149,7 @@ def share(
 def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     from streamlda.checks import require
-    from streamlda.errors import LedgerError
+    from streamlda.errors import InsufficientDataError, LedgerError
     from streamlda.run.census import UNSPENT, provenance_of, take_census
 
     ledger = at_work.ledger
@@ -169,6 +169,17 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
         expected=wanted,
         remedy=UNSPENT,
         error=LedgerError,
+    )
+    wanted = at_work.slots_to_come(this)
+    require(
+        census.slots >= wanted,
+        "a site must have the slots that it has promised in all rounds of a window that are left",
+        site=at_work.name,
+        slots=census.slots,
+        expected=wanted,
+        remedy="nothing was spent: bring more documents, or agree on smaller windows or another "
+        "weight",
+        error=InsufficientDataError,
     )
     return census
 

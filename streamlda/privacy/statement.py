@@ -45,7 +45,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease
 from streamlda.privacy.ledger.budget_table import figure, plain, printable
-from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Losses
+from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Loss, Losses
 
 PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
 
@@ -232,9 +232,10 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
         _require(whole and stage["first"] <= stage["last"], rule, stages=stages)
         event = GaussianRelease(stage.get("noise_multiplier"))
         slots = DocumentRange("", stage["first"], stage["last"] + 1)
-        losses.add(Cohort(stage["name"], (slots,), 0), cost(event).mu_squared)
+        losses.add(Cohort(stage["name"], (slots,), 0), Loss.of(cost(event).mu_squared, 0.0))
     rule = f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}"
-    _require(losses.spent <= terms.mu_squared(), rule, mu_squared=float(losses.spent))
+    (spent,) = losses.spent
+    _require(terms.covers(spent), rule, mu_squared=float(spent.mu_squared))
     least = min(stage["noise_multiplier"] for stage in stages)
     found = statement["noise_multiplier"]
     _require(found == least, f"the noise of the stages is {least}", noise_multiplier=found)

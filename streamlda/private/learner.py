@@ -49,17 +49,18 @@ class PrivateLearner(Learner):
         delta_of_words: float = 0.0,
         first_slot: int = 0,
     ) -> None:
+        self.delta = settings.delta + delta_of_words  # In all, that of the words included.
+        settings = releaser.within(settings)
         releaser.check(settings.event)
         self.settings = settings
         state_noise = releaser.noise if settings.noise_in_state else None
         self.engine = PrivateEngine(settings, state_noise, first_slot)
         self.releaser = releaser
         self.vocabulary = vocabulary
-        self.delta = settings.delta + delta_of_words  # In all, that of the words included.
         self.first_slot = first_slot
         #: Why windows gave no snapshot although they were paid for, the last `MOST_LOST` of them.
         self.lost: list[str] = []
-        self._missed = ""
+        self._missed, self._shows_nothing = "", False
         self._stages = 0
 
     @property
@@ -86,6 +87,11 @@ class PrivateLearner(Learner):
     def missed(self) -> str:
         """Why the last release lost its window, if it did."""
         return self._missed
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether the last release was the first of a window, and showed no document."""
+        return self._shows_nothing
 
     @property
     def fraction_of_window(self) -> float:
@@ -151,9 +157,11 @@ class PrivateLearner(Learner):
 
     def _accept(self, released: Mapping[str, Any]) -> None:
         self._stages, self._missed = self._stages + 1, ""
+        stage = self.engine.stage
         try:
             self.engine.accept(dict(released))
         except InsufficientDataError as error:
+            self._shows_nothing = stage is not None and stage.name == "norms"
             # The window is lost, and paid for; the next one may do better.
             self._missed = str(error)
             self.lost = [*self.lost, self._missed][-MOST_LOST:]

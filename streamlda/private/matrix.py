@@ -70,7 +70,8 @@ class MatrixFit:
         stream: str,
     ) -> None:
         self.settings = settings
-        self.model: TopicModel | None = None
+        #: Snapshots of the last call that gave any, oldest first.
+        self.models: list[TopicModel] = []
         #: Slots consumed when a call failed half way.
         self.failed_at: int | None = None
         self._noise, self._ledger, self._stream = noise, ledger, stream
@@ -121,23 +122,27 @@ class MatrixFit:
     def _read(
         self, learner: PrivateLearner, batch: DocumentBatch, users: Users | None, finish: bool
     ) -> None:
-        before, lost = learner.engine.snapshot, len(learner.lost)
+        lost, made = len(learner.lost), list[TopicModel]()
         try:
-            feed(learner, batch, users, last=finish)
-            if finish and learner.ends_well:
-                learner.release()
+            feed(learner, batch, users, last=finish, on_model=made.append)
+            if finish and learner.ends_well and (model := learner.release()) is not None:
+                made.append(model)
         finally:
             # Also after an error on the way: what was released stays released.
-            if learner.engine.snapshot is not before:
-                self.model = learner.snapshot()
+            self.models = made or self.models
         if finish:
             learner.snapshot()
         messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
-        if self.model is not None and learner.engine.snapshot is not before:
-            messages += few_topics(self.model.n_components, self.settings.n_components)
+        for model in made:
+            messages += few_topics(model.n_components, self.settings.n_components)
         for message in messages:
             # An error too, where warnings are.
             warnings.warn(message, UserWarning, stacklevel=5)
+
+    @property
+    def model(self) -> TopicModel | None:
+        """The newest model, None before the first."""
+        return self.models[-1] if self.models else None
 
     @property
     def begun(self) -> bool:

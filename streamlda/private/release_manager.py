@@ -22,7 +22,7 @@ from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Prov
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.budget import ledger_terms
+from streamlda.private.budget import WordsAndDelta, ledger_terms, within
 from streamlda.private.settings import PrivateSettings
 
 RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
@@ -44,11 +44,11 @@ def open_ledger(
     path: str | os.PathLike[str],
     settings: PrivateSettings,
     *,
-    words: bool = False,
+    words: WordsAndDelta | None = None,
     on_recovery: Callable[[str], None] = lambda outcome: None,
     evidence: Sequence[Evidence] = (),
 ) -> Ledger:
-    """Open the ledger of a run, with a release of `words` or without, or make it.
+    """Open the ledger of a run, with a choice of `words` or without, or make it.
 
     A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
     Noisy sums that were not on record then are deleted. A ledger that does not know of the
@@ -56,7 +56,7 @@ def open_ledger(
     """
     ledger_path = Path(os.path.realpath(path))
     folder = releases_folder(ledger_path)
-    terms = ledger_terms(settings, words=words)
+    terms = ledger_terms(settings, words)
     ledger = Ledger.open(ledger_path, terms, create=True, evidence=evidence)
     try:
         ended = ledger.recover()
@@ -83,8 +83,7 @@ def spent(ledger: Ledger) -> str:
         f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
         f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
         f"released again, and the noisy sums and words released so far stay in {path}.releases, "
-        "free to read; what gave no snapshot can only be ended by a run that keeps a checkpoint "
-        "folder and gets further records"
+        "free to read; a window that was begun is gone on with only from a checkpoint folder"
     )
 
 
@@ -117,6 +116,10 @@ class ReleaseManager:
     def ledger_id(self) -> str | None:
         """Random name of the ledger; None without one."""
         return None if self.ledger is None else self.ledger.ledger_id
+
+    def within(self, settings: PrivateSettings) -> PrivateSettings:
+        """Return settings that the ledger allows: `streamlda.private.budget.within`."""
+        return settings if self.ledger is None else within(settings, self.ledger.terms)
 
     @property
     def generation(self) -> int | None:

@@ -131,7 +131,7 @@ class _Crank:
         self._failure: SourceError | None = None
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
-        self._missed = ""
+        self._missed, self._shows_nothing = "", False
         folder, output = settings.checkpoint.folder, settings.output
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
         self._publisher = opened.enter_context(
@@ -187,7 +187,7 @@ class _Crank:
                 self._save()
             if pipeline.due is None:
                 break
-            if self._too_few_are_left():
+            if self._shows_nothing or self._too_few_are_left():
                 self._ended = True
                 break
             self._poll()
@@ -277,6 +277,8 @@ class _Crank:
 
     def _publish(self, released: Released) -> None:
         self._missed = released.missed or self._missed
+        # The field is not the one that holds the text: no further slots are paid for.
+        self._shows_nothing = released.shows_nothing
         if released.model is not None:
             self._newest = released.model
             self._publisher.store(released.model)

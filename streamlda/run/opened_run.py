@@ -60,12 +60,13 @@ class OpenedRun:
             self._check_unspent(source, self.ledger)
 
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
+        """Refuse logs that go on before what was in a release, or too far behind it."""
         for location, log in _logs(source).items():
             spent = ledger.known.reach.get(log.name, 0)
             goes_on = log.next + self.slots_to_skip
             require(
                 goes_on == spent if self.slots_to_skip else goes_on >= spent,
-                "a run must begin behind what was in releases of its log, and skip no more than its own",
+                "a run must begin behind all releases of its log, and skip none but its own",
                 error=LedgerError,
                 source=location,
                 begins=log.next,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ from streamlda.private import release_manager
 from streamlda.private.budget import (
     STATEMENTS,
     WordsAndDelta,
-    for_fewer_words,
 )
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
@@ -82,7 +81,7 @@ def open_ledger(
     ledger = release_manager.open_ledger(
         settings.privacy.ledger,
         asked.settings,
-        words=asked.choice is not None,
+        words=asked.choice,
         on_recovery=on_recovery,
         evidence=publisher.evidence(stream_name(settings)),
     )
@@ -167,9 +166,15 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
 
 
 def capture(
-    pipeline: Pipeline[Any], store: Checkpoints, position: Position
+    pipeline: Pipeline[Any],
+    store: Checkpoints,
+    position: Position,
+    about: Mapping[str, Any] | None = None,
 ) -> PendingCheckpoint | None:
-    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
+    """Copy what a checkpoint holds; None while there is nothing but records to read again.
+
+    `about` are plain JSON values to keep beside those of the pipeline.
+    """
     if pipeline.learner is None:
         return None
     assert pipeline.vocabulary is not None
@@ -177,7 +182,7 @@ def capture(
         pipeline.learner,
         position,
         pipeline.vocabulary,
-        pipeline.values(),
+        {**pipeline.values(), **(about or {})},
         pipeline.waiting,
         pipeline.beside(),
     )
@@ -312,14 +317,11 @@ def _private_pipeline(
     assert delta is not None
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
-        own = asked
-        if vocabulary.n_features != asked.n_features:
-            own = for_fewer_words(asked, vocabulary.n_features)
         return PrivateLearner(
-            own,
+            replace(asked, n_features=vocabulary.n_features),
             manager,
             vocabulary=STATEMENTS[vocabulary.kind],
-            delta_of_words=delta - own.delta,
+            delta_of_words=delta - asked.delta,
             first_slot=first_slot,
         )
 

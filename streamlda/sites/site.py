@@ -29,7 +29,7 @@ of variance h s^2. Adding the j-th, the mass at x is that of the right one times
 of a Gaussian of deviation rho over shifted integers, where rho^2 >= s^2 / 2. By Poisson's formula
 each is within 1 +- 2.01 e^(-2 pi^2 rho^2) of its mean. As s is above 2^26, that is nothing beside
 the 2^-60 a value by which each site's sampler may differ from its law, and which
-`FederationConfig.delta_left` counts once for each site. For small s see Kairouz, Liu and Steinke,
+`FederationConfig.event` counts once for each site. For small s see Kairouz, Liu and Steinke,
 The distributed discrete Gaussian mechanism, ICML 2021.
 
 *Ledger*: the price is on the site's disk before the noise is drawn, with the digest of the round:
@@ -171,6 +171,14 @@ class Site:
             default=0,
         )
         return first, first + wanted
+
+    def slots_to_come(self, this: Round) -> int:
+        """Return the slots that this site fills in a round and in the rest of its window."""
+        _, running = this.open(self.config)
+        stages = self.config.settings.stage_slots()
+        at = [name for name, *_ in stages].index(running.name)
+        wanted = [running.slots_left, *(last - first for _, first, last in stages[at + 1 :])]
+        return sum(self.config.allocation(slots)[self.name] for slots in wanted)
 
     def stored(self, this: Round) -> Path | None:
         """Return the file of this site's share of a round, if it has made one and not lost it."""

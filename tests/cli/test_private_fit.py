@@ -269,7 +269,10 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     slots = slots_of(report)
     assert slots[0] == [0, 5000]
     assert slots[1][0] == model.privacy["cohort"]["first"] == 5000
-    assert report["budget"]["delta"] < 1e-6 - model.vocabulary.selection["delta"]
+    assert report["budget"]["delta"] == 1e-6
+    words, *others = (each["set_aside"] for each in report["snapshots"])
+    assert model.vocabulary.selection["delta"] < words < 1e-6
+    assert 0 < max(others) < 1e-9
     assert "must not be in two releases" in refused("fit", source, *given)
 
 
@@ -298,6 +301,19 @@ def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_
     assert re.search(r"half of the words wanted .*vocabulary.size=200 topics=3 threshold=", said)
     report = check_releases(tmp_path)
     assert slots_of(report)[-1][1] == 9200
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("every", [9000, 4000])
+def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp_path, every):
+    """Once in a thousand runs, noise passes for documents and the window is read to its end."""
+    said = fit(folder, tmp_path, "--text-field", "body", every=every, code=65)
+    assert "must show documents above the noise" in said
+    assert "source.text_field" in said
+    ((first, last),) = slots_of(check_releases(tmp_path))
+    assert first == 0
+    assert last <= every // 10
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):

@@ -36,7 +36,7 @@ from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reporte
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
-from streamlda.privacy.ledger.terms import Cohort, LedgerTerms
+from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +147,14 @@ class Ledger(LedgerReader):
         self._file.check_writable()
         with self._thread:
             self.check(event, cohort, replay=replay)
+            price = self.terms.price(cost(event))
             intent = Intent(
                 number=self.generation + 1,
                 ledger_id=self.ledger_id,
                 cohort=cohort,
                 event=event,
-                mu_squared=cost(event).mu_squared,
+                mu_squared=float(price.mu_squared),
+                set_aside=round_up(price.set_aside),
                 config_hash=str(config_hash),
                 description=str(description),
                 replay=bool(replay),

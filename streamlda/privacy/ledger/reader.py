@@ -19,8 +19,15 @@ from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
 from streamlda.privacy.ledger.fingerprints import REPEATED, SKETCH
 from streamlda.privacy.ledger.known import KnownDocuments
-from streamlda.privacy.ledger.state import Intent, LedgerState, ReportBuilder, build_event, describe
-from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
+from streamlda.privacy.ledger.state import (
+    Intent,
+    LedgerState,
+    ReportBuilder,
+    build_event,
+    describe_left,
+    describe_spent,
+)
+from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, Loss, round_down, round_up
 
 
 def read_report(
@@ -115,18 +122,18 @@ class LedgerReader:
 
     @property
     def spent(self) -> float:
-        """The largest mu^2 spent on any privacy unit, rounded up."""
-        return round_up(self._state.losses.spent)
+        """The mu^2 spent on the privacy unit that has spent most, rounded up."""
+        return describe_spent(self._state.losses.spent, self.terms)["mu_squared"]
 
     @property
     def epsilon_spent(self) -> float:
         """`spent` as epsilon at the ledger's delta, rounded up. Some 3 ms for a new figure."""
-        return describe(self._state.losses.spent, self.terms, upward=True)["epsilon"]
+        return describe_spent(self._state.losses.spent, self.terms)["epsilon"]
 
     @property
     def epsilon_left(self) -> float:
-        """`remaining` as epsilon at the ledger's delta, rounded down. Some 3 ms."""
-        return describe(self._state.left(again=False), self.terms, upward=False)["epsilon"]
+        """`remaining` as epsilon at the ledger's delta, rounded down."""
+        return describe_left(self._state.left(again=False), self.terms)["epsilon"]
 
     @property
     def remaining(self) -> float:
@@ -241,10 +248,12 @@ class LedgerReader:
         Call it before any document is read. Without a cohort it is about documents that were in
         no release yet. `BudgetExceededError`: the budget does not cover the release, or the
         horizon is reached. `LedgerError`: a release is pending, or the cohort is from before a
-        release, or was in one and `replay` is False.
+        release, or was in one and `replay` is False, or sets more of delta aside for each mu^2 than
+        the first release of its units did.
         """
         state = self._state
-        requested = cost(event).mu_squared
+        price = self.terms.price(cost(event))
+        requested = float(price.mu_squared)
         rule, remedy = "a release must cost something", "describe all its noise by privacy.events"
         require(requested > 0, rule, mu_squared=requested, remedy=remedy)
         self._require(
@@ -255,21 +264,34 @@ class LedgerReader:
         )
         if cohort is not None:
             self._check_cohort(cohort, replay)
-        spent = state.losses.of(cohort)
-        terms = state.terms
-        used_up = terms.horizon is not None and state.generation >= terms.horizon
-        if used_up or spent + Fraction(requested) > state.budget:
-            left = round_down(max(state.budget - spent, Fraction(0)))
+        for loss in state.losses.of(cohort):
+            self._check_price(loss, price)
+
+    def _check_price(self, loss: Loss, price: Loss) -> None:
+        """Refuse a release on units that have spent so much before, if they have."""
+        terms, releases = self.terms, self.generation
+        used_up = terms.horizon is not None and releases >= terms.horizon
+        if used_up or not terms.covers(loss.plus(price)):
+            left = round_down(max(terms.cap(loss.rate) - loss.mu_squared, Fraction(0)))
+            requested, spent = float(price.mu_squared), round_up(loss.mu_squared)
             raise BudgetExceededError(
                 "a release must fit into the privacy budget left for its documents, got "
-                f"mu_squared={requested!r} remaining={left!r} spent={round_up(spent)!r} "
-                f"epsilon={terms.epsilon} delta={terms.delta} releases={state.generation} "
-                f"horizon={terms.horizon}; use more noise, take other documents, or stop: "
-                "a budget cannot be raised afterwards",
-                spent=round_up(spent),
+                f"mu_squared={requested!r} set_aside={round_up(price.set_aside)!r} "
+                f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta} "
+                f"releases={releases} horizon={terms.horizon}; use more noise, take other "
+                "documents, or stop: a budget cannot be raised afterwards",
+                spent=spent,
                 remaining=left,
                 requested=requested,
             )
+        self._require(
+            loss.allows(price),
+            "what is released of units again must set no more of delta aside for each mu^2 than "
+            "their first release did",
+            first=float(loss.rate),
+            this=float(price.rate),
+            remedy="take fewer words, topics or rounds, or documents of others",
+        )
 
     def report(self) -> dict[str, Any]:
         """Return budget, spending and every release as plain JSON values: `ReportBuilder.finish`.
@@ -328,16 +350,19 @@ class LedgerReader:
 
     def _check_terms(self, wanted: LedgerTerms) -> None:
         here, there = self.terms.to_json(), wanted.to_json()
+        names = set(here)
+        if not self.terms.whole_delta and self.terms.delta <= wanted.delta:
+            # How much of the delta that was asked for then is not known (`budget.within`).
+            names -= {"delta", "whole_delta"}
         differing = [
             f"{name}={there[name]!r} (ledger: {here[name]!r})"
             for name in here
-            if here[name] != there[name]
+            if name in names and here[name] != there[name]
         ]
         self._require(
             not differing,
             f"a ledger keeps the terms it was made with, not {', '.join(differing)}",
-            remedy="use those terms (delta is that of the noise, and depends on the numbers of "
-            "words and topics and on the solver), or another ledger for other documents",
+            remedy="use those terms, or another ledger for other documents",
         )
 
     def _require(self, holds: object, rule: str, *, remedy: str, **values: Any) -> None:
