@@ -141,6 +141,8 @@ class StreamLDA(BaseTopicEstimator):
         snapshot, whatever they hold.
     privacy_ : dict
         The privacy statement (`streamlda.privacy.statement`).
+    snapshots_ : list of TopicModel
+        With `epsilon`: of the last call that paid for any, oldest first; else empty.
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -423,6 +425,7 @@ class StreamLDA(BaseTopicEstimator):
             # Also after an error on the way: what was released stays released.
             if learner.begun and (not finish or learner.model is not None):
                 self._keep(None if ends else learner, learner.model, columns)
+                self._snapshots = learner.models
         return self
 
     def _keep(

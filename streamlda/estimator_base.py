@@ -75,6 +75,12 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self._fitted.n_components
 
     @property
+    def snapshots_(self) -> list[TopicModel]:
+        """The private models of the last call that paid for any, oldest first."""
+        self._check_fitted()
+        return list(vars(self).get("_snapshots", []))
+
+    @property
     def privacy_(self) -> dict[str, Any]:
         """The privacy statement."""
         return dict(self._fitted.privacy)

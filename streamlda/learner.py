@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from streamlda.documents import DocumentBatch
@@ -66,6 +66,11 @@ class Learner(ABC):
         """Why the last release gave no topics, if it did not."""
         return ""
 
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether the last release was the first of a window, and showed no document."""
+        return False
+
     @abstractmethod
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Learn from rows up to where something is due; return how many were taken."""
@@ -81,19 +86,23 @@ class Learner(ABC):
 
 
 def feed(
-    learner: Learner, batch: DocumentBatch, users: Users | None = None, *, last: bool = False
-) -> TopicModel | None:
-    """Give rows to a learner and make what falls due; return the newest topics that it gave.
+    learner: Learner,
+    batch: DocumentBatch,
+    users: Users | None = None,
+    *,
+    last: bool = False,
+    on_model: Callable[[TopicModel], object] = lambda model: None,
+) -> None:
+    """Give rows to a learner and make what falls due; tell of the models that it gives.
 
     Rows behind the last release of a learner are dropped; if they are the `last` ones, also those
     that are too few for further topics.
     """
-    start, newest = 0, None
+    start = 0
     while start < batch.n_documents and learner.due is not None:
         if last and learner.least_missing > batch.n_documents - start:
             break
         rest = batch if start == 0 else batch.rows(start, batch.n_documents)
         start += learner.add(rest, None if users is None else users[start:])
-        if learner.due == 0:
-            newest = learner.release() or newest
-    return newest
+        if learner.due == 0 and (model := learner.release()) is not None:
+            on_model(model)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import GroupedCommand, output_option, quiet_option
-from streamlda.cli.running import by_reason, say, warn, warn_of
+from streamlda.cli.running import by_reason, earlier_lines, say, warn, warn_of
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
@@ -71,6 +71,7 @@ def aggregate(
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
+    from streamlda.storage.publishing import Publisher
 
     inputs = [*shares, config_path, round_file, *filter(None, [key])]
     check_output(next_round, inputs)
@@ -90,13 +91,15 @@ def aggregate(
     if found.next_round is not None:
         lines.append(f"next {save_round(found.next_round, key, next_round)}")
     if found.model is not None:
-        found.model.save(output)
+        with Publisher(None, output, private=True) as publisher:
+            publisher.store(found.model)
         statement = found.model.privacy
         lines += [
             f"{found.model.n_components} topics, {statement['statement']}: epsilon "
             f"{config.settings.epsilon:g}, delta {config.settings.delta:g} for each document, "
             f"against the aggregator and {config.colluders} colluding sites; "
             f"config {config.digest[:SHOWN]}",
+            *earlier_lines(output),
             f"model: {output}",
         ]
     for check in found.checks:

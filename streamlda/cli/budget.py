@@ -46,10 +46,13 @@ def budget(
     \b
     Keys of --json, which describes every release:
       budget    epsilon, delta, privacy_unit, neighboring_relation, mode,
-                horizon, config_hash, mu, mu_squared
+                horizon, config_hash, whole_delta (false: of version 0.1,
+                whose delta is that of the noise alone), mu, mu_squared
       spent, left, left_for_new_documents
                 each mu_squared, mu, epsilon: spent by the documents that
-                have spent most, left for those, left for others
+                have spent most, left for those, left for others; spent
+                has set_aside, too: the part of delta that epsilon is not
+                for, but the exactness of noise and the choice of words
       releases_left
                 by the horizon; null without one
       pending, lost
@@ -57,7 +60,8 @@ def budget(
       snapshots
                 a list, for each release: intent (its number), cohort_id,
                 documents (lists of stream, start, stop; stop is left out),
-                generation, position, event, mu_squared, config_hash,
+                slots of the run (first, last + 1), run (random name),
+                generation, position, event, mu_squared, set_aside, config_hash,
                 description, replay, at (time), epsilon,
                 epsilon_spent_after, state (committed, pending or lost),
                 artifact, digest, reason

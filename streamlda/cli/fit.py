@@ -17,6 +17,7 @@ from streamlda.cli.running import (
     IN_NO_BIN,
     Progress,
     StopSignals,
+    earlier_lines,
     say,
     warn,
     warn_of,
@@ -124,12 +125,9 @@ def _public(found: FitResult) -> list[str]:
 
 
 def _private(found: FitResult, settings: RunSettings) -> list[str]:
-    from streamlda.storage.publishing import earlier_snapshots
-
     model, about = found.model, found.model.privacy
     first, last = about["cohort"]["first"], about["cohort"]["last"]
     file, folder = settings.output.file, settings.output.folder
-    kept = [] if file is None or folder is not None else [earlier_snapshots(file)]
     return [
         f"{model.n_components} topics over {model.n_features:,} words ({about['vocabulary']})",
         f"snapshot {model.settings['snapshot']:,}, of the record slots {first:,} to {last:,}; "
@@ -138,5 +136,5 @@ def _private(found: FitResult, settings: RunSettings) -> list[str]:
         f"{about['privacy_unit']} ({about['neighboring_relation']}); "
         f"spent: streamlda budget {settings.privacy.ledger}",
         "numbers of documents, rejects and tokens are private and not shown",
-        *(f"earlier snapshots: {path}" for path in kept if path.exists()),
+        *([] if file is None or folder is not None else earlier_lines(file)),
     ]

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from streamlda.stream.source import Source
 
 
+def earlier_lines(output: str) -> list[str]:
+    """Return the line that says where the private models are that a file held before, if any."""
+    from streamlda.storage.publishing import earlier_snapshots
+
+    kept = earlier_snapshots(output)
+    return [f"earlier snapshots: {kept}"] if kept.exists() else []
+
+
 class StopSignals(AbstractContextManager["StopSignals"]):
     """SIGINT and SIGTERM ask once for a good end; the second of a kind ends the process at once.
 

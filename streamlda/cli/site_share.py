@@ -22,9 +22,10 @@ from streamlda.cli.site_options import (
 from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
+    from streamlda.run.census import Census
     from streamlda.settings.table import RunSettings
-    from streamlda.sites.site import ShareAccumulator
-    from streamlda.text.vocabulary import Vocabulary
+    from streamlda.sites.rounds import Round
+    from streamlda.sites.site import ShareAccumulator, Site
 
 COMMAND = "site share"
 
@@ -96,7 +97,7 @@ def share(
     from streamlda.sites.round_keys import RoundKeys
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
-    from streamlda.sites.site import Site, check_allowed
+    from streamlda.sites.site import SHARES, Site, check_allowed
 
     connection = {name: flags.pop(name) for name in list(flags) if name.startswith("kafka__")}
     settings = read_settings(COMMAND, flags)
@@ -123,13 +124,15 @@ def share(
         if to is not None:
             # Now, and not when the documents are summed and paid for.
             to.connect()
-        spent = opened.enter_context(Ledger.open(ledger, config.ledger_terms(), create=True))
+        terms = config.ledger_terms()
+        spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
         ended = spent.recover()
         if ended is not None:
             warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
         stream = stream_name(settings)
         at_work = Site(config, own, round_keys, spent, stream, max_epsilon_alone=max_epsilon_alone)
-        stored = at_work.make_share(this, partial(_fill, config.vocabulary, settings, quiet))
+        census = None if at_work.stored(this) else _census(settings, at_work, this)
+        stored = at_work.make_share(this, partial(_fill, settings, at_work, census, quiet))
         found = Share.load(stored)
         if output is not None:
             found.save(output)
@@ -143,17 +146,66 @@ def share(
     )
 
 
+def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
+    """Let a site know its documents by what they are, and refuse too few that are unspent."""
+    from streamlda.checks import require
+    from streamlda.errors import InsufficientDataError, LedgerError
+    from streamlda.run.census import UNSPENT, provenance_of, take_census
+
+    ledger = at_work.ledger
+    if at_work.stream in ledger.known.unmarked:
+        # Summed by an earlier version: the name is all that the ledger knows.
+        return None
+    census = take_census(settings, ledger.key, ledger.known)
+    if census is None:
+        return None
+    at_work.provenance = provenance_of(settings, ledger, census)
+    _, wanted = at_work.slots_wanted(this)
+    require(
+        census.slots >= wanted or not census.spent,
+        "documents must not be in two shares, and too few of these were in none",
+        released=census.spent,
+        slots=census.slots,
+        expected=wanted,
+        remedy=UNSPENT,
+        error=LedgerError,
+    )
+    wanted = at_work.slots_to_come(this)
+    require(
+        census.slots >= wanted,
+        "a site must have the slots that it has promised in all rounds of a window that are left",
+        site=at_work.name,
+        slots=census.slots,
+        expected=wanted,
+        remedy="nothing was spent: bring more documents, or agree on smaller windows or another "
+        "weight",
+        error=InsufficientDataError,
+    )
+    return census
+
+
 def _fill(
-    words: Vocabulary, settings: RunSettings, quiet: bool, accumulator: ShareAccumulator
+    settings: RunSettings,
+    at_work: Site,
+    census: Census | None,
+    quiet: bool,
+    accumulator: ShareAccumulator,
 ) -> None:
     """Add the records of the source, to its end or to what the share takes."""
     from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
     from streamlda.run.parts import open_stream
     from streamlda.stream.pipeline import Pipeline
 
-    pipeline = Pipeline(words, lambda words, first: accumulator)
+    pipeline = Pipeline(
+        at_work.config.vocabulary,
+        lambda words, first: accumulator,
+        provenance=at_work.provenance,
+    )
+    source = open_stream(settings)
+    if census is not None:
+        source = census.unspent(source)
     ended = False
-    with closing(open_stream(settings)) as source, Progress(quiet, slots=True) as progress:
+    with closing(source), Progress(quiet, slots=True) as progress:
         while pipeline.due is not None and not ended:
             n = min(pipeline.due, POLL_RECORDS)
             batch = source.poll(n, POLL_SECONDS)

@@ -42,8 +42,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between
+from streamlda.checks import at_least, between, require
 from streamlda.privacy.events import (
+    Approximate,
     Composed,
     Event,
     GaussianRelease,
@@ -75,6 +76,8 @@ class Cost(NamedTuple):
     mu_squared: float  # Of everything, pure releases included: the figure that a ledger adds up.
     gaussian_mu_squared: float  # Of the Gaussian releases alone.
     pure_epsilon: float  # Sum of epsilon of the pure releases, in nats.
+    tv_distance: float = 0.0  # Sum of the distances of the drawn noise from exact noise.
+    delta: float = 0.0  # Sum of the probabilities that a release fails.
 
 
 def cost(event: Event) -> Cost:
@@ -89,12 +92,19 @@ def cost(event: Event) -> Cost:
         case LaplaceRelease(epsilon):
             mu = _mu_of_pure(epsilon)
             return Cost(mu * mu * _ULPS_UP, 0.0, epsilon)
+        case Approximate(inner, tv_distance, delta):
+            return cost(inner)._replace(tv_distance=tv_distance, delta=delta)
         case Composed(events) | Parallel(events):
-            columns = zip(*map(cost, events), strict=True) if events else [(), (), ()]
+            columns = zip(*map(cost, events), strict=True) if events else [()] * 5
             if isinstance(event, Parallel):
                 return Cost(*(max(column, default=0.0) for column in columns))
             return Cost(*(math.fsum(column) * _ULPS_UP for column in columns))
     raise unknown(event)
+
+
+def sampler_factor(epsilon: float) -> float:
+    """Return 1 + e^epsilon: the delta that a distance of the sampler to exact noise costs."""
+    return 1 + math.exp(min(epsilon, 700.0))
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -147,7 +157,7 @@ def epsilon_spent(event: Event, delta: float) -> float:
     With pure releases inside it is the lesser of two valid bounds: their epsilon on top of that of
     the Gaussian ones, or everything as GDP.
     """
-    spent = cost(event)
+    spent = _exact(event)
     everything = epsilon_of(_root_up(spent.mu_squared), delta)
     if spent.pure_epsilon == 0:
         return everything
@@ -183,12 +193,25 @@ class Budget:
 
     def remaining(self, spent: Iterable[Event]) -> float:
         """Return the mu^2 that is left after these releases of the same documents, from 0."""
-        left = self.mu_squared - cost(Composed(spent)).mu_squared
+        left = self.mu_squared - _exact(Composed(spent)).mu_squared
         return max(left * _ULPS_DOWN, 0.0)
 
     def fits(self, event: Event, spent: Iterable[Event] = ()) -> bool:
         """Return whether the event may follow those already spent on the same documents."""
-        return cost(Composed([*spent, event])).mu_squared <= self.mu_squared
+        return _exact(Composed([*spent, event])).mu_squared <= self.mu_squared
+
+
+def _exact(event: Event) -> Cost:
+    """Return what an event costs, or refuse one that takes more of delta than its noise does."""
+    spent = cost(event)
+    require(
+        spent.tv_distance == spent.delta == 0,
+        "an event must be exact where delta is that of its noise alone",
+        tv_distance=spent.tv_distance,
+        delta=spent.delta,
+        remedy="take what `Approximate` says off delta, or use a ledger (`LedgerTerms.price`)",
+    )
+    return spent
 
 
 def _check(**values: Any) -> None:

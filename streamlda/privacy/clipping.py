@@ -187,6 +187,11 @@ class ClipBounds:
         one_of(CLIP_SOURCES, source=self.source, remedy="say fixed for numbers that are public")
 
 
+def holds_documents(noisy_counts: Array, stddev: float) -> bool:
+    """Return whether noisy counts of a `NormHistogram` show a document; see `private_quantile`."""
+    return _first_occupied(noisy_counts, stddev) is not None
+
+
 def _first_occupied(counts: Array, stddev: float) -> int | None:
     """Return the first bin that seems to hold documents, or None; see `private_quantile`."""
     excess, begin = 0.0, 0

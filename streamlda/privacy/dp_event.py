@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from streamlda.errors import MissingExtraError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import (
+    Approximate,
     Composed,
     Event,
     GaussianRelease,
@@ -24,7 +25,8 @@ def to_dp_event(event: Event) -> dp_accounting.DpEvent:
 
     That library knows no parallel composition. Of cohorts the most expensive is exported; if none
     is that in both mu^2 and pure epsilon, all are, as if they were of the same documents: a
-    valid, looser bound.
+    valid, looser bound. Nor does it know `Approximate`: of that its event is exported, and what
+    it takes of delta beside (`streamlda.privacy.ledger.LedgerTerms.price`) is to be taken off.
     """
     try:
         import dp_accounting
@@ -36,12 +38,14 @@ def to_dp_event(event: Event) -> dp_accounting.DpEvent:
             return dp_accounting.GaussianDpEvent(noise_multiplier)
         case LaplaceRelease(epsilon):
             return dp_accounting.LaplaceDpEvent(1 / epsilon)
+        case Approximate(noisy):
+            return to_dp_event(noisy)
         case Composed(events):
             return dp_accounting.ComposedDpEvent([to_dp_event(inner) for inner in events])
         case Parallel(events):
             whole = cost(event)
             for inner in events:
-                if cost(inner) == whole:
+                if cost(inner)[:3] == whole[:3]:
                     return to_dp_event(inner)
             return dp_accounting.ComposedDpEvent([to_dp_event(inner) for inner in events])
     raise unknown(event)

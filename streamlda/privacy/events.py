@@ -10,6 +10,8 @@ class               JSON                       meaning
 =================== ========================== =====================================
 `GaussianRelease`   kind, noise_multiplier     Gaussian noise, stddev / l2_sensitivity
 `LaplaceRelease`    kind, epsilon (nats)       Laplace noise, l1_sensitivity / scale
+`Approximate`       kind, event, tv_distance,  one of the two, but for what is said
+                    delta                      in the class
 `Composed`          kind, events               all of them, of the same documents
 `Parallel`          kind, events               each of its own documents
 =================== ========================== =====================================
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from streamlda.checks import between, failure, one_of, require
 from streamlda.errors import StreamLDAError
@@ -34,6 +36,9 @@ CLIP_SOURCES = ("fixed", "private-quantile", "worst-case")
 #: Within these bounds no square and no sum of a cost overflows, or vanishes to zero unnoticed.
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-3, 1e150
 MIN_PURE_EPSILON, MAX_PURE_EPSILON = 1e-150, 1e3
+
+#: The least total variation distance that is not 0: times 1 + e^epsilon it stays above 0.
+MIN_TV_DISTANCE = 2.0**-100
 
 #: Events inside events inside events: more than any release needs, less than Python's stack.
 MAX_DEPTH = 32
@@ -69,6 +74,31 @@ class LaplaceRelease:
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
+Single: TypeAlias = GaussianRelease | LaplaceRelease
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate:
+    """One release whose noise was drawn by a sampler, and which may fail.
+
+    Its law is (1 - delta) A + delta R, whatever R is, with A within `tv_distance` in total
+    variation of the law of `event`; as far as neighbours can tell, and given all releases before.
+    """
+
+    event: Single
+    tv_distance: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.event, Single):
+            raise unknown(self.event)
+        for name, least in (("tv_distance", MIN_TV_DISTANCE), ("delta", 0.0)):
+            value = getattr(self, name)
+            if value != 0:
+                between(least, 1.0, **{name: value})
+            object.__setattr__(self, name, float(value))
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class _Several:
     """Events in any order; none at all means that nothing was released."""
@@ -78,7 +108,7 @@ class _Several:
     def __init__(self, events: Iterable[Event]) -> None:
         members = tuple(events)
         for member in members:
-            if not isinstance(member, GaussianRelease | LaplaceRelease | _Several):
+            if not isinstance(member, Single | Approximate | _Several):
                 raise unknown(member)
         _check_depth(_depth(members))
         object.__setattr__(self, "events", members)
@@ -105,7 +135,7 @@ class Parallel(_Several):
     """
 
 
-Event: TypeAlias = GaussianRelease | LaplaceRelease | Composed | Parallel
+Event: TypeAlias = Single | Approximate | Composed | Parallel
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -115,6 +145,9 @@ def to_json(event: Event) -> dict[str, Any]:
             return {"kind": "gaussian", "noise_multiplier": noise_multiplier}
         case LaplaceRelease(epsilon):
             return {"kind": "laplace", "epsilon": epsilon}
+        case Approximate(inner, tv_distance, delta):
+            values = {"event": to_json(inner), "tv_distance": tv_distance, "delta": delta}
+            return {"kind": "approximate", **values}
         case Composed(events):
             return {"kind": "composed", "events": [to_json(inner) for inner in events]}
         case Parallel(events):
@@ -135,22 +168,26 @@ def _depth(events: tuple[Event, ...]) -> int:
 def _from_json(value: Any, depth: int) -> Event:
     _check_depth(depth)
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    one_of(("gaussian", "laplace", "composed", "parallel"), kind=kind, remedy=_WRITER)
+    kinds = ("gaussian", "laplace", "approximate", "composed", "parallel")
+    one_of(kinds, kind=kind, remedy=_WRITER)
     match kind:
         case "gaussian":
-            return GaussianRelease(_only_member(value, "noise_multiplier"))
+            return GaussianRelease(*_members(value, "noise_multiplier"))
         case "laplace":
-            return LaplaceRelease(_only_member(value, "epsilon"))
-    inner = _only_member(value, "events")
+            return LaplaceRelease(*_members(value, "epsilon"))
+        case "approximate":
+            inner, tv_distance, delta = _members(value, "event", "tv_distance", "delta")
+            return Approximate(cast(Single, _from_json(inner, depth + 1)), tv_distance, delta)
+    (inner,) = _members(value, "events")
     require(isinstance(inner, list | tuple), "events must be a list", kind=kind, remedy=_WRITER)
     events = [_from_json(item, depth + 1) for item in inner]
     return Composed(events) if kind == "composed" else Parallel(events)
 
 
-def _only_member(value: Mapping[str, Any], name: str) -> Any:
-    rule = f"a stored privacy event of this kind must hold {name} and nothing else"
-    require(set(value) == {"kind", name}, rule, kind=value["kind"], remedy=_WRITER)
-    return value[name]
+def _members(value: Mapping[str, Any], *names: str) -> list[Any]:
+    rule = f"a stored privacy event of this kind must hold {', '.join(names)} and nothing else"
+    require(set(value) == {"kind", *names}, rule, kind=value["kind"], remedy=_WRITER)
+    return [value[name] for name in names]
 
 
 def _check_depth(depth: int) -> None:
@@ -167,5 +204,8 @@ def check_relation(neighboring_relation: str) -> None:
 
 def unknown(event: object) -> StreamLDAError:
     """Return the error for what is no event."""
-    rule = "a privacy event must be a GaussianRelease, LaplaceRelease, Composed or Parallel"
+    rule = (
+        "a privacy event must be a GaussianRelease, LaplaceRelease, Approximate (of one of these), "
+        "Composed or Parallel"
+    )
     return failure(rule, type=type(event).__name__, remedy="describe the release by these")

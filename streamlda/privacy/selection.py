@@ -54,9 +54,8 @@ If A is (epsilon, delta_G)-private then for each set S
 So all of delta goes into the threshold, once under either relation and in both directions: it is
 not halved, nor multiplied by e^epsilon. (The paper's delta/2 is the half of a total delta that it
 leaves to the threshold.) The same holds with A followed by any later releases of the documents,
-with all of their Gaussian costs in delta_G. No event can express the additive delta. Hence:
-**account for `WordSelection.event`, and take `WordSelection.delta` off the delta of the budget**:
-``Budget(epsilon, total - selection.delta)``.
+with all of their Gaussian costs in delta_G. `WordSelection.event` says both; a ledger sets the
+additive delta aside (`streamlda.privacy.ledger.terms`).
 
 *Sampler.* Noise on a word whose sum is the same in D and D' has the same law in both, whatever the
 sampler. Only the words of the differing document count, at most D0 (add-remove) or 2 D0
@@ -86,7 +85,7 @@ import scipy
 from streamlda.checks import at_least, between, failure, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy import accounting
-from streamlda.privacy.events import GaussianRelease, check_relation
+from streamlda.privacy.events import Approximate, GaussianRelease, check_relation
 from streamlda.privacy.noise import Noise
 
 #: Most distinct words of a document that vote, by default.
@@ -152,9 +151,10 @@ class WordSelection:
         self._released = False
 
     @property
-    def event(self) -> GaussianRelease:
-        """The Gaussian part of the release; `delta` is to be accounted for besides it."""
-        return GaussianRelease(self.noise_multiplier)
+    def event(self) -> Approximate:
+        """What the release costs a document."""
+        gaussian = GaussianRelease(self.noise_multiplier)
+        return Approximate(gaussian, self.tv_distance_bound, self.delta)
 
     def add(self, tokens: Iterable[str]) -> None:
         """Let one document vote for its words: its tokens, in any order; "" is no word.
@@ -244,8 +244,8 @@ def calibrate_selection(
 
     Delta is split: some sixteenths go to the threshold, the rest to the Gaussian part, whose noise
     multiplier is exact for (epsilon, rest). By the composition in the module's documentation the
-    two add up to delta, and in floating point they do so without rounding: a ledger with
-    ``Budget(epsilon, delta - selection.delta)`` covers ``selection.event``. Time about 0.1 s.
+    two add up to delta, and in floating point they do so without rounding: a ledger of a delta that
+    is larger by what the sampler takes covers ``selection.event``. Time about 0.1 s.
     """
     between(100 * accounting.MIN_DELTA, MAX_DELTA, delta=delta)
     delta = float(delta)

@@ -27,8 +27,9 @@ alone. One that says ``"private"`` has all of these, and may have more:
     ``first`` and ``last`` record slot of the documents, blanks between them included.
 ``stages``
     A list: ``name``, ``first`` and ``last`` slot, and ``noise_multiplier`` of each release.
-``ledger``
-    Random name of the ledger, or ``"in memory"``. Never a path.
+``ledger``, ``generation``
+    Random name of the ledger, or ``"in memory"``, never a path; and how many releases it had begun,
+    None where there is no one ledger, missing in statements of 0.1.0.
 ``excluded``
     A list of what the promise does not cover.
 """
@@ -44,7 +45,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease
 from streamlda.privacy.ledger.budget_table import figure, plain, printable
-from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Losses
+from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Loss, Losses
 
 PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
 
@@ -109,6 +110,7 @@ def private_statement(
     vocabulary: str,
     secure: bool,
     ledger: str | None,
+    generation: int | None = None,
     privacy_unit: str = "document",
     documents_per_user: int | None = None,
     neighboring_relation: str = "add-remove",
@@ -119,8 +121,8 @@ def private_statement(
 
     `delta` is that with what a private selection of words took; `stages` are all releases that
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
-    l2_clip_norm and source; `ledger` is its id, None for a budget kept in memory only. Time
-    O(stages log stages) and a few milliseconds.
+    l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
+    for a budget kept in memory only. Time O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -145,6 +147,7 @@ def private_statement(
         },
         "stages": [asdict(stage) for stage in stages],
         "ledger": "in memory" if ledger is None else ledger,
+        "generation": generation,
         "excluded": list(EXCLUDED),
     }
     check_statement(statement)
@@ -170,6 +173,9 @@ def check_statement(statement: Mapping[str, Any]) -> None:
         _require(isinstance(text, str) and text != "", "a text must not be empty", **{key: text})
     is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
     _require(not is_path, "a ledger must be named by its id", ledger="a path")
+    releases = statement.get("generation")
+    counted = releases is None or _whole(releases, 1)
+    _require(counted, "a model is made behind a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
     excluded = statement["excluded"]
     named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)
@@ -226,9 +232,10 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
         _require(whole and stage["first"] <= stage["last"], rule, stages=stages)
         event = GaussianRelease(stage.get("noise_multiplier"))
         slots = DocumentRange("", stage["first"], stage["last"] + 1)
-        losses.add(Cohort(stage["name"], (slots,), 0), cost(event).mu_squared)
+        losses.add(Cohort(stage["name"], (slots,), 0), Loss.of(cost(event).mu_squared, 0.0))
     rule = f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}"
-    _require(losses.spent <= terms.mu_squared(), rule, mu_squared=float(losses.spent))
+    (spent,) = losses.spent
+    _require(terms.covers(spent), rule, mu_squared=float(spent.mu_squared))
     least = min(stage["noise_multiplier"] for stage in stages)
     found = statement["noise_multiplier"]
     _require(found == least, f"the noise of the stages is {least}", noise_multiplier=found)

@@ -6,14 +6,15 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from streamlda.checks import require
 from streamlda.errors import LedgerError
+from streamlda.privacy.accounting import sampler_factor
 from streamlda.privacy.events import Composed, Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.selection import WordSelection, calibrate_selection
-from streamlda.private.settings import PrivateSettings, check_sampler_loss, sampler_factor
+from streamlda.private.settings import MOST_SET_ASIDE, PrivateSettings, check_sampler_loss
 
-#: Fraction of delta that a choice of words may use with its Gaussian noise. The rest is at least
-#: what `PrivateSettings.delta_left` takes off, so that terms made for the topics cover the words.
+#: Fraction of delta that a choice of words may use with its Gaussian noise and its threshold.
 WORDS_FRACTION = 0.9
 
 #: How a privacy statement calls the kinds of `Vocabulary`.
@@ -36,15 +37,16 @@ def words_and_delta(epsilon: float, delta: float, relation: str) -> WordsAndDelt
     return WordsAndDelta(selection, delta - selection.delta)
 
 
-def ledger_terms(settings: PrivateSettings, *, words: bool = False) -> LedgerTerms:
+def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) -> LedgerTerms:
     """Return what all releases of a run, with one of words or without, may cost one unit."""
     horizon = None
     if settings.mode == "prefix":
         assert settings.snapshots is not None
-        horizon = settings.n_stages + settings.snapshots - 1 + words
+        horizon = settings.n_stages + settings.snapshots - 1 + (words is not None)
     return LedgerTerms(
         epsilon=settings.epsilon,
-        delta=settings.delta_left,
+        # With the words' part the sum is exact (`calibrate_selection`).
+        delta=settings.delta + (words.selection.delta if words else 0.0),
         privacy_unit=settings.privacy_unit,
         neighboring_relation=settings.neighboring_relation,
         mode=settings.mode,
@@ -52,47 +54,61 @@ def ledger_terms(settings: PrivateSettings, *, words: bool = False) -> LedgerTer
     )
 
 
-def for_fewer_words(settings: PrivateSettings, n_features: int) -> PrivateSettings:
-    """Return the settings for fewer words, with no less noise than the ledger's terms ask for.
+def within(settings: PrivateSettings, terms: LedgerTerms) -> PrivateSettings:
+    """Return settings that a ledger of 0.1 allows, or as they are: others hold the whole delta.
 
-    Fewer words leave more of delta to the noise: what they leave more is not used.
+    Its delta is what the first run left to noise. Fewer words, topics or rounds would leave more
+    to it: what they leave more is not used.
     """
-    made = replace(settings, n_features=n_features)
-    delta = made.delta - max(0.0, made.delta_left - settings.delta_left)
-    made = replace(made, delta=delta)
-    while (
-        made.delta_left > settings.delta_left or made.noise_multiplier < settings.noise_multiplier
-    ):
-        delta = math.nextafter(delta * (1 - 2**-40), 0.0)
-        made = replace(made, delta=delta)
+    if terms.whole_delta:
+        return settings
+    least = (1 - MOST_SET_ASIDE) * settings.delta
+    require(
+        least <= terms.delta <= settings.delta,
+        "a ledger of version 0.1 must be used with the epsilon and delta that it was made with",
+        delta=settings.delta,
+        delta_of_noise=terms.delta,
+        remedy="use those, or another ledger for other documents",
+        error=LedgerError,
+    )
+    needed = settings.noise_multiplier_at(terms.delta)
+    made = replace(settings, delta=settings.delta - max(0.0, settings.delta_left - terms.delta))
+    while made.delta_left > terms.delta or made.noise_multiplier < needed:
+        made = replace(made, delta=math.nextafter(made.delta * (1 - 2**-40), 0.0))
     return made
 
 
 def check_first_price(
     ledger: Ledger,
-    stream: str,
     settings: PrivateSettings,
-    word_slots: int = 0,
     words_event: Event | None = None,
+    word_slots: int = 0,
+    stream: str | None = None,
 ) -> None:
     """Refuse what the ledger will not allow, before any document is read.
 
-    Words are chosen from the first `word_slots` slots, for the price `words_event`.
+    Words are chosen from the first `word_slots` slots, for the price `words_event`. Slots are known
+    by the name of their `stream`, or, without one, by what will be read.
     """
+    settings = within(settings, ledger.terms)
     event: Event = settings.event
     if settings.privacy_unit == "user":
         # Users pay for every stage of a window.
         event = Composed([settings.event] * settings.n_stages)
     ledger.check(event)
     # The first release, and the first window if that is another one.
+    event = words_event or event
+    if stream is None:
+        ledger.check(event)
+        return
     last = word_slots or settings.stage_slots()[0][2]
     slots = DocumentRange(stream, 0, last)
     cohort = Cohort(f"{stream}:0-{last}", (slots,), ledger.generation)
     try:
-        ledger.check(words_event or event, cohort)
+        ledger.check(event, cohort)
     except LedgerError as error:
         raise LedgerError(
             "documents must not be in two releases, got first slots that were in one before of "
-            f"stream={stream!r} ledger={str(ledger.path)!r}; take documents that were in none, and "
-            "if these are others than before, name their stream (--stream NAME, source.stream)"
+            f"stream={stream!r} ledger={str(ledger.path)!r}; take documents that were in none, "
+            "from files, which are known by what they hold"
         ) from error

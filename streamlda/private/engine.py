@@ -99,6 +99,8 @@ class PrivateEngine:
         self._state_noise = state_noise
         self._users = UserBound(settings.documents_per_user or 1)
         self._snapshots = self._windows = 0
+        #: Releases of lost windows in prefix mode: the horizon counts them in place of rounds.
+        self._lost = 0
         self._multiplier = settings.noise_multiplier
         self._probes: NDArray[np.float64] | None = None
         if settings.n_columns is not None:
@@ -200,7 +202,11 @@ class PrivateEngine:
                     return
                 self._publish(found)
         except InsufficientDataError:
-            self._begin_window() if self._prefix is None else self._begin_round()
+            if self._prefix is None:
+                self._lost += len(window.records) if self.settings.mode == "prefix" else 0
+                self._begin_window()
+            else:
+                self._begin_round()
             raise
 
     # Saving.
@@ -224,6 +230,7 @@ class PrivateEngine:
             "places": self.slots,
             "snapshots": self._snapshots,
             "windows": self._windows,
+            "lost": self._lost,
             **of_window,
             "stage": None,
             "prefix": self._prefix is not None,
@@ -271,6 +278,8 @@ class PrivateEngine:
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         self.slots, self._snapshots = int(values["places"]), int(values["snapshots"])
         self._windows = int(values["windows"])
+        # States of 0.1.0 do not say it.
+        self._lost = int(values.get("lost", 0))
         self.window.restore(arrays, values)
         stage, snapshot = values["stage"], values["snapshot"]
         if self.settings.privacy_unit == "user":
@@ -296,7 +305,7 @@ class PrivateEngine:
         self.stage, self.window = None, Window(self.settings, self._probes)
         # Users pay for a window that was lost, too.
         by_user = self.settings.privacy_unit == "user"
-        begun = self._windows if by_user else self._snapshots
+        begun = self._windows if by_user else self._snapshots + self._lost
         if self.settings.snapshots is not None and begun >= self.settings.snapshots:
             return
         self._windows += 1
@@ -312,7 +321,8 @@ class PrivateEngine:
     def _begin_round(self) -> None:
         assert self._prefix is not None
         # A round without a snapshot is one of the horizon, too.
-        if max(self._snapshots, self._prefix.rounds + 1) >= (self.settings.snapshots or 0):
+        rounds = max(self._snapshots, self._prefix.rounds + 1) + self._lost
+        if rounds >= (self.settings.snapshots or 0):
             self.stage = None
             return
         self.stage = self._new_stage(PREFIX, self.slots)

@@ -49,17 +49,18 @@ class PrivateLearner(Learner):
         delta_of_words: float = 0.0,
         first_slot: int = 0,
     ) -> None:
+        self.delta = settings.delta + delta_of_words  # In all, that of the words included.
+        settings = releaser.within(settings)
         releaser.check(settings.event)
         self.settings = settings
         state_noise = releaser.noise if settings.noise_in_state else None
         self.engine = PrivateEngine(settings, state_noise, first_slot)
         self.releaser = releaser
         self.vocabulary = vocabulary
-        self.delta = settings.delta + delta_of_words  # In all, that of the words included.
         self.first_slot = first_slot
         #: Why windows gave no snapshot although they were paid for, the last `MOST_LOST` of them.
         self.lost: list[str] = []
-        self._missed = ""
+        self._missed, self._shows_nothing = "", False
         self._stages = 0
 
     @property
@@ -86,6 +87,11 @@ class PrivateLearner(Learner):
     def missed(self) -> str:
         """Why the last release lost its window, if it did."""
         return self._missed
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether the last release was the first of a window, and showed no document."""
+        return self._shows_nothing
 
     @property
     def fraction_of_window(self) -> float:
@@ -151,9 +157,11 @@ class PrivateLearner(Learner):
 
     def _accept(self, released: Mapping[str, Any]) -> None:
         self._stages, self._missed = self._stages + 1, ""
+        stage = self.engine.stage
         try:
             self.engine.accept(dict(released))
         except InsufficientDataError as error:
+            self._shows_nothing = stage is not None and stage.name == "norms"
             # The window is lost, and paid for; the next one may do better.
             self._missed = str(error)
             self.lost = [*self.lost, self._missed][-MOST_LOST:]
@@ -168,27 +176,27 @@ class PrivateLearner(Learner):
         went with the state that was lost. Returns how many records the caller must skip unread.
         """
         engine, stage = self.engine, self.engine.stage
-        (documents,) = intent.cohort.documents
-        found = (documents.stream, documents.start, intent.description)
-        wanted = stage and (self.releaser.stream, stage.first, stage.name)
+        first, last = intent.cohort.slots_of_run
+        found = (self.releaser.made(intent), first, intent.description)
+        wanted = stage and (True, stage.first, stage.name)
         # A clock or the end of the stream may have ended the stage before its last slot.
-        ends = stage is not None and engine.slots <= documents.stop <= stage.last
+        ends = stage is not None and engine.slots <= last <= stage.last
         alike = intent.config_hash == config_hash(self.settings, self.vocabulary)
         released = self.releaser.stored(intent)
         lost_prefix = self.settings.mode == "prefix" and released is None
         no_prefix = found[-1] != PREFIX and not lost_prefix
         if stage is None or not (found == wanted and ends and alike and no_prefix):
             raise LedgerError(
-                "a state can go on behind the one release that comes next, made with the same "
-                f"settings, and not in prefix sums, got release={found} stop={documents.stop} of "
-                f"the state={wanted} slots={engine.slots} same_settings={alike} "
-                f"mode={self.settings.mode}; drop the state and begin with other documents and a "
-                "budget of their own"
+                "a state can go on behind the one release that comes next, of the same run and "
+                f"settings, and not in prefix sums, got same_run={found[0]} "
+                f"release={found[2]!r} slots={first}-{last} of the state={wanted and wanted[1:]} "
+                f"slots={engine.slots} same_settings={alike} mode={self.settings.mode}; drop the "
+                "state and begin with other documents"
             )
-        left = documents.stop - engine.slots
+        left = last - engine.slots
         if released is None:
             self._stages += 1
-            engine.abandon_window(documents.stop)
+            engine.abandon_window(last)
             return left
         if left:
             engine.skip(left)
@@ -248,6 +256,7 @@ class PrivateLearner(Learner):
             vocabulary=self.vocabulary,
             secure=True,
             ledger=self.releaser.ledger_id,
+            generation=self.releaser.generation,
             privacy_unit=settings.privacy_unit,
             documents_per_user=settings.documents_per_user,
             neighboring_relation=settings.neighboring_relation,

@@ -1,21 +1,31 @@
 """A private fit of the rows of matrices: what the estimator holds in place of an engine.
 
-Rows are record slots of one stream, in the order in which they come, whatever they hold. The
-ledger is open only while rows are read, so that other fits may spend from it in between.
+Rows are record slots of one stream, in the order in which they come, whatever they hold. A ledger
+knows them by that name, and by what is in them. It is open only while rows are read, so that other
+fits may spend from it in between.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, StreamLDAError
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    LedgerError,
+    StreamLDAError,
+)
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger import Cohort, DocumentRange, FingerprintKey, Ledger, Provenance
+from streamlda.privacy.ledger.fingerprints import REPEATED, SKETCH, Sketch, value_of
 from streamlda.privacy.noise import Noise
 from streamlda.private.learner import PrivateLearner, few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger, spent
@@ -23,6 +33,27 @@ from streamlda.private.settings import PrivateSettings
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
+
+#: Where rows stand, whatever their stream is called.
+ROWS = "rows"
+
+
+class RowLearner(PrivateLearner):
+    """A private learner of rows whose fingerprints the ledger keeps, those of all of a call."""
+
+    #: Fingerprints of the rows that come next, if there is a ledger.
+    documents: list[bytes] | None = None
+
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+        """Take rows up to the end of the running stage."""
+        first = self.engine.slots
+        taken = super().add(batch, users)
+        provenance = self.releaser.provenance
+        if provenance is not None and self.documents is not None:
+            places = [(ROWS, first + number) for number in range(1, taken + 1)]
+            provenance.add(places, self.documents[:taken])
+            del self.documents[:taken]
+        return taken
 
 
 class MatrixFit:
@@ -40,11 +71,12 @@ class MatrixFit:
         stream: str,
     ) -> None:
         self.settings = settings
-        self.model: TopicModel | None = None
+        #: Snapshots of the last call that gave any, oldest first.
+        self.models: list[TopicModel] = []
         #: Slots consumed when a call failed half way.
         self.failed_at: int | None = None
         self._noise, self._ledger, self._stream = noise, ledger, stream
-        self._learner: PrivateLearner | None = None
+        self._learner: RowLearner | None = None
 
     def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
         """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones.
@@ -76,7 +108,7 @@ class MatrixFit:
             error=InsufficientDataError,
         )
         with self._open() as ledger:
-            learner = self._begin(ledger, batch.n_documents)
+            learner = self._begin(ledger, batch)
             slots = learner.engine.slots
             try:
                 self._read(learner, batch, users, finish)
@@ -91,23 +123,27 @@ class MatrixFit:
     def _read(
         self, learner: PrivateLearner, batch: DocumentBatch, users: Users | None, finish: bool
     ) -> None:
-        before, lost = learner.engine.snapshot, len(learner.lost)
+        lost, made = len(learner.lost), list[TopicModel]()
         try:
-            feed(learner, batch, users, last=finish)
-            if finish and learner.ends_well:
-                learner.release()
+            feed(learner, batch, users, last=finish, on_model=made.append)
+            if finish and learner.ends_well and (model := learner.release()) is not None:
+                made.append(model)
         finally:
             # Also after an error on the way: what was released stays released.
-            if learner.engine.snapshot is not before:
-                self.model = learner.snapshot()
+            self.models = made or self.models
         if finish:
             learner.snapshot()
         messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
-        if self.model is not None and learner.engine.snapshot is not before:
-            messages += few_topics(self.model.n_components, self.settings.n_components)
+        for model in made:
+            messages += few_topics(model.n_components, self.settings.n_components)
         for message in messages:
             # An error too, where warnings are.
             warnings.warn(message, UserWarning, stacklevel=5)
+
+    @property
+    def model(self) -> TopicModel | None:
+        """The newest model, None before the first."""
+        return self.models[-1] if self.models else None
 
     @property
     def begun(self) -> bool:
@@ -126,19 +162,39 @@ class MatrixFit:
             return nullcontext()
         return open_ledger(self._ledger, self.settings)
 
-    def _begin(self, ledger: Ledger | None, rows: int) -> PrivateLearner:
-        if self._learner is not None:
+    def _begin(self, ledger: Ledger | None, batch: DocumentBatch) -> RowLearner:
+        """Return the learner, with the ledger open, if that knows none of the rows."""
+        learner = self._learner
+        if ledger is None:
+            if learner is None:
+                learner = RowLearner(
+                    self.settings,
+                    ReleaseManager(self._noise, None, self._stream),
+                    vocabulary=VOCABULARY,
+                )
+        else:
+            documents = fingerprints_of(batch, ledger.key)
+            running = learner and learner.releaser.provenance
+            check_rows(ledger, documents, running.sketch if running else ())
+            if learner is None:
+                # Known before a row is read: these slots were in a release.
+                slots = (DocumentRange(self._stream, 0, batch.n_documents),)
+                cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
+                ledger.check(self.settings.event, cohort)
+                provenance = Provenance(ledger.key, ledger.known, self._stream, by_slots=True)
+                releaser = ReleaseManager(
+                    *(self._noise, ledger, self._stream),
+                    provenance=provenance,
+                    run=secrets.token_hex(8),
+                )
+                learner = RowLearner(self.settings, releaser, vocabulary=VOCABULARY)
             # Rows after these may have been released by others meanwhile; the releases will tell.
-            self._learner.releaser.ledger = ledger
-            return self._learner
-        if ledger is not None:
-            # Known before a row is read: these slots were in a release.
-            slots = (DocumentRange(self._stream, 0, rows),)
-            cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
-            ledger.check(self.settings.event, cohort)
-        releaser = ReleaseManager(self._noise, ledger, self._stream)
-        self._learner = PrivateLearner(self.settings, releaser, vocabulary=VOCABULARY)
-        return self._learner
+            learner.releaser.ledger = ledger
+            if learner.releaser.provenance is not None:
+                learner.releaser.provenance.known = ledger.known
+            learner.documents = documents
+        self._learner = learner
+        return learner
 
     def _checked(self, users: Users | None, rows: int) -> Users | None:
         unit, given = self.settings.privacy_unit, users is not None
@@ -153,3 +209,29 @@ class MatrixFit:
             values = {"n_users": len(users), "n_samples": rows}
             raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
         return users
+
+
+def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:
+    """Return what the ledger of a key knows rows by. Time some 3 us a row."""
+    ends = batch.row_pointers.tolist()
+    return [
+        key.of_counts(batch.word_ids[begin:end], batch.counts[begin:end])
+        for begin, end in pairwise(ends)
+    ]
+
+
+def check_rows(ledger: Ledger, documents: Sequence[bytes], running: Sequence[int]) -> None:
+    """Refuse rows of which too many were in a release, or are in the `running` one."""
+    sketch = Sketch(map(value_of, filter(None, documents))).values
+    repeated = ledger.known.repeated(sketch) + len({*sketch} & {*running})
+    require(
+        repeated < REPEATED,
+        f"of {SKETCH} rows drawn from a matrix, fewer than {REPEATED} must have been given before, "
+        "under whatever name of their stream",
+        repeated=repeated,
+        drawn=len(sketch),
+        ledger=str(ledger.path),
+        remedy="pass rows that no call was given: each may be in one release; nothing was spent "
+        "on these",
+        error=LedgerError,
+    )

@@ -11,26 +11,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamlda.checks import require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
-from streamlda.errors import LedgerError
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger
-from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile
+from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Provenance
+from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.budget import ledger_terms
+from streamlda.private.budget import WordsAndDelta, ledger_terms, within
 from streamlda.private.settings import PrivateSettings
 
 RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
-
-
-#: Ends the name of noisy sums that are not on record yet.
-_UNPUBLISHED = ".new"
 
 
 def releases_folder(ledger_path: Path) -> Path:
@@ -49,32 +44,25 @@ def open_ledger(
     path: str | os.PathLike[str],
     settings: PrivateSettings,
     *,
-    words: bool = False,
+    words: WordsAndDelta | None = None,
     on_recovery: Callable[[str], None] = lambda outcome: None,
+    evidence: Sequence[Evidence] = (),
 ) -> Ledger:
-    """Open the ledger of a run, with a release of `words` or without, or make it.
+    """Open the ledger of a run, with a choice of `words` or without, or make it.
 
     A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
-    Noisy sums that were not on record then are deleted. A ledger is not made beside releases of
-    another one, whose documents it would not know.
+    Noisy sums that were not on record then are deleted. A ledger that does not know of the
+    `evidence`, or of the releases beside it, is refused before.
     """
     ledger_path = Path(os.path.realpath(path))
     folder = releases_folder(ledger_path)
-    is_known = LedgerFile(ledger_path).exists()
-    require(
-        is_known or not folder.is_dir() or not any(folder.iterdir()),
-        "a new ledger must not lie beside the releases of one that is gone",
-        path=str(ledger_path),
-        releases=str(folder),
-        remedy=f"{EXHAUSTED}; other documents need a ledger of another name",
-        error=LedgerError,
-    )
-    ledger = Ledger.open(ledger_path, ledger_terms(settings, words=words), create=True)
+    terms = ledger_terms(settings, words)
+    ledger = Ledger.open(ledger_path, terms, create=True, evidence=evidence)
     try:
         ended = ledger.recover()
         if ended is not None:
             on_recovery(f"release {ended.intent.number}: {ended.outcome}")
-        for unpublished in folder.glob(f"*{_UNPUBLISHED}"):
+        for unpublished in folder.glob(f"*{UNPUBLISHED}"):
             unpublished.unlink()
     except BaseException:
         ledger.close()
@@ -95,8 +83,7 @@ def spent(ledger: Ledger) -> str:
         f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
         f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
         f"released again, and the noisy sums and words released so far stay in {path}.releases, "
-        "free to read; what gave no snapshot can only be ended by a run that keeps a checkpoint "
-        "folder and gets further records"
+        "free to read; a window that was begun is gone on with only from a checkpoint folder"
     )
 
 
@@ -104,16 +91,24 @@ class ReleaseManager:
     """Pays for releases and draws their noise: `SecureNoise` by default.
 
     Releases are stored in the folder ``NAME.releases`` beside the ledger, which is open for
-    writing. `stream` names the stream in which slots count: two runs that name the same documents
-    differently spend on them twice without noticing.
+    writing. `provenance` says which documents a release takes: whoever feeds the learner gives it
+    every record; without it they are the slots of `stream`, and known by that name alone. `run` is
+    the random name of the run.
     """
 
     def __init__(
-        self, noise: Noise | None = None, ledger: Ledger | None = None, stream: str = "stream"
+        self,
+        noise: Noise | None = None,
+        ledger: Ledger | None = None,
+        stream: str = "stream",
+        *,
+        provenance: Provenance | None = None,
+        run: str | None = None,
     ) -> None:
         self.noise = SecureNoise() if noise is None else noise
         self.ledger = ledger
-        self.stream = stream
+        self.stream, self.run = stream, run
+        self.provenance = provenance
         if ledger is not None:
             self.folder = releases_folder(ledger.path)
 
@@ -121,6 +116,15 @@ class ReleaseManager:
     def ledger_id(self) -> str | None:
         """Random name of the ledger; None without one."""
         return None if self.ledger is None else self.ledger.ledger_id
+
+    def within(self, settings: PrivateSettings) -> PrivateSettings:
+        """Return settings that the ledger allows: `streamlda.private.budget.within`."""
+        return settings if self.ledger is None else within(settings, self.ledger.terms)
+
+    @property
+    def generation(self) -> int | None:
+        """Releases that the ledger has begun; None without one."""
+        return None if self.ledger is None else self.ledger.generation
 
     def check(self, event: Event) -> None:
         """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""
@@ -145,23 +149,38 @@ class ReleaseManager:
         """
         if self.ledger is None:
             return draw(self.noise)
-        documents = (DocumentRange(self.stream, first, last),)
-        cohort = Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
+        cohort = self._cohort(first, last, self.ledger.generation)
         # Nothing is paid or drawn for a place where a release lies that this ledger does not know.
         final = self._path(self.ledger.generation + 1, name)
         self.ledger.check_target(final)
         intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
+        if self.provenance is not None:
+            self.provenance.clear()
         arrays = draw(self.noise)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        temporary = final.with_name(final.name + _UNPUBLISHED)
+        temporary = final.with_name(final.name + UNPUBLISHED)
         stored = {"stage": name, "first": first, "last": last - 1, **about}
         stored["secure"] = self.noise.secure
         write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)
         self.ledger.publish(intent, temporary, final)
         return arrays
 
+    def made(self, intent: Intent) -> bool:
+        """Tell whether a release is one of this run."""
+        cohort = intent.cohort
+        if cohort.run is not None:
+            return cohort.run == self.run
+        # Runs of before they had names were known by that of their stream.
+        return cohort.documents[0].stream == self.stream
+
+    def _cohort(self, first: int, last: int, generation: int) -> Cohort:
+        if self.provenance is not None:
+            return self.provenance.cohort(first, last, generation, self.run)
+        documents = (DocumentRange(self.stream, first, last),)
+        return Cohort(f"{self.stream}:{first}-{last}", documents, generation)
+
     def _path(self, number: int, name: str) -> Path:
-        return self.folder / f"{number:06d}-{name.replace(' ', '-')}.safetensors"
+        return self.folder / f"{number:06d}-{name.replace(' ', '-')}{SUFFIX}"
 
     def stored(self, intent: Intent) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
-from streamlda.privacy.accounting import noise_multiplier
+from streamlda.privacy.accounting import noise_multiplier, sampler_factor
 from streamlda.privacy.clipping import N_BINS, ClipBounds
-from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.privacy.events import NEIGHBORING_RELATIONS, Approximate, GaussianRelease
 from streamlda.privacy.ledger.terms import MODES, UNITS
 from streamlda.privacy.noise import Noise
 
@@ -59,6 +59,9 @@ LEAST_ALPHA_0, MOST_ALPHA_0 = 1e-6, 1e6
 #: A stream that ends within the last stage of a window gives a snapshot if at least this part of
 #: the stage is filled.
 LEAST_LAST_STAGE = 0.5
+
+#: Most of delta that the distance of the sampler from exact noise may take.
+MOST_SET_ASIDE = 0.1
 
 #: Fewest slots of a round.
 LEAST_ROUND = 10
@@ -279,8 +282,11 @@ class PrivateSettings(TopicSettings):
         return min(d, max(K + self.oversampling, COLUMNS_PER_TOPIC * K))
 
     @property
-    def delta_left(self) -> float:
-        """The part of delta left to Gaussian noise, after the distance of the sampler to it."""
+    def tv_distance(self) -> float:
+        """Bound on the distance of a release from one with exact noise, as far as neighbours tell.
+
+        In prefix mode, of all that a document is in.
+        """
         d, t = self.n_features, self.n_components
         pair = d * (d + 1) // 2 if self.n_columns is None else d * self.n_columns
         last = t * (t + 1) * (t + 2) // 6 + t * (t + 1) // 2 + t
@@ -293,16 +299,24 @@ class PrivateSettings(TopicSettings):
         )
         # A document of prefix mode is in all later rows.
         rows = (self.snapshots or 1) if self.mode == "prefix" else 1
-        releases = self._releases(self.n_stages) * rows
-        loss = 2 * Noise.tv_distance_bound * cells * releases * sampler_factor(self.epsilon)
-        check_sampler_loss(self.delta, loss, self.delta / 10)
+        return 2 * Noise.tv_distance_bound * cells * rows
+
+    @property
+    def delta_left(self) -> float:
+        """The part of delta left to Gaussian noise, after the distance of the sampler to it."""
+        distance = self.tv_distance * self._releases(self.n_stages)
+        loss = distance * sampler_factor(self.epsilon)
+        check_sampler_loss(self.delta, loss, self.delta * MOST_SET_ASIDE)
         return float(self.delta - loss)
 
     @property
     def noise_multiplier(self) -> float:
         """Standard deviation over sensitivity of every release, from the exact accounting."""
-        releases = self._releases(self.n_stages)
-        return _noise_multiplier(self.epsilon, self.delta_left, releases)
+        return self.noise_multiplier_at(self.delta_left)
+
+    def noise_multiplier_at(self, delta: float) -> float:
+        """Return the noise multiplier where so much of delta is left to the noise."""
+        return _noise_multiplier(self.epsilon, delta, self._releases(self.n_stages))
 
     def _releases(self, stages: int) -> int:
         """Releases that a unit is in: users are in every stage of every window."""
@@ -312,9 +326,9 @@ class PrivateSettings(TopicSettings):
         return stages * self.snapshots
 
     @property
-    def event(self) -> GaussianRelease:
+    def event(self) -> Approximate:
         """What one stage costs each of its units."""
-        return GaussianRelease(self.noise_multiplier)
+        return Approximate(GaussianRelease(self.noise_multiplier), self.tv_distance)
 
     def stage_slots(self) -> list[tuple[str, int, int]]:
         """Return name, first slot and last slot + 1 of each stage of a window."""
@@ -337,11 +351,6 @@ class PrivateSettings(TopicSettings):
 def slots_to_spare(slots: int) -> int:
     """Return how many slots of a last stage may be missing where the stream ends."""
     return int((1 - LEAST_LAST_STAGE) * slots)
-
-
-def sampler_factor(epsilon: float) -> float:
-    """Return 1 + e^epsilon: the delta that a distance of the sampler to exact noise costs."""
-    return 1 + math.exp(min(epsilon, 700.0))
 
 
 def check_sampler_loss(delta: float, loss: float, most: float) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.events import Approximate
 from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
@@ -200,7 +200,7 @@ class PendingRelease:
     stage: str
     first: int  # Slots of its documents, `last` not included.
     last: int
-    event: GaussianRelease  # What each unit in it pays.
+    event: Approximate  # What each unit in it pays.
     stddevs: dict[str, float]  # Of the noise in each value of a block.
     _sums: Stage = field(repr=False)
 

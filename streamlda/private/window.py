@@ -14,9 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
-from streamlda.checks import failure
+from streamlda.checks import failure, require
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.privacy.clipping import ClipBounds, NormHistogram, private_quantile
+from streamlda.errors import InsufficientDataError
+from streamlda.privacy.clipping import (
+    ClipBounds,
+    NormHistogram,
+    holds_documents,
+    private_quantile,
+)
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.contributions import (
     FirstStatistic,
@@ -44,6 +50,10 @@ LEAST_BOUND = 2.0**-16
 
 #: Weights of the statistics where they are in one release.
 FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
+
+#: Slots of a stage of norms, in standard deviations of its noise, of which documents are seen if
+#: half of them hold one: over ten bins that is 2.5 of them in each.
+TELLING_SLOTS = 50
 
 #: Name of the rounds after the first window in ``prefix`` mode.
 PREFIX = "prefix"
@@ -104,6 +114,7 @@ class Window:
         # Rounds are numbered: "power 1", "refine 2".
         kind = stage.rstrip("0123456789").rstrip()
         if kind == "norms":
+            _check_seen(released, stddevs, slots)
             first, pair = self._first().largest_norm, self._pair().largest_norm
             self._set_bounds(released, stddevs, first=first, pair=pair)
             return "pairs"
@@ -241,3 +252,20 @@ class Window:
     def _projection(self) -> Array:
         assert self.whitening is not None
         return self.whitening
+
+
+def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> None:
+    """Refuse norms that show no document in so many slots that noise would not hide them.
+
+    A wrong name of a field costs this stage then, and not the window.
+    """
+    require(
+        slots < TELLING_SLOTS * min(stddevs.values())
+        or any(holds_documents(released[name], stddev) for name, stddev in stddevs.items()),
+        "the first slots of a private window must show documents above the noise",
+        slots=slots,
+        shown=0,
+        remedy="see that records have their text, and their user, where the settings say "
+        "(source.text_field, source.user_field), or take larger windows",
+        error=InsufficientDataError,
+    )

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
+from streamlda.checks import require
+from streamlda.errors import LedgerError, SourceError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
-from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
-from streamlda.run.parts import file_options
+from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline
+from streamlda.run.parts import SKIPPED_RECORDS, file_options
 from streamlda.scaleout import (
     Corpus,
     Progress,
@@ -29,6 +31,7 @@ from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.table import RunSettings
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.source import Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
 
@@ -49,13 +52,21 @@ def fit_on_cluster(
     start, address = time.monotonic(), settings.cluster.dask
     assert address is not None
     with ExitStack() as opened:
-        ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"))
-        pipeline = open_pipeline(settings, ledger=ledger).pipeline
-        publisher = Publisher.to(settings.output.folder, settings.output.file)
+        output = settings.output
+        publisher = opened.enter_context(
+            Publisher(output.folder, output.file, private=settings.private)
+        )
+        ledger = open_ledger(
+            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), publisher
+        )
+        run = open_pipeline(settings, ledger=ledger, warn=warn)
+        pipeline = run.pipeline
         corpus = of_files(settings.source.files, file_options(settings))
         client = opened.enter_context(connect(address))
         if ledger is not None:
-            model = _fit_privately(client, corpus, pipeline, publisher, on_progress)
+            _check_unspent(run)
+            with closing(run.open_source(settings)) as source:
+                model = _fit_privately(client, corpus, pipeline, publisher, source, on_progress)
         else:
             model = _fit(client, corpus, pipeline, settings, on_progress)
             publisher.store(model)
@@ -92,13 +103,18 @@ def _fit_privately(
     corpus: Corpus,
     pipeline: Pipeline[Any],
     publisher: Publisher,
+    source: Source,
     on_progress: Progress,
 ) -> TopicModel:
-    """Make all releases that the files suffice for; return the last model."""
+    """Make all releases that the files suffice for; return the last model.
+
+    The `source` is read here too, so that the ledger knows the documents.
+    """
     newest, missed = None, ""
     assert pipeline.learner is not None
     for met in summed_stages(client, corpus, pipeline.learner, pipeline.vocabulary):
         pipeline.counts.update(met)
+        _note(source, pipeline, met.records)
         on_progress("reading", pipeline.counts)
         if pipeline.due == 0 or pipeline.ends_well:
             released = pipeline.release()
@@ -109,3 +125,30 @@ def _fit_privately(
     if newest is None:
         raise pipeline.insufficient(missed)
     return newest
+
+
+def _check_unspent(run: OpenedRun) -> None:
+    """Refuse files of which a part is spent: workers count slots from the first record of each."""
+    spent = 0 if run.census is None else run.census.spent
+    require(
+        not spent,
+        "documents must not be in two releases, and a fit on a cluster goes on behind none",
+        released=spent,
+        remedy="leave out the files that were in releases, or fit in one process",
+        error=LedgerError,
+    )
+
+
+def _note(source: Source, pipeline: Pipeline[Any], records: int) -> None:
+    """Read the records of a stage, for the ledger alone."""
+    while records > 0:
+        batch = source.poll(min(records, SKIPPED_RECORDS))
+        pipeline.note(batch, released=False)
+        records -= batch.n_records
+        require(
+            not (batch.exhausted and records),
+            "files must not change while they are read",
+            records_missing=records,
+            remedy="fit again when they are at rest",
+            error=SourceError,
+        )

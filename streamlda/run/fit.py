@@ -18,8 +18,7 @@ from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.release_manager import spent
 from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
-from streamlda.run.parts import RejectsFile, open_stream, skip_records, stream_name
-from streamlda.run.slots import checked_slots
+from streamlda.run.parts import RejectsFile, skip_records, stream_name
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
@@ -37,6 +36,13 @@ LAST_POLLS = 4
 
 #: Fewest words for each topic of a private choice that is not warned of.
 LEAST_WORDS_PER_TOPIC = 10
+
+#: What a run says where it must pay before it knows that its slots suffice.
+UNCOUNTED = (
+    "record slots are counted before anything is paid for where files are read once and no clock "
+    "ends a window, but not here: if the source ends before a window is full, what was spent gives "
+    "no model"
+)
 
 Progress = Callable[[Source, RecordCounts], None]
 
@@ -124,22 +130,30 @@ class _Crank:
         self._failure: SourceError | None = None
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
-        self._missed = ""
-        self._ledger = ledger = open_ledger(
-            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}")
-        )
-        folder = settings.checkpoint.folder
+        self._missed, self._shows_nothing = "", False
+        folder, output = settings.checkpoint.folder, settings.output
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
+        self._publisher = opened.enter_context(
+            Publisher(output.folder, output.file, private=settings.private)
+        )
+        self._ledger = ledger = open_ledger(
+            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), self._publisher
+        )
         self._rejects: RejectsFile | None = None
-        self._publisher = Publisher.to(settings.output.folder, settings.output.file)
         on_reject = None if settings.source.rejects is None else self._on_reject
-        run = open_pipeline(settings, self._store, ledger, on_reject)
+        run = open_pipeline(
+            settings, self._store, ledger, on_reject, warn=warn, should_stop=should_stop
+        )
         self._pipeline = run.pipeline
-        self._slots = checked_slots(settings, run.pipeline.records, warn, should_stop)
+        self._slots: int | None = None
+        if run.census is not None and settings.snapshots.seconds is None:
+            self._slots = run.census.slots
+        elif settings.private:
+            warn(UNCOUNTED)
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
         self._clock.restart(self._start)
         self._resumed = run.checkpoint is not None
-        self._source = open_stream(settings)
+        self._source = run.open_source(settings)
         opened.callback(self._source.close)
         if settings.source.rejects is not None:
             # Behind the source: a name that is wrong must not empty the file of an earlier run.
@@ -156,8 +170,8 @@ class _Crank:
         if run.checkpoint is not None:
             for problem in run.checkpoint.skipped:
                 self._warn(f"a checkpoint was skipped: {problem}")
-            self._source.seek(run.checkpoint.position)
-        skip_records(self._source, run.slots_to_skip, lambda: None)
+        run.go_on(self._source, self._settings)
+        skip_records(self._source, run.slots_to_skip, self._pipeline, lambda: None)
         if run.released is not None:
             self._publish(run.released)
             # A second release without a checkpoint between could not be gone behind.
@@ -172,7 +186,7 @@ class _Crank:
                 self._save()
             if pipeline.due is None:
                 break
-            if self._too_few_are_left():
+            if self._shows_nothing or self._too_few_are_left():
                 self._ended = True
                 break
             self._poll()
@@ -234,12 +248,16 @@ class _Crank:
             self._empty_polls = 0
             return False
         self._empty_polls += 1
+        if self._empty_polls >= LAST_POLLS and hasattr(self._source, "at_end"):
+            # Behind it may be an open transaction.
+            return bool(self._source.at_end())
         behind = self._source.lag().values()
         if any(n is None for n in behind):
             return False
-        # A log may end with the marker of a transaction, a file with a line that is not whole.
-        rest = 1 if self._settings.source.kind == "kafka" else math.inf
-        return max(behind, default=0) <= (rest if self._empty_polls >= LAST_POLLS else 0)
+        # A file may end with a line that is not whole.
+        follows = self._settings.source.kind == "follow"
+        rest = math.inf if follows and self._empty_polls >= LAST_POLLS else 0
+        return max(behind, default=0) <= rest
 
     def _clock_is_over(self) -> bool:
         pipeline = self._pipeline
@@ -258,6 +276,8 @@ class _Crank:
 
     def _publish(self, released: Released) -> None:
         self._missed = released.missed or self._missed
+        # The field is not the one that holds the text: no further slots are paid for.
+        self._shows_nothing = released.shows_nothing
         if released.model is not None:
             self._newest = released.model
             self._publisher.store(released.model)

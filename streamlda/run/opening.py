@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -23,23 +23,23 @@ from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
 from streamlda.private.budget import (
     STATEMENTS,
     WordsAndDelta,
-    check_first_price,
-    for_fewer_words,
-    words_and_delta,
 )
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from streamlda.run.parts import stream_name
+from streamlda.run.census import Census, provenance_of, take_census
+from streamlda.run.parts import OnRejected, open_stream, stream_name
+from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
+from streamlda.run.run_record import run_of
 from streamlda.settings.build import (
     analyzer,
     engine_settings,
     most_words,
-    private_settings,
     public_words,
     snapshot_every,
     time_bins,
@@ -48,8 +48,9 @@ from streamlda.settings.build import (
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import load_projection
+from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
-from streamlda.stream.source import Position, Reject
+from streamlda.stream.source import Log, Position, Reject, Source
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -68,19 +69,66 @@ class OpenedRun:
     """A pipeline, and where its stream goes on.
 
     `checkpoint` is None at the beginning; `slots_to_skip` are records behind it that a release has
-    used, and `released` is what that release gave.
+    used, and `released` is what that release gave. `census` is what a private run has found in
+    files that are read to their end, and `ledger` pays for it.
     """
 
     pipeline: Pipeline[Any]
     checkpoint: Checkpoint | None = None
     slots_to_skip: int = 0
     released: Released | None = None
+    census: Census | None = None
+    ledger: Ledger | None = None
+
+    def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
+        """Open the source, without what was spent before the run began."""
+        source = open_stream(settings, on_rejected)
+        if self.pipeline.provenance is not None:
+            self.pipeline.provenance.names = {
+                location: found.name for location, found in _logs(source).items()
+            }
+        return source if self.census is None else self.census.unspent(source)
+
+    def go_on(self, source: Source, settings: RunSettings) -> None:
+        """Take the source to where the run goes on, before the slots to skip.
+
+        Raises `LedgerError`, before a document is read, if documents of a log from there on were in
+        a release, or its consumer group shows that the ledger was further; `SourceError` if the
+        source does not hold what comes next.
+        """
+        if self.checkpoint is not None:
+            source.seek(self.checkpoint.position)
+        if self.ledger is None:
+            return
+        where = f"the offsets of kafka.group={settings.kafka.group!r}"
+        shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
+        self.ledger.check_evidence(each for each in shown if each is not None)
+        for location, log in _logs(source).items():
+            spent = self.ledger.known.reach.get(log.name, 0)
+            goes_on = log.next + self.slots_to_skip
+            require(
+                goes_on == spent if self.slots_to_skip else goes_on >= spent,
+                "a run without its checkpoints must not begin before what was in a release of its "
+                "log",
+                error=LedgerError,
+                source=location,
+                begins=log.next,
+                spent=spent,
+                remedy="bring the folder of checkpoints back, or take records behind: with an "
+                "empty folder and kafka.start=latest (--kafka-start)",
+            )
 
 
 def open_ledger(
-    settings: RunSettings, opened: ExitStack, on_recovery: Callable[[str], None]
+    settings: RunSettings,
+    opened: ExitStack,
+    on_recovery: Callable[[str], None],
+    publisher: Publisher,
 ) -> Ledger | None:
-    """Open the ledger of a private run as `streamlda.private` does; None without privacy."""
+    """Open the ledger of a private run as `streamlda.private` does; None without privacy.
+
+    What the publisher adds to must have been made with it.
+    """
     if not settings.private:
         return None
     asked = PrivateTerms.of(settings)
@@ -88,10 +136,17 @@ def open_ledger(
     ledger = release_manager.open_ledger(
         settings.privacy.ledger,
         asked.settings,
-        words=asked.choice is not None,
+        words=asked.choice,
         on_recovery=on_recovery,
+        evidence=publisher.evidence(stream_name(settings)),
     )
     return opened.enter_context(ledger)
+
+
+def _logs(source: Source) -> Mapping[str, Log]:
+    """Return the logs of a source by their location; none if it reads no logs."""
+    found: Mapping[str, Log] = getattr(source, "logs", dict)()
+    return found
 
 
 def open_pipeline(
@@ -99,15 +154,21 @@ def open_pipeline(
     store: Checkpoints | None = None,
     ledger: Ledger | None = None,
     on_reject: OnReject | None = None,
+    *,
+    warn: Callable[[str], None] = lambda message: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> OpenedRun:
     """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
 
+    A private run over files reads them once, to know what is spent and how many slots there are.
+
     Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on behind, or
-    does not allow the first one; `InvalidSettingError` if the checkpoints were made with other
-    settings; `ModelFileError` if none is whole.
+    does not allow the first one, or documents of the files; `InsufficientDataError` if these have
+    too few slots; `InvalidSettingError` if the checkpoints were made with other settings;
+    `ModelFileError` if none is whole; `SourceError` if files cannot be read.
     """
     if ledger is not None:
-        return _open_private(settings, store, ledger)
+        return _open_private(settings, store, ledger, warn, should_stop)
     words: Vocabulary | VocabularyLearner | None = public_words(settings)
     projection: NDArray[Any] | None = None
     if settings.topics.projection_file is not None:
@@ -166,9 +227,15 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
 
 
 def capture(
-    pipeline: Pipeline[Any], store: Checkpoints, position: Position
+    pipeline: Pipeline[Any],
+    store: Checkpoints,
+    position: Position,
+    about: Mapping[str, Any] | None = None,
 ) -> PendingCheckpoint | None:
-    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
+    """Copy what a checkpoint holds; None while there is nothing but records to read again.
+
+    `about` are plain JSON values to keep beside those of the pipeline.
+    """
     if pipeline.learner is None:
         return None
     assert pipeline.vocabulary is not None
@@ -176,7 +243,7 @@ def capture(
         pipeline.learner,
         position,
         pipeline.vocabulary,
-        pipeline.values(),
+        {**pipeline.values(), **(about or {})},
         pipeline.waiting,
         pipeline.beside(),
     )
@@ -231,38 +298,31 @@ class ResumedReleaseManager(ReleaseManager):
         """Do nothing."""
 
 
-class PrivateTerms(NamedTuple):
-    """What a private run asks for, for the most words there can be; the choice of words, if any."""
-
-    settings: PrivateSettings
-    words: Vocabulary | None
-    choice: WordsAndDelta | None
-
-    @classmethod
-    def of(cls, settings: RunSettings) -> PrivateTerms:
-        """Return what the settings ask for."""
-        words, privacy = public_words(settings), settings.privacy
-        if words is not None:
-            return cls(private_settings(settings, words.n_features), words, None)
-        assert privacy.epsilon is not None
-        assert privacy.delta is not None
-        choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
-        asked = private_settings(settings, settings.vocabulary.size, choice.delta)
-        return cls(asked, None, choice)
-
-
-def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledger) -> OpenedRun:
+def _open_private(
+    settings: RunSettings,
+    store: Checkpoints | None,
+    ledger: Ledger,
+    warn: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> OpenedRun:
     saved = None if store is None else store.newest(ledger, catch_up=True)
-    stream, last = stream_name(settings), ledger.last_intent
-    fresh = last is None or all(d.stream != stream for d in last.cohort.documents)
-    manage = ReleaseManager if fresh or store is None else ResumedReleaseManager
-    manager = manage(ledger=ledger, stream=stream)
-    asked, words, choice = PrivateTerms.of(settings)
+    run, made = run_of(store, ledger, saved=saved is not None)
+    fresh = saved is None and not made
+    asked, words, choice = terms = PrivateTerms.of(settings)
+    if fresh:
+        check_price(settings, ledger, terms)
+    known = ledger.known_at(run.began)
+    census = take_census(settings, ledger.key, known, fresh=fresh, should_stop=should_stop)
+    if fresh and census is not None:
+        check_slots(settings, terms, census, warn)
+        if census.spent:
+            warn(f"records={census.spent} were in releases before, and are left out")
+    provenance = provenance_of(settings, ledger, census)
+    manage = ReleaseManager if fresh else ResumedReleaseManager
+    manager = manage(
+        ledger=ledger, stream=stream_name(settings), provenance=provenance, run=run.name
+    )
     selection = None if choice is None else _selection(settings, choice, manager)
-    if saved is None and (fresh or store is None):
-        event = None if choice is None else choice.selection.event
-        slots = 0 if selection is None else selection.slots
-        check_first_price(ledger, stream, asked, slots, event)
     pipeline = _private_pipeline(settings, asked, words or selection, manager)
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
@@ -274,11 +334,9 @@ def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledg
         begun = slots if stage is None else stage.first
         values = {**saved.about, "places": slots, "released_at": begun}
         pipeline.restore(saved.vocabulary, learner, values)
-    behind = 0 if saved is None else saved.releases_behind
-    if saved is None and store is not None and not fresh:
-        behind = _releases_of(ledger, stream)
+    behind, last = made if saved is None else saved.releases_behind, ledger.last_intent
     if behind == 0:
-        return OpenedRun(pipeline, saved)
+        return OpenedRun(pipeline, saved, census=census, ledger=ledger)
     assert last is not None
     assert store is not None
     if saved is None and last.description == WORDS:
@@ -291,10 +349,10 @@ def _open_private(settings: RunSettings, store: Checkpoints | None, ledger: Ledg
         error=LedgerError,
         releases=behind,
         path=str(store.folder),
-        remedy="bring the folder back, or begin with other documents and a ledger of their own",
+        remedy="bring the folder back, or begin with other documents",
     )
     skipped, released = _catch_up(pipeline, manager, last)
-    return OpenedRun(pipeline, saved, skipped, released)
+    return OpenedRun(pipeline, saved, skipped, released, census, ledger)
 
 
 def _selection(
@@ -320,14 +378,11 @@ def _private_pipeline(
     assert delta is not None
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
-        own = asked
-        if vocabulary.n_features != asked.n_features:
-            own = for_fewer_words(asked, vocabulary.n_features)
         return PrivateLearner(
-            own,
+            replace(asked, n_features=vocabulary.n_features),
             manager,
             vocabulary=STATEMENTS[vocabulary.kind],
-            delta_of_words=delta - own.delta,
+            delta_of_words=delta - asked.delta,
             first_slot=first_slot,
         )
 
@@ -337,6 +392,7 @@ def _private_pipeline(
         schedule=Schedule(every=asked.documents_per_snapshot),
         about={"stream": manager.stream},
         reading=_reading(settings),
+        provenance=manager.provenance,
     )
 
 
@@ -365,38 +421,33 @@ def _catch_up(
 def _catch_up_with_words(
     pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, intent: Intent
 ) -> tuple[int, Released]:
-    words, (documents,) = pipeline.words, intent.cohort.documents
+    words, (first, last) = pipeline.words, intent.cohort.slots_of_run
     if (
         not isinstance(words, PrivateVocabularySelection)
         or pipeline.records
-        or documents.stream != manager.stream
+        or not manager.made(intent)
     ):
         raise failure(
             "a release of words must be that of this run",
             error=LedgerError,
-            stream=documents.stream,
-            first=documents.start,
-            remedy="use the settings that it was made with, or another ledger",
+            release=intent.number,
+            first=first,
+            remedy="use the settings that it was made with, or begin with other documents",
         )
-    skipped = documents.stop - words.first_slot
+    skipped = last - words.first_slot
     found = manager.stored(intent)
     if found is None:
         # Paid for and never drawn: the next records vote.
-        words.first_slot = documents.stop
+        words.first_slot = last
         pipeline.skip(skipped)
         return skipped, Released(None, "a choice of words was lost in a crash")
     try:
         chosen = words.chosen(found.arrays, found.metadata["selection"])
     except InsufficientDataError as error:
         raise InsufficientDataError(
-            f"{error}; choose another ledger, and begin behind record slot {documents.stop}"
+            f"{error}; its record slots up to {last} are spent: begin behind them, in another "
+            "checkpoint.folder"
         ) from error
-    pipeline.begin(chosen, documents.stop)
+    pipeline.begin(chosen, last)
     pipeline.skip(skipped)
     return skipped, Released(None)
-
-
-def _releases_of(ledger: Ledger, stream: str) -> int:
-    """Return how many releases were of this stream; a ledger may be that of several."""
-    releases = ledger.report()["snapshots"]
-    return sum(any(name == stream for name, *_ in each["documents"]) for each in releases)

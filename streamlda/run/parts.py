@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,6 +13,7 @@ from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source
 
@@ -20,6 +22,9 @@ OnRejected = Callable[[Any, str], None]
 
 #: Records that are skipped at once, behind a release.
 SKIPPED_RECORDS = 4096
+
+#: Characters of a spelling of a source that are kept.
+MOST_SPELLED = 4000
 
 
 def stream_name(settings: RunSettings) -> str:
@@ -31,7 +36,27 @@ def stream_name(settings: RunSettings) -> str:
         return f"kafka:{kafka.topic}/{kafka.partitions}"
     if source_of(settings) == "stdin":
         return "stdin"
-    return " ".join(name if "://" in name else str(Path(name).resolve()) for name in source.files)
+    return " ".join(map(real_name, source.files))
+
+
+def real_name(name: str) -> str:
+    """Return the path of a file, links followed; a URL as it is."""
+    return name if "://" in name else str(Path(name).resolve())
+
+
+def spelled_source(settings: RunSettings) -> str:
+    """Return how a source was spelled, in bounded space: a folder for very many names."""
+    if source_of(settings) != "files":
+        return stream_name(settings)
+    names = [real_name(name) for name in settings.source.files]
+    joined = " ".join(names)
+    return joined if len(joined) <= MOST_SPELLED else os.path.commonpath(names)
+
+
+def reading_of(settings: RunSettings) -> str:
+    """Return the settings by which equal files give equal documents."""
+    source = settings.source
+    return f"{source.format} {source.text_field} {source.max_record}"
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
@@ -118,12 +143,15 @@ def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -
     return open_sink(name, topic, **options)
 
 
-def skip_records(source: Source, records: int, on_poll: Callable[[], None]) -> None:
+def skip_records(
+    source: Source, records: int, pipeline: Pipeline[Any], on_poll: Callable[[], None]
+) -> None:
     """Take a source behind records that a release has used; they are not kept."""
     while records:
         on_poll()
         batch = source.poll(min(records, SKIPPED_RECORDS), 1.0)
         batch.check(SKIPPED_RECORDS)
+        pipeline.note(batch, released=True)
         records -= batch.n_records
         require(
             not (batch.exhausted and records),

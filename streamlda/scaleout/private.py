@@ -73,7 +73,7 @@ def fit_privately(
     """
     _check(settings, vocabulary)
     if releaser.ledger is not None:
-        check_first_price(releaser.ledger, releaser.stream, settings, 0, None)
+        check_first_price(releaser.ledger, settings, stream=releaser.stream)
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]
     learner = PrivateLearner(settings, releaser, vocabulary=name)
     for _ in summed_stages(client, corpus, learner, vocabulary):

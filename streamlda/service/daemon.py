@@ -26,7 +26,7 @@ from streamlda.service.logs import log, log_failure, log_from_signal
 from streamlda.service.machine import Machine, Phase
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker
+from streamlda.service.worker import Committed, Worker
 from streamlda.stream.sink import DeadLetterSink
 from streamlda.stream.source import Position, RecordBatch, Source
 
@@ -64,7 +64,7 @@ class Daemon:
         source: Source,
         position: Position,
         reopen: Callable[[], Source],
-        worker_of: Callable[[Callable[[m.Event], None], Callable[[Position], None]], Worker],
+        worker_of: Callable[[Callable[[m.Event], None], Committed], Worker],
         status: Status,
         supervisor: Supervisor,
         *,
@@ -81,7 +81,7 @@ class Daemon:
         self._batches: dict[int, tuple[RecordBatch, Position]] = {}
         self._newest_batch = 0
         self._asked: int | None = None
-        self._to_commit: Position | None = None
+        self._to_commit: tuple[Position, str] | None = None
         # Of the instructions at hand: those behind a failed one are left out.
         self._letters_failed = self._rebuild_failed = False
         self._code: int | None = None
@@ -89,9 +89,9 @@ class Daemon:
         self._told_at = 0.0
         self._signals = 0
 
-    def _commit_later(self, position: Position) -> None:
+    def _commit_later(self, position: Position, note: str) -> None:
         # The source belongs to the loop's thread.
-        self._to_commit = position
+        self._to_commit = position, note
 
     def signal(self, number: int, frame: object = None) -> None:
         """Take a signal; a second one ends the process at once."""
@@ -168,12 +168,12 @@ class Daemon:
                 self._tell(m.MemoryPressure(now, short))
 
     def _commit(self) -> None:
-        """Show offsets in the consumer group; nothing is ever read back from there."""
-        position, self._to_commit = self._to_commit, None
+        """Show offsets in the consumer group; none is ever read back from there."""
+        shown, self._to_commit = self._to_commit, None
         commit = getattr(self._source, "commit", None)
-        if commit is not None and position is not None:
+        if commit is not None and shown is not None:
             try:
-                commit(position)
+                commit(*shown)
             except StreamLDAError as error:
                 log_failure("commit-failed", error)
 
@@ -235,6 +235,7 @@ class Daemon:
             self._dead_letters.flush(FLUSH_SECONDS)
         except StreamLDAError as error:
             log_failure("dead-letters-failed", error)
+            self._status.count_failure("dead-letters")
             self._letters_failed = True
 
     def _poll(self) -> None:
@@ -257,9 +258,6 @@ class Daemon:
             self._newest_batch += 1
             self._batches[self._newest_batch] = batch, position
             self._polled_to = position
-            self._status.count_bytes(sum(map(len, batch.documents)))
-            for reject in batch.rejects:
-                self._status.count_reject(reject.reason)
         now, n_rejects = time.monotonic(), len(batch.rejects)
         self._tell(m.Polled(now, batch.n_records, batch.size_bytes, n_rejects, batch.exhausted))
 

@@ -12,27 +12,27 @@ from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
     dead_letter_sink,
-    open_stream,
     skip_records,
     snapshot_sink,
     stream_name,
 )
+from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
-from streamlda.service.memory import Plan, check_memory
+from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Worker, publish_model
+from streamlda.service.worker import SERVICE, Committed, Worker, publish_model
 from streamlda.settings.build import public_words
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.sink import DeadLetterSink
-from streamlda.stream.source import Position, Source
+from streamlda.stream.source import Source
 
 
 def check(settings: RunSettings) -> Plan:
@@ -69,50 +69,65 @@ def run(settings: RunSettings) -> int:
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
     with ExitStack() as opened:
         supervisor = Supervisor()
+        assert settings.output.folder is not None
+        assert settings.checkpoint.folder is not None
+        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
         status = Status(
             private=settings.private,
             stream=stream_name(settings),
-            memory_limit_bytes=settings.memory.limit,
+            memory_limit_bytes=memory_limit(settings),
+            shown=ShownCounters(store.folder),
         )
-        assert settings.output.folder is not None
-        assert settings.checkpoint.folder is not None
-        snapshots = Snapshots(settings.output.folder)
+        letters = _closed_with(opened, dead_letter_sink(settings))
+        publisher = Publisher(
+            settings.output.folder,
+            settings.output.file,
+            private=settings.private,
+            sink=_closed_with(opened, snapshot_sink(settings)),
+        )
+        _closed_with(opened, publisher)
+        snapshots = publisher.snapshots
+        assert snapshots is not None
         _serve(settings, status, snapshots, opened)
-        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
         ledger = open_ledger(
-            settings, opened, lambda ended: log("warning", "release-cut-short", outcome=ended)
+            settings,
+            opened,
+            lambda ended: log("warning", "release-cut-short", outcome=ended),
+            publisher,
         )
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
-        found = open_pipeline(settings, store, ledger, None if rejects is None else file.write)
-        letters = _closed_with(opened, dead_letter_sink(settings))
-        sink = _closed_with(opened, snapshot_sink(settings))
-        publisher = Publisher(snapshots, sink, settings.output.file)
+        found = open_pipeline(
+            *(settings, store, ledger, None if rejects is None else file.write),
+            warn=lambda message: log("warning", "opening", message=message),
+        )
+        if found.checkpoint is not None and SERVICE in found.checkpoint.about:
+            status.keep(found.checkpoint.about[SERVICE])
 
         def put(record: Any, reason: str) -> None:
             letters.put(record, reason)
             status.count_dead_letter(reason)
 
         on_reject = None if letters is None else put
-        source = _closed_with(opened, open_stream(settings, on_reject))
-        _go_on(source, found, status, supervisor, letters)
+        source = _closed_with(opened, found.open_source(settings, on_reject))
+        _go_on(settings, source, found, status, supervisor, letters)
 
-        def worker_of(tell: Callable[[Event], None], commit: Callable[[Position], None]) -> Worker:
+        def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
             # Without a group there is nowhere to show offsets.
-            committed = commit if settings.kafka.group else lambda position: None
+            committed = commit if settings.kafka.group else lambda position, note: None
             return Worker(found.pipeline, store, publisher, status, tell, committed, ledger)
 
         daemon = Daemon(
             Machine(rules_of(settings)),
             source,
             source.position(),
-            lambda: open_stream(settings, on_reject),
+            lambda: found.open_source(settings, on_reject),
             worker_of,
             status,
             supervisor,
             dead_letters=letters,
-            memory_limit_bytes=settings.memory.limit,
+            memory_limit_bytes=memory_limit(settings),
         )
         if found.released is not None:
             publish_model(publisher, found.released)
@@ -162,6 +177,7 @@ def _closed_with(opened: ExitStack, part: Any) -> Any:
 
 
 def _go_on(
+    settings: RunSettings,
     source: Source,
     found: OpenedRun,
     status: Status,
@@ -170,7 +186,7 @@ def _go_on(
 ) -> None:
     """Take the source behind the checkpoint, and behind what a release has used since.
 
-    Raises `SourceError` if the source is not there any more, or ends before that, or if what was
+    Raises as `OpenedRun.go_on`, and `SourceError` if the source ends before that, or if what was
     rejected on the way cannot be made durable.
     """
     saved = found.checkpoint
@@ -178,7 +194,7 @@ def _go_on(
         for problem in saved.skipped:
             log("error", "checkpoint-skipped", message=problem)
         log("info", "checkpoint-restored", generation=saved.generation)
-        source.seek(saved.position)
+    found.go_on(source, settings)
     if not found.slots_to_skip:
         return
     log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
@@ -187,7 +203,7 @@ def _go_on(
         status.beat()
         supervisor.alive()
 
-    skip_records(source, found.slots_to_skip, on_poll)
+    skip_records(source, found.slots_to_skip, found.pipeline, on_poll)
     if letters is not None:
         # The checkpoint behind them comes next.
         letters.flush(FLUSH_SECONDS)

@@ -12,6 +12,7 @@ from streamlda.errors import BudgetExceededError
 from streamlda.exit_codes import exit_code
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.run.opening import capture
 from streamlda.service.logs import log, log_failure
 from streamlda.service.messages import (
@@ -28,6 +29,11 @@ from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
+
+#: Under which a checkpoint keeps the counters of the daemon.
+SERVICE = "service"
+#: Called with the position of a checkpoint that is on the disk, and a note of its ledger.
+Committed = Callable[[Position, str], None]
 
 
 def publish_model(publisher: Publisher, released: Released) -> bool:
@@ -56,7 +62,7 @@ class Worker:
         publisher: Publisher,
         status: Status,
         tell: Callable[[Event], None],
-        committed: Callable[[Position], None],
+        committed: Committed,
         ledger: Ledger | None = None,
     ) -> None:
         self._ledger = ledger
@@ -104,21 +110,20 @@ class Worker:
             do()
         except Exception as error:
             log_failure(f"{what}-failed", error)
+            self._status.count_failure(what)
             self._tell(Failed(time.monotonic(), what, exit_code(error)))  # type: ignore[arg-type]
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
-            found = self._pipeline.add(batch)
-            self._status.count("learned", found.learned)
-            self._status.count("short", found.short)
-            self._status.count("rejected", len(batch.rejects))
-            self._status.count("blank", batch.n_blanks)
+            self._pipeline.add(batch)
+            self._status.count_bytes(sum(map(_n_bytes, batch.documents)))
             self._show()
         pipeline = self._pipeline
         self._tell(Learned(time.monotonic(), pipeline.rounds, pipeline.fraction_of_window))
 
     def _show(self) -> None:
-        due = self._pipeline.due
+        pipeline, due = self._pipeline, self._pipeline.due
+        self._status.set_records(pipeline.outcomes, pipeline.counts.rejects, pipeline.snapshots)
         self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
         self._status.set_rounds(self._pipeline.rounds)
         self._status.set_warmup(self._pipeline.warmup)
@@ -126,8 +131,10 @@ class Worker:
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
-            terms = self._ledger.terms
-            self._status.set_budget(self._ledger.epsilon_spent, terms.epsilon, terms.delta)
+            ledger, terms = self._ledger, self._ledger.terms
+            self._status.set_budget(
+                ledger.epsilon_spent, ledger.epsilon_left, terms.epsilon, terms.delta
+            )
 
     def _release(self) -> None:
         try:
@@ -141,14 +148,14 @@ class Worker:
             self._status.set_snapshot(self._publisher.newest())
         self._show()
         self._show_budget()
-        self._status.released()
         pipeline = self._pipeline
         done = ReleaseDone(time.monotonic(), made, pipeline.due, pipeline.fraction_of_window)
         self._tell(done)
 
     def _take(self, position: Position) -> None:
         start = time.monotonic()
-        captured = capture(self._pipeline, self._store, position)
+        about = {SERVICE: self._status.kept()}
+        captured = capture(self._pipeline, self._store, position, about)
         stalled = time.monotonic() - start
         self._tell(CheckpointTaken(time.monotonic()))
         if captured is None:
@@ -170,8 +177,14 @@ class Worker:
             seconds=round(seconds, 3),
             stalled_seconds=round(stalled, 3),
         )
-        self._committed(captured.body["position"])
+        body = captured.body
+        note = "" if self._ledger is None else Evidence("", body["ledger_id"], body["epoch"]).note
+        self._committed(body["position"], note)
         self._tell(CheckpointDone(time.monotonic()))
+
+
+def _n_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _carry_out(tasks: SimpleQueue[Callable[[], None] | None]) -> None:

@@ -36,6 +36,7 @@ NOT_PRIVATE = {
     "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
     "{vocabulary.stop_words} FILE",
     "source.rejects": "which records were rejected is private",
+    "dead_letters.topic": "which records were rejected is private",
     "breaker.share": "how many records were rejected is private",
     "breaker.records": "how many records were rejected is private",
     "source.time_field": "event times are data; a window is known by its record slots",

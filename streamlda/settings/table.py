@@ -280,7 +280,8 @@ class MemorySettings:
     """How much memory may be used."""
 
     limit: int | None = entry(
-        "bytes", None, "Most resident memory; default: no limit.", unit="bytes", least=1)
+        "bytes", None, "Most resident memory; default: nine tenths of what the control group "
+        "(container, systemd unit) allows, else no limit.", unit="bytes", least=1)
     queue: int = entry(
         "bytes", 64 * MIB, "Most memory of documents that wait.", unit="bytes", least=MIB)
     patience: float = entry(
@@ -324,7 +325,7 @@ class HttpSettings:
         "secret", None, "Bearer token, needed unless the host is loopback.")
     operator_token: Secret | None = entry(
         "secret", None, "Bearer token that opens /status and /metrics of a private run, too; "
-        "default: those are served on this machine alone.")
+        "default: nobody sees those.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from streamlda.checks import failure, require
 from streamlda.container import to_json
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.private.settings import PrivateSettings
 from streamlda.sites.files import check_members, content_digest, read_json
@@ -171,8 +171,8 @@ class FederationConfig:
         """The part of delta that is left to Gaussian noise, `GAUSSIAN_FRACTION` of it.
 
         The rest is for the exactness of the draws: what one draw of a release takes off delta
-        (`PrivateSettings.delta_left`) counts once for each site. It is a fixed part, so that a
-        site's ledger serves configs of other sites, too. That sums of discrete Gaussians are not
+        (`PrivateSettings.tv_distance`) counts once for each site. It is a fixed part, so that the
+        noise does not depend on how many sites there are. That sums of discrete Gaussians are not
         quite one of the summed variance is in `streamlda.sites.site`.
         """
         settings = self.settings
@@ -187,15 +187,16 @@ class FederationConfig:
         return GAUSSIAN_FRACTION * settings.delta
 
     @property
-    def event(self) -> GaussianRelease:
+    def event(self) -> Approximate:
         """What a share costs each of its documents, against t colluders."""
-        return GaussianRelease(self.noise_multiplier)
+        distance = len(self.members) * self.settings.tv_distance
+        return Approximate(GaussianRelease(self.noise_multiplier), distance)
 
     def ledger_terms(self) -> LedgerTerms:
         """Return the terms of the ledger that each site keeps."""
         return LedgerTerms(
             epsilon=self.settings.epsilon,
-            delta=self.delta_left,
+            delta=self.settings.delta,
             neighboring_relation=self.settings.neighboring_relation,
         )
 

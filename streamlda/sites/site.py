@@ -29,7 +29,7 @@ of variance h s^2. Adding the j-th, the mass at x is that of the right one times
 of a Gaussian of deviation rho over shifted integers, where rho^2 >= s^2 / 2. By Poisson's formula
 each is within 1 +- 2.01 e^(-2 pi^2 rho^2) of its mean. As s is above 2^26, that is nothing beside
 the 2^-60 a value by which each site's sampler may differ from its law, and which
-`FederationConfig.delta_left` counts once for each site. For small s see Kairouz, Liu and Steinke,
+`FederationConfig.event` counts once for each site. For small s see Kairouz, Liu and Steinke,
 The distributed discrete Gaussian mechanism, ICML 2021.
 
 *Ledger*: the price is on the site's disk before the noise is drawn, with the digest of the round:
@@ -52,7 +52,8 @@ from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.learner import Learner, Users
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
+from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.stage import Stage
@@ -64,6 +65,9 @@ from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.text.vocabulary import Vocabulary
+
+#: Ends the name of the folder of shares beside a ledger.
+SHARES = "shares"
 
 
 class ShareAccumulator(Learner):
@@ -141,6 +145,9 @@ class Site:
     ) -> None:
         check_allowed(config, key, round_keys, max_epsilon_alone)
         self.config, self.stream, self.ledger = config, stream, ledger
+        #: Gets every record that is read, if the ledger is to know documents by what they are:
+        #: then slots count from the first record that was in no release.
+        self.provenance: Provenance | None = None
         self._key, self._round_keys = key, round_keys
         self._noise = SecureNoise() if noise is None else noise
         self.name = key.public.name
@@ -148,9 +155,12 @@ class Site:
     def slots_wanted(self, this: Round) -> tuple[int, int]:
         """Return the slots that this site fills in a round, first and last + 1.
 
-        They begin behind all that its ledger has in the stream: what was spent is not read again.
+        They begin behind all that its ledger has in the stream: what was spent is not summed again.
         """
         _, stage = this.open(self.config)
+        wanted = self.config.allocation(stage.slots_left)[self.name]
+        if self.provenance is not None:
+            return 0, wanted
         first = max(
             (
                 stop
@@ -160,7 +170,15 @@ class Site:
             ),
             default=0,
         )
-        return first, first + self.config.allocation(stage.slots_left)[self.name]
+        return first, first + wanted
+
+    def slots_to_come(self, this: Round) -> int:
+        """Return the slots that this site fills in a round and in the rest of its window."""
+        _, running = this.open(self.config)
+        stages = self.config.settings.stage_slots()
+        at = [name for name, *_ in stages].index(running.name)
+        wanted = [running.slots_left, *(last - first for _, first, last in stages[at + 1 :])]
+        return sum(self.config.allocation(slots)[self.name] for slots in wanted)
 
     def stored(self, this: Round) -> Path | None:
         """Return the file of this site's share of a round, if it has made one and not lost it."""
@@ -201,7 +219,8 @@ class Site:
         )
         self._round_keys.check(this.key_of(self.name))
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
-        self.ledger.check(self.config.event, self._cohort(accumulator))
+        cohort = None if self.provenance is not None else self._cohort(accumulator)
+        self.ledger.check(self.config.event, cohort)
         return accumulator
 
     def publish(self, accumulator: ShareAccumulator) -> Path:
@@ -225,7 +244,7 @@ class Site:
         share = self._masked(this, stage, sums, round_key, following)
         final = self._path(this)
         final.parent.mkdir(mode=0o700, exist_ok=True)
-        temporary = final.with_name(final.name + ".new")
+        temporary = final.with_name(final.name + UNPUBLISHED)
         share.save(temporary)
         self.ledger.publish(intent, temporary, final)
         return final
@@ -245,6 +264,8 @@ class Site:
 
     def _cohort(self, accumulator: ShareAccumulator) -> Cohort:
         first, last = accumulator.first, accumulator.last
+        if self.provenance is not None:
+            return self.provenance.cohort(first, last, self.ledger.generation, self.config.digest)
         documents = (DocumentRange(self.stream, first, last),)
         return Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
 
@@ -279,8 +300,8 @@ class Site:
 
     def _path(self, this: Round) -> Path:
         ledger = self.ledger.path
-        folder = ledger.with_name(ledger.name + ".shares")
-        name = f"{this.number:06d}-{this.attempt}-{this.digest[:16]}-{self.name}.safetensors"
+        folder = ledger.with_name(f"{ledger.name}.{SHARES}")
+        name = f"{this.number:06d}-{this.attempt}-{this.digest[:16]}-{self.name}{SUFFIX}"
         return folder / name
 
 

@@ -11,8 +11,10 @@ A folder of checkpoints belongs to one daemon, which holds a lock on it. In it l
 ``rows-000007``
     Documents that wait for their block, as counts, and, behind `BESIDE`, what the pipeline keeps
     for models to show; only if there is any of it.
-``words-DIGEST``
-    The vocabulary of it, which generations share.
+``words-000007``
+    Its vocabulary.
+
+No generation shares a file with another: damage to one leaves the other whole.
 
 A checkpoint is copied in memory, written whole under new names and forced to the disk; then one
 transaction makes it the current one and drops the third newest. Killed at any moment, the next
@@ -30,13 +32,11 @@ All of it is as secret as the documents.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -49,6 +49,7 @@ from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.errors import ModelFileError, NewerFormatError
+from streamlda.lock import FileLock, LockedError
 from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
@@ -65,7 +66,8 @@ ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 
 #: Begins the names of arrays that are no documents, in ``rows``.
 BESIDE = "beside."
-OURS = re.compile(r"((state|rows)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+#: Words of 0.1.0, which generations shared, are named by their digest.
+OURS = re.compile(r"((state|rows|words)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +135,9 @@ class PendingCheckpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one daemon. Make it with `Checkpoints.open`; close it, or use ``with``."""
 
-    def __init__(self, folder: Path, lock: int, on_step: OnStep | None) -> None:
+    def __init__(self, folder: Path, lock: FileLock | None, on_step: OnStep | None) -> None:
         self.folder = folder
-        self._lock: int | None = lock
+        self._lock = lock
         self._step: OnStep = on_step or (lambda name: None)
         self._index = CheckpointIndex(folder, self._step)
         # Arrays of a capture that was written: memory for the next.
@@ -146,21 +148,21 @@ class Checkpoints:
         """Open a folder of checkpoints as its only user, or make it, for its owner only."""
         path = Path(os.path.realpath(folder))
         path.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise failure(
-                    "a folder of checkpoints must have one daemon, and one has it in use",
-                    path=str(path),
-                    remedy="stop the other, or choose another folder",
-                ) from error
+            lock = FileLock(path / "lock")
+        except LockedError as error:
+            raise failure(
+                "a folder of checkpoints must have one daemon, and one has it in use",
+                path=str(path),
+                pid=error.pid,
+                remedy="stop the other, or choose another folder",
+            ) from error
+        try:
             store = cls(path, lock, on_step)
             store._index.make()
             store._remove_leftovers()
         except BaseException:
-            os.close(lock)
+            lock.free()
             raise
         return store
 
@@ -172,8 +174,7 @@ class Checkpoints:
     def close(self) -> None:
         """Let another process in. Closing twice is allowed."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.free()
 
     def __enter__(self) -> Self:
         return self
@@ -220,7 +221,7 @@ class Checkpoints:
         after an `OSError` the one before stays the current one.
         """
         require(
-            self._lock is not None,
+            self._lock is not None and self._lock.held,
             "checkpoints must be open to be saved",
             path=str(self.folder),
             remedy="open it again",
@@ -228,7 +229,9 @@ class Checkpoints:
         body = dict(captured.body)
         generation = self._index.newest_number() + 1
         self._step("save:begin")
-        body["words"] = self._write_words(captured.vocabulary)
+        path = self.folder / f"words-{generation:06d}"
+        _write_words(path, captured.vocabulary)
+        body["words"] = _described(path)
         self._step("save:words")
         body["rows"] = None
         if captured.rows:
@@ -318,15 +321,6 @@ class Checkpoints:
             _path=self.folder / body["state"]["name"],
         )
 
-    def _write_words(self, vocabulary: Vocabulary) -> dict[str, Any]:
-        text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
-        data = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
-        path = self.folder / f"words-{blake2b(data.tobytes(), digest_size=16).hexdigest()}"
-        # Not trusted because of its name: it may be damaged, and this repairs it.
-        if not path.exists() or _text_of(path) != text:
-            write_arrays(path, WORDS_FORMAT, WORDS_VERSION, {"text": data}, {}, mode=OWNER_ONLY)
-        return _described(path)
-
     def _remove_leftovers(self) -> None:
         """Remove what a crash left behind, and what belonged to the third newest."""
         named = set()
@@ -355,14 +349,13 @@ def _described(path: Path) -> dict[str, Any]:
     return {"name": path.name, "digest": digest, "size_bytes": size_bytes}
 
 
-def _text_of(path: Path) -> str | None:
-    try:
-        file = read_arrays(path, WORDS_FORMAT, WORDS_VERSION)
-    except ModelFileError:
-        return None
-    return file.arrays["text"].tobytes().decode("ascii")
+def _write_words(path: Path, vocabulary: Vocabulary) -> None:
+    text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
+    data = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+    write_arrays(path, WORDS_FORMAT, WORDS_VERSION, {"text": data}, {}, mode=OWNER_ONLY)
 
 
 def _read_words(path: Path) -> Vocabulary:
-    values = json.loads(_text_of(path) or "null")
+    data = read_arrays(path, WORDS_FORMAT, WORDS_VERSION).arrays["text"]
+    values = json.loads(data.tobytes())
     return Vocabulary.from_metadata(values["metadata"], values["words"])

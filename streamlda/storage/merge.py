@@ -70,8 +70,7 @@ class _ReadOnlyCheckpoints(Checkpoints):
     """A folder of checkpoints without its lock: it can be read, and not be saved to."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, -1, None)
-        self._lock = None
+        super().__init__(folder, None, None)
 
     def read(self) -> NewestCheckpoint:
         for _ in range(ATTEMPTS):

@@ -33,8 +33,9 @@ from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import NEVER_BY_ITSELF, Learner
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.ledger import Provenance
 from streamlda.stream.blocks import Blocks
-from streamlda.stream.counts import Progress, RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
 from streamlda.stream.time_bins import TimeBins, TimeSpan
@@ -52,10 +53,11 @@ LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 class Released(NamedTuple):
-    """What was due: a model, or why there is none."""
+    """What was due: a model, or why there is none; whether it is that no document is to be seen."""
 
     model: TopicModel | None
     missed: str = ""
+    shows_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,8 @@ class Pipeline(Generic[LearnerT]):
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
     Documents go to the learner with their bin of `time_bins`, if event times are read.
-    `candidates` are documents that models show, of a learner that allows it.
+    `candidates` are documents that models show, of a learner that allows it. `provenance` gets
+    every record, for the ledger of a private learner.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Pipeline(Generic[LearnerT]):
         on_reject: Callable[[Reject], None] | None = None,
         time_bins: TimeBins | None = None,
         candidates: CandidateDocuments | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
@@ -114,6 +118,7 @@ class Pipeline(Generic[LearnerT]):
         self._on_reject = on_reject
         self._time_bins = time_bins
         self._span = TimeSpan()
+        self.provenance = provenance
         self._waiting = LocatedTexts()
         self._voted = 0
         self._released_at = 0
@@ -173,6 +178,18 @@ class Pipeline(Generic[LearnerT]):
         return None if self._time_bins is None else self.counts.undated
 
     @property
+    def outcomes(self) -> dict[str, int]:
+        """Records by what became of them; documents that wait for the words are not among them."""
+        counts, rejected = self.counts, self.counts.rejects.total()
+        return {
+            "learned": counts.documents - counts.short - len(self._waiting.texts),
+            "short": counts.short,
+            "rejected": rejected,
+            "blank": counts.records - counts.documents - rejected - counts.skipped,
+            "skipped": counts.skipped,
+        }
+
+    @property
     def since_release(self) -> int:
         """Records taken since the last release: those of the running stage, or of a snapshot."""
         return self.records - self._released_at
@@ -193,7 +210,7 @@ class Pipeline(Generic[LearnerT]):
 
     # Records.
 
-    def add(self, batch: RecordBatch) -> Progress:
+    def add(self, batch: RecordBatch) -> None:
         """Take records, at most those until something is `due`. Time O(characters + learning)."""
         due = self.due
         require(
@@ -204,6 +221,8 @@ class Pipeline(Generic[LearnerT]):
             remedy="make what is due first",
         )
         first = self.counts.records + 1
+        if self.provenance is not None:
+            self.provenance.add_texts(batch.located(first), batch.texts)
         self.counts.records += batch.n_records
         self.counts.documents += batch.n_documents
         self.counts.rejects.update(reject.reason for reject in batch.rejects)
@@ -211,57 +230,56 @@ class Pipeline(Generic[LearnerT]):
             for reject in batch.rejects:
                 self._on_reject(reject)
         if self.counts_slots:
-            return self._add_slots(batch)
-        found = batch.with_text(first)
-        return self._wait(found) if self._learner is None else self._learn(found)
+            self._add_slots(batch)
+        elif self._learner is None:
+            self._wait(batch.with_text(first))
+        else:
+            self._learn(batch.with_text(first))
 
-    def _add_slots(self, batch: RecordBatch) -> Progress:
+    def _add_slots(self, batch: RecordBatch) -> None:
         """Give every record its slot: a row, or a vote for words."""
         if self._learner is None:
             assert isinstance(self.words, PrivateVocabularySelection)
             for text in batch.texts:
                 self.words.vote(text or "")
             self._voted += batch.n_records
-            return Progress(batch.n_documents, 0)
+            return
         assert self.vocabulary is not None
         encoded = self.vocabulary.encode([text or "" for text in batch.texts])
         taken = self._learner.add(encoded.batch, batch.users or None)
         assert taken == batch.n_records, "polls end where stages do"
         self.counts.tokens += encoded.tokens
         self.counts.unseen_tokens += encoded.unseen_tokens
-        learned = int(np.count_nonzero(encoded.batch.usable))
-        self.counts.short += batch.n_documents - learned
-        return Progress(learned, batch.n_documents - learned)
+        self.counts.short += batch.n_documents - int(np.count_nonzero(encoded.batch.usable))
 
-    def _wait(self, found: LocatedTexts) -> Progress:
+    def _wait(self, found: LocatedTexts) -> None:
         """Keep documents until there are enough to learn the words from."""
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
         waiting.add(found)
-        if not self.words.enough(len(waiting.texts), waiting.characters):
-            return Progress(0, 0)
-        return self._learn_words()
+        if self.words.enough(len(waiting.texts), waiting.characters):
+            self._learn_words()
 
-    def _learn_words(self) -> Progress:
+    def _learn_words(self) -> None:
         """Learn the words from the first documents, and then topics from all that wait."""
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
         first = self.words.beginning(waiting.texts)
         self.begin(self.words.learn(first))
         self._waiting, self.vocabulary_documents = LocatedTexts(), len(first)
-        return self._learn(waiting)
+        self._learn(waiting)
 
-    def _learn(self, found: LocatedTexts) -> Progress:
+    def _learn(self, found: LocatedTexts) -> None:
         assert self.vocabulary is not None
         assert self._learner is not None
-        texts, learned, start = found.texts, 0, 0
+        texts, start = found.texts, 0
         times = np.array(found.times, dtype=np.float64)
         for stop in _cuts(texts):
             encoded = self.vocabulary.encode(texts[start:stop])
             self._illustrations.add(texts[start:stop], found.locations[start:stop], encoded.batch)
             self.counts.tokens += encoded.tokens
             self.counts.unseen_tokens += encoded.unseen_tokens
-            learned += int(np.count_nonzero(encoded.batch.usable))
+            self.counts.short += int(np.count_nonzero(~encoded.batch.usable))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
                     self._on_reject(Reject(*found.locations[start + i][:2], SHORT))
@@ -274,8 +292,6 @@ class Pipeline(Generic[LearnerT]):
             for block in self._blocks.add(batch):
                 self._learner.add(block)
             start = stop
-        self.counts.short += len(texts) - learned
-        return Progress(learned, len(texts) - learned)
 
     # Releases.
 
@@ -310,7 +326,7 @@ class Pipeline(Generic[LearnerT]):
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
         if model is None:
-            return Released(None, self._learner.missed)
+            return Released(None, self._learner.missed, self._learner.shows_nothing)
         self.snapshots += 1
         span, self._span = self._span, TimeSpan()
         return Released(model if self._time_bins is None else self._dated(model, span))
@@ -329,7 +345,15 @@ class Pipeline(Generic[LearnerT]):
     def skip(self, records: int) -> None:
         """Count records that a release has used, and that are skipped unread."""
         self.counts.records += records
+        self.counts.skipped += records
         self._released_at = self.records
+        if self.provenance is not None:
+            self.provenance.clear()
+
+    def note(self, batch: RecordBatch, *, released: bool) -> None:
+        """Note which records were read elsewhere, or are skipped because they were `released`."""
+        if self.provenance is not None:
+            self.provenance.add_texts(batch.located(1), batch.texts, released=released)
 
     def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
         """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""
@@ -394,6 +418,7 @@ class Pipeline(Generic[LearnerT]):
             "vocabulary_documents": self.vocabulary_documents,
             "span": self._span.to_json(),
             "counts": counts,
+            "provenance": None if self.provenance is None else self.provenance.to_json(),
         }
 
     def restore(
@@ -408,14 +433,18 @@ class Pipeline(Generic[LearnerT]):
         self.vocabulary, self._learner = vocabulary, learner
         self._illustrations.begin(vocabulary, learner, beside or {})
         self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
-        counts = dict(values.get("counts", {}))
+        places = int(values.get("places", 0))
+        # Checkpoints that count nothing else are of runs whose outcomes are not known.
+        counts = dict(values.get("counts", {"skipped": places}))
         counts["rejects"] = Counter(counts.get("rejects", {}))
-        self.counts = RecordCounts(records=int(values.get("places", 0)), **counts)
+        self.counts = RecordCounts(records=places, **counts)
         self.first_slot = int(values.get("first_place", 0))
         self.snapshots = int(values.get("snapshots", 0))
         self._span = TimeSpan(*values.get("span", ()))
         self._released_at = int(values.get("released_at", self.records))
         self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
+        if self.provenance is not None and values.get("provenance") is not None:
+            self.provenance.restore(values["provenance"])
 
 
 def _cuts(texts: Sequence[str]) -> Iterator[int]:

@@ -34,6 +34,9 @@ class SnapshotSink(Protocol):
     def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
         """Make a value durable as the last one of a key; else raise `SourceError`."""
 
+    def newest(self, key: str) -> bytes | None:
+        """Return the last value of a key, None if it has none; else raise `SourceError`."""
+
     def close(self) -> None:
         """Release what the sink holds. Closing twice is allowed."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from itertools import compress
 from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -128,6 +129,18 @@ class RecordBatch:
         numbers = range(first, first + self.n_records)
         return self.locations or [RecordLocation("stream", number) for number in numbers]
 
+    def of(self, kept: Sequence[bool]) -> RecordBatch:
+        """Return the records that are kept, of a batch with their locations."""
+        left_out = {at[:2] for at, keep in zip(self.locations, kept, strict=True) if not keep}
+        return RecordBatch(
+            list(compress(self.texts, kept)),
+            [each for each in self.rejects if each[:2] not in left_out],
+            self.exhausted,
+            list(compress(self.locations, kept)),
+            list(compress(self.users, kept)),
+            list(compress(self.times, kept)),
+        )
+
     def with_text(self, first: int) -> LocatedTexts:
         """Return the documents; locations as of `located`."""
         found, times = LocatedTexts(), self.times or [None] * self.n_records
@@ -158,6 +171,16 @@ class RecordBatch:
             remedy="correct the connector",
             error=SourceError,
         )
+
+
+class Log(NamedTuple):
+    """A log that a source reads: what tells it from all others, of the same name too.
+
+    `next` is the offset of the record that comes next. In a `RecordLocation` offsets count from 1.
+    """
+
+    name: str
+    next: int
 
 
 class Progress(NamedTuple):

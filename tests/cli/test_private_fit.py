@@ -106,8 +106,9 @@ def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
     slots = Snapshots(kept).model(1).privacy["cohort"], load(tmp_path / "m").privacy["cohort"]
     assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
     for number in (2, 3):
-        other = ("-k", 2, "--hash-bits", 6)
-        fit(folder, tmp_path, *other, every=9200, words=False, ledger=f"L{number}")
+        other = tmp_path / f"{number}.jsonl"
+        run("simulate", *SIZES, 60, "-n", 1000, "--seed", number, "-o", other)
+        run("fit", other, *options(folder, tmp_path, every=1000))
         assert Snapshots(kept).latest() == number
     assert Snapshots(kept).path(2).read_bytes() == newest
     run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 500)
@@ -148,21 +149,14 @@ def test_no_word_of_hashed_columns_is_kept_or_written(folder, tmp_path):
     assert found == {True: set(), False: {"False", "all", "c"}}
 
 
-def test_a_second_run_is_refused_before_reading(folder, fitted):
+def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
     to, _ = fitted
-    moved, before = folder / "b.jsonl", (to / "L").read_bytes()
-    (folder / "a.jsonl").rename(moved)
-    try:
-        again = refused("fit", folder / "a.jsonl", *options(folder, to))
-        assert "must not be in two releases" in again
-        assert "--stream NAME" in again
-        assert again.count("\n") == 1
-        # Under another name it gets as far as the file, which is not there.
-        gone = fit(folder, to, "--stream", "other", code=74)
-        assert "a.jsonl" in gone
-        assert "two releases" not in gone
-    finally:
-        moved.rename(folder / "a.jsonl")
+    before = (to / "L").read_bytes()
+    again = refused("fit", folder / "a.jsonl", *options(folder, to))
+    assert "must not be in two releases" in again
+    assert again.count("\n") == 1
+    # A name of the stream does not make other documents of them.
+    assert "two releases" in fit(folder, to, "--stream", "other", code=78)
     # Nor with another setting of the promise.
     assert "epsilon" in fit(folder, to, epsilon=9, code=78)
     assert (to / "L").read_bytes() == before
@@ -210,6 +204,19 @@ def test_prefix_snapshots_take_everything_since_the_start(
     assert statement["cohort"] == {"first": first, "last": 8999}
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--mode", "prefix"),
+        ("--unit", "user", "--user-field", "by", "--documents-per-user", 4),
+    ],
+)
+@pytest.mark.parametrize("most", [1, 3])
+def test_noise_for_more_snapshots_than_there_are_slots_is_warned_of(folder, tmp_path, more, most):
+    said = fit(folder, tmp_path, *more, "--snapshots", most, every=9000)
+    assert ("is for snapshots=3, and the files have record slots for 1" in said) == (most == 3)
+
+
 @pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False), (300, False)])
 def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
     """The last stage has 480 of 4000 slots: it counts if half of them were read."""
@@ -239,9 +246,11 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
 
 def test_noise_has_no_seed(folder, tmp_path):
     found = []
-    for ledger in ("L", "other"):
-        fit(folder, tmp_path, "--snapshots", 1, "--seed", 3, every=1000, ledger=ledger)
-        found.append(load(tmp_path / "m").components)
+    for name in ("a", "b"):
+        to = tmp_path / name
+        to.mkdir()
+        fit(folder, to, "--snapshots", 1, "--seed", 3, every=1000)
+        found.append(load(to / "m").components)
     assert not np.array_equal(*found)
 
 
@@ -275,7 +284,10 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     slots = slots_of(report)
     assert slots[0] == [0, 5000]
     assert slots[1][0] == model.privacy["cohort"]["first"] == 5000
-    assert report["budget"]["delta"] < 1e-6 - model.vocabulary.selection["delta"]
+    assert report["budget"]["delta"] == 1e-6
+    words, *others = (each["set_aside"] for each in report["snapshots"])
+    assert model.vocabulary.selection["delta"] < words < 1e-6
+    assert 0 < max(others) < 1e-9
     assert "must not be in two releases" in refused("fit", source, *given)
 
 
@@ -304,6 +316,19 @@ def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_
     assert re.search(r"half of the words wanted .*vocabulary.size=200 topics=3 threshold=", said)
     report = check_releases(tmp_path)
     assert slots_of(report)[-1][1] == 9200
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("every", [9000, 4000])
+def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp_path, every):
+    """Once in a thousand runs, noise passes for documents and the window is read to its end."""
+    said = fit(folder, tmp_path, "--text-field", "body", every=every, code=65)
+    assert "must show documents above the noise" in said
+    assert "source.text_field" in said
+    ((first, last),) = slots_of(check_releases(tmp_path))
+    assert first == 0
+    assert last <= every // 10
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):

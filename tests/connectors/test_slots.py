@@ -137,3 +137,14 @@ def test_rows_of_documents_alone_do_move():
     assert rows_of_files("jsonl", files, [9], counts_slots=False)[0][1] == [1]
     assert rows_of_files("jsonl", replaced, [9], counts_slots=False)[0][1] == [2]
     assert rows_of_files("jsonl", replaced, [9])[0][1] == [1]
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl", "csv"])
+def test_a_quote_that_is_not_closed_moves_records_of_csv_and_of_no_other_form(form):
+    records = [record(form, f"{word} {word} {word}") for word in WORDS]
+    for quote in (b'"', b'7,"', b'7,a"', b'{"text": "', b'{"text": "x", "'):
+        rows, counts = rows_of_files(form, [[quote, *records[1:]]], [9])
+        moves = rows != [[], *([i] for i in range(1, len(records)))]
+        assert (
+            moves == (counts.records != len(records)) == (form == "csv" and quote in (b'"', b'7,"'))
+        )

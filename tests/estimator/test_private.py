@@ -93,8 +93,10 @@ def test_the_topics_are_those_of_the_private_learner(X, seeded):
         **BUDGET,
     )
     learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
-    model = feed(learner, DocumentBatch.from_matrix(X))
-    np.testing.assert_array_equal(lda.components_, model.components)
+    made = []
+    feed(learner, DocumentBatch.from_matrix(X), on_model=made.append)
+    np.testing.assert_array_equal(lda.components_, made[0].components)
+    assert len(lda.snapshots_) == len(made) == 1
     assert lda.privacy_ == {"statement": "not private (seeded)"}
 
 
@@ -286,6 +288,10 @@ def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
     releases = LedgerReader(tmp_path / "L").report()["snapshots"]
     ends = [each["documents"][0][2] for each in releases]
     assert (len(ends), ends[-1], lda.documents_seen_) == (8, 2800, 1400)
+    # Both were paid for, and both are kept.
+    kept = [model.privacy["cohort"] for model in lda.snapshots_]
+    assert kept == [{"first": 0, "last": 1399}, {"first": 1400, "last": 2799}]
+    np.testing.assert_array_equal(lda.snapshots_[-1].components, lda.components_)
     with pytest.raises(InsufficientDataError, match="nothing was spent"):
         private(documents_per_snapshot=5000, ledger=str(tmp_path / "M")).fit(X)
     assert not (tmp_path / "M").exists()

@@ -10,6 +10,7 @@ import pytest
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic
 from streamlda_connectors.kafka.kafka_python import KafkaPythonProducer
+from streamlda_connectors.kafka.values import FIRST_REACH
 from tests.kafka.topics import read
 
 SECRET = b"words that nobody may see"
@@ -144,6 +145,19 @@ def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic,
     assert rows[0].headers == rows[1].headers == headers
     with pytest.raises(SourceError, match="closed=True"):
         again.publish("000003", b"three", {})
+
+
+def test_the_newest_snapshot_of_a_key_is_found_behind_those_of_others(topics, topic, snapshots_to):
+    topics.make(topic, 2, **{"cleanup.policy": "compact"})
+    snapshots = snapshots_to(topics, topic)
+    assert snapshots.newest("mine") is None
+    for value in (b"older", b"newest"):
+        snapshots.publish("mine", value, {})
+    for number in range(3 * FIRST_REACH):
+        snapshots.publish(f"other {number % 5}", b"%d" % number, {})
+    assert snapshots.newest("mine") == b"newest"
+    assert snapshots.newest("other 2") == b"47"
+    assert snapshots.newest("min") is None
 
 
 def test_a_topic_that_keeps_too_much_or_too_little_is_refused(topics, topic, snapshots_to, opened):

@@ -230,8 +230,14 @@ def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
         entries = topics.admin.list_group_offsets([topic]).get(topic, {})
         return [entry.offset for entry in entries.values()] == [3]
 
+    assert source.notes() == []
     wait_until(shown)
-    assert read(source_of(topics, topic, group=topic), 3)[0] == ["one", "two", "three"]
+    assert source.notes() == [""]
+    source.commit(source.position(), "a note")
+    wait_until(lambda: source.poll(0, 0.1) and source.notes() == ["a note"])
+    again = source_of(topics, topic, group=topic)
+    assert (again.notes(), source_of(topics, topic).notes()) == (["a note"], [])
+    assert read(again, 3)[0] == ["one", "two", "three"]
 
 
 def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic, source_of, opened):

@@ -27,6 +27,7 @@ from streamlda.privacy.accounting import (
 from streamlda.privacy.dp_event import to_dp_event
 from streamlda.privacy.events import (
     MAX_DEPTH,
+    Approximate,
     Composed,
     GaussianRelease,
     LaplaceRelease,
@@ -130,11 +131,17 @@ def test_cost_is_rounded_up_and_ignores_order_and_nesting(zs, random):
 def test_cohorts_side_by_side_cost_the_most_expensive():
     less, most = gaussians(5, 5), GaussianRelease(2)
     assert cost(Parallel([less, most, less])) == cost(most)
-    assert cost(Parallel([])) == cost(Composed([])) == (0, 0, 0)
+    assert cost(Parallel([])) == cost(Composed([])) == (0, 0, 0, 0, 0)
     both = Composed([Parallel([less, most]), Parallel([less, most])])
     assert cost(both).mu_squared == pytest.approx(0.5, rel=1e-14)
     mixed = cost(Parallel([most, LaplaceRelease(0.01)]))
-    assert mixed == (cost(most).mu_squared, cost(most).mu_squared, 0.01)
+    assert mixed == (cost(most).mu_squared, cost(most).mu_squared, 0.01, 0, 0)
+    drawn = Parallel([Approximate(most, 2**-50, 2**-30), Approximate(less.events[0], 2**-40)])
+    assert cost(drawn)[3:] == (2**-40, 2**-30)
+    assert cost(Composed([drawn, most]))[3:] == pytest.approx((2**-40, 2**-30), rel=1e-14)
+    for exact in (lambda: Budget(1.0, 1e-6).fits(drawn), lambda: epsilon_spent(drawn, 1e-6)):
+        with pytest.raises(InvalidSettingError, match="must be exact"):
+            exact()
 
 
 @given(st.floats(1e-9, 30), st.floats(0, 1))

@@ -67,7 +67,9 @@ def test_writer_notices_what_others_do_to_its_files(ledger, folder):
         kept = (folder / "ledger").read_bytes()
         release(other, 0, 10)
         modes = {path.name: path.stat().st_mode & 0o777 for path in folder.glob("ledger*")}
-        assert modes == dict.fromkeys(["ledger", "ledger.marker", "ledger.lock"], 0o600)
+        assert modes == dict.fromkeys(
+            ["ledger", "ledger.marker", "ledger.lock", "ledger.key"], 0o600
+        )
         (folder / "ledger").write_bytes(kept)
         with pytest.raises(LedgerError, match="changed or replaced"):
             release(other, 10, 20)

@@ -1,6 +1,7 @@
 """What a ledger counts and says: terms, exact losses, the report, its table, the event tree."""
 
 import json
+import math
 import re
 from collections import defaultdict
 from dataclasses import replace
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost, epsilon_of, mu_of
-from streamlda.privacy.events import Composed, GaussianRelease, Parallel, to_json
+from streamlda.privacy.events import (
+    Approximate,
+    Composed,
+    GaussianRelease,
+    Parallel,
+    to_json,
+)
 from streamlda.privacy.ledger import (
     Cohort,
     DocumentRange,
@@ -24,8 +31,16 @@ from streamlda.privacy.ledger import (
     read_report,
 )
 from streamlda.privacy.ledger.file import FORMAT_VERSION, Row
-from streamlda.privacy.ledger.state import ReportBuilder, describe
-from streamlda.privacy.ledger.terms import Losses, round_down, round_up, sqrt_down, sqrt_up
+from streamlda.privacy.ledger.state import ReportBuilder, describe_left, describe_spent
+from streamlda.privacy.ledger.terms import (
+    NOTHING,
+    Loss,
+    Losses,
+    round_down,
+    round_up,
+    sqrt_down,
+    sqrt_up,
+)
 from tests.privacy.chance import MP, exact_delta
 from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, release
 
@@ -92,16 +107,20 @@ def assert_near(text, mu_squared, delta, *, upward):
         assert delta_of_squared(mu_squared, above) < delta
 
 
+def price_of(z, rate):
+    return cost(GaussianRelease(z)).mu_squared, rate / z**2
+
+
 def rows_of(terms, releases):
-    """Yield the rows of lost releases of documents start, length, at a noise multiplier."""
+    """Yield rows of lost releases: start, length, noise multiplier, what is set aside a mu^2."""
     values = {"terms": terms.to_json(), "ledger_id": "id", "format_version": FORMAT_VERSION}
     yield Row(1, "created", "", values, "")
-    for i, (start, length, z) in enumerate(releases):
-        event = GaussianRelease(z)
+    for i, (start, length, z, rate) in enumerate(releases):
+        event = Approximate(GaussianRelease(z), 0.0, rate / z**2)
         cohort = Cohort(f"c{i}", (DocumentRange("s", start, start + length),), i)
-        price = cost(event).mu_squared
+        price, set_aside = price_of(z, rate)
         at = "2026-11-21T14:00:00+00:00"
-        intent = Intent(i + 1, "id", cohort, event, price, "", "", True, at)
+        intent = Intent(i + 1, "id", cohort, event, price, set_aside, "", "", True, at)
         yield Row(2 * i + 2, "intent", f"c{i}", intent.to_json(), "")
         yield Row(2 * i + 3, "lost", "", {"intent": i + 1, "reason": "", "at": at}, "")
 
@@ -117,32 +136,40 @@ def amount(lines, label):
 @settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8), st.floats(6.0, 300.0)), max_size=5),
+    st.sampled_from([0.0, 1e-9, 2e-6]),
     st.booleans(),
 )
-def test_table_never_shows_too_little_spent_or_too_much_left(releases, users):
+def test_table_never_shows_too_little_spent_or_too_much_left(releases, rate, users):
+    releases = [(*each, rate) for each in releases]
     terms = replace(TERMS, privacy_unit="user" if users else "document")
     builder = ReportBuilder(0, 10)
     for row in rows_of(terms, releases):
         builder.add(row)
     lines = budget_table(builder.finish())
 
-    paid = [Fraction(cost(GaussianRelease(z)).mu_squared) for *_, z in releases]
+    paid = [Fraction(price_of(z, rate)[0]) for _, _, z, rate in releases]
+    delta = Fraction(1e-6)
     loss = dict.fromkeys(range(16), Fraction(0))
     spent_after = []
-    for (start, length, _), price in zip(releases, paid, strict=True):
+    for (start, length, *_), price in zip(releases, paid, strict=True):
         for slot in loss if users else range(start, start + length):
             loss[slot] += price
         spent_after.append(max(loss.values()))
     spent = max(loss.values())
-    budget = Fraction(mu_of(1.0, 1e-6)) ** 2
-    new = max(budget - (spent if users else 0), Fraction(0))
+    # Where all are at one rate, the most that a unit may spend at it.
+    budget, cap = Fraction(mu_of(1.0, 1e-6)) ** 2, Fraction(0)
+    for bit in range(1, 60):
+        more = cap + budget / 2**bit
+        within = delta_of_squared(more, Fraction(1)) <= MP.mpf(1e-6) - rate * MP.mpf(float(more))
+        cap = more if within else cap
+    new = max(cap - spent, Fraction(0)) if users and releases else budget
 
     epsilon, mu_squared = amount(lines, "spent")
     assert spent <= Fraction(mu_squared) <= spent * Fraction("1.00101")
-    assert_near(epsilon, spent, 1e-6, upward=True)
+    assert_near(epsilon, spent, float(delta - spent * Fraction(rate)), upward=True)
     left = {"left (new)": new}
     if releases and not users:
-        left["left"] = max(budget - spent, Fraction(0))
+        left["left"] = max(cap - spent, Fraction(0))
     for label, exact in left.items():
         epsilon, mu_squared = amount(lines, label)
         assert exact * Fraction("0.99899") <= Fraction(mu_squared) <= exact
@@ -151,11 +178,16 @@ def test_table_never_shows_too_little_spent_or_too_much_left(releases, users):
             assert epsilon == "1.000"
         else:
             assert_near(epsilon, exact, 1e-6, upward=False)
+    # A price that all had is said once, before the table.
+    said = next((line for line in lines if line.startswith("each release cost")), "")
+    alike = [word for word in re.split(r"[, ]+", said) if word[:1].isdigit()]
+    alike = alike and [alike[0], alike[-1]]
     table = [line.split() for line in lines if re.match(r" *\d+  2026", line)]
     assert len(table) == len(releases)
     for cells, price, after in zip(table, paid, spent_after, strict=True):
-        assert_near(cells[5], price, 1e-6, upward=True)
-        assert_near(cells[6], after, 1e-6, upward=True)
+        for shown, amount_of in zip(alike or cells[-2:], (price, after), strict=True):
+            left = float(delta - amount_of * Fraction(rate))
+            assert_near(shown, amount_of, left, upward=True)
 
 
 @given(st.floats(0.0, 1e9), st.booleans())
@@ -169,8 +201,8 @@ def test_figure_has_four_digits_on_the_safe_side(value, upward):
 def test_epsilon_of_what_is_left_is_rounded_down(mu, delta):
     terms = LedgerTerms(epsilon=1e5, delta=delta)
     mu_squared = Fraction(mu) ** 2
-    epsilon = describe(mu_squared, terms, upward=False)["epsilon"]
-    above = describe(mu_squared, terms, upward=True)["epsilon"]
+    epsilon = describe_left(mu_squared, terms)["epsilon"]
+    above = describe_spent([Loss(mu_squared, Fraction(0))], terms)["epsilon"]
     assert 0 <= epsilon <= above
     # So near 1 that the margin of delta reaches beyond it, nothing is said to be left.
     assert above - epsilon <= 1e-6 * above + 1e-9 or delta > 0.99
@@ -208,34 +240,130 @@ def test_wrong_terms_and_cohorts_are_refused(make):
 
 
 ranges = st.tuples(
-    st.sampled_from("ab"), st.integers(0, 12), st.integers(1, 8), st.sampled_from([0.1, 0.25, 1.0])
+    *(st.sampled_from("ab"), st.integers(0, 12), st.integers(1, 8)),
+    *(st.sampled_from([0.1, 0.25, 1.0]), st.sampled_from([0.0, 1e-3, 0.3])),
 )
 
 
 @given(st.lists(ranges, max_size=12), st.booleans())
 def test_losses_equal_those_kept_per_document(parts, parallel):
-    losses, naive = Losses(parallel=parallel), defaultdict(Fraction)
-    total = Fraction(0)
-    for stream, start, length, price in parts:
+    """Of releases of every rate; each pair is summed exactly, at the unit's largest rate."""
+    losses, naive = Losses(parallel=parallel), defaultdict(list)
+
+    def loss_of(paid):
+        spent = sum((Fraction(m) for m, _ in paid), Fraction(0))
+        rates = [Fraction(aside) / Fraction(m) for m, aside in paid]
+        # The first is raised by a hair (`terms`).
+        return spent, max([rates[0] * (1 + Fraction(1, 2**43)), *rates[1:]]) if rates else 0
+
+    for stream, start, length, *price in parts:
         cohort = Cohort("c", (DocumentRange(stream, start, start + length),), 0)
         slots = [(stream, slot) for slot in range(start, start + length)]
-        largest = max(naive[slot] for slot in slots)
-        assert losses.of(cohort) == (largest if parallel else total)
-        assert losses.touches(cohort) == (largest > 0)
-        losses.add(cohort, price)
-        for slot in slots:
-            naive[slot] += Fraction(price)
-        total += Fraction(price)
-        assert losses.spent == (max(naive.values()) if parallel else total)
-    assert losses.of(None) == (0 if parallel else total)
+        units = slots if parallel else ["all"]
+        assert losses.of(cohort) == {loss_of(naive[unit]) for unit in units}
+        assert losses.touches(cohort) == any(naive[slot] for slot in slots)
+        losses.add(cohort, Loss.of(*price))
+        for slot in [*slots, "all"]:
+            naive[slot].append(price)
+        spent = [loss_of(paid) for unit, paid in naive.items() if (unit == "all") != parallel]
+        for part in (0, 1):
+            # Of each part, what the unit has that has most of it.
+            amounts = [(m, m * rate)[part] for m, rate in spent]
+            found = [(each.mu_squared, each.set_aside)[part] for each in losses.spent]
+            assert max(found) == max(amounts)
+        assert set(losses.spent) <= set(spent)
+    assert losses.of(None) == ({NOTHING} if parallel else {loss_of(naive["all"])})
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(1e-3, 2.0), st.floats(0.0, 1.2)), min_size=1, max_size=6))
+def test_what_is_covered_keeps_epsilon_and_delta(releases):
+    """A pair is covered only if all releases keep the promise, and if they clearly keep it."""
+    epsilon, delta = 1.0, 1e-6
+    terms, losses = LedgerTerms(epsilon, delta, "user"), Losses(parallel=False)
+    everyone = Cohort("c", (DocumentRange("s", 0, 1),), 0)
+    paid, mp_factor = [], 1 + MP.exp(1)
+    for part, aside in releases:
+        z, tv = 1 / math.sqrt(part * 0.05), aside * part * delta / 4
+        tv = tv if tv > 1e-30 else 0.0
+        price = terms.price(cost(Approximate(GaussianRelease(z), tv, tv / 3)))
+        (before,) = losses.of(None)
+        after = before.plus(price)
+        now = [*paid, (1 / MP.mpf(z) ** 2, MP.mpf(tv) / 3 + mp_factor * MP.mpf(tv))]
+        B, L = (sum(column) for column in zip(*now, strict=True))
+        exact = exact_delta(MP.sqrt(B), MP.mpf(epsilon)) + L
+        if before.allows(price) and terms.covers(after):
+            assert exact <= delta
+        # At the rate of the first nothing is set aside in vain.
+        first = now[0][1] / now[0][0]
+        clearly = exact_delta(MP.sqrt(B), MP.mpf(epsilon)) + first * B <= delta * (1 - 1e-9)
+        if clearly and all(x[1] <= first * x[0] for x in now):
+            assert before.allows(price)
+            assert terms.covers(after)
+            assert terms.cap(after.rate) >= after.mu_squared * (1 - Fraction(1, 2**30))
+        losses.add(everyone, price)
+        paid = now
+
+
+@given(st.floats(1e-3, 600.0), st.floats(0.0, 0.1), st.one_of(st.just(0.0), st.floats(1e-20, 1e-3)))
+def test_the_price_of_a_release_is_rounded_up(epsilon, failure, tv):
+    terms = LedgerTerms(epsilon, 1e-6)
+    price = terms.price(cost(Approximate(GaussianRelease(2.0), tv, failure)))
+    exact = MP.mpf(failure) + (1 + MP.exp(MP.mpf(epsilon))) * MP.mpf(tv)
+    found = MP.mpf(price.set_aside.numerator) / price.set_aside.denominator
+    assert exact <= found <= exact * (1 + MP.mpf("1e-12"))
+    assert price.mu_squared == Fraction(cost(GaussianRelease(2.0)).mu_squared)
+    assert replace(terms, whole_delta=False).price(cost(Approximate(EVENT, tv))).rate == 0
+
+
+likely = st.fractions(Fraction(1, 2), Fraction(19, 20), max_denominator=20)
+unlikely = st.fractions(Fraction(1, 20), Fraction(1, 3), max_denominator=20)
+small = st.fractions(0, Fraction(1, 64), max_denominator=2**10)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(likely, unlikely), min_size=7, max_size=7),
+    st.lists(st.tuples(small, small), min_size=1, max_size=3),
+)
+def test_what_is_set_aside_covers_any_sampler_and_failure(laws, distances):
+    """One to three bits, each drawn by what came before, moved the worst way; e^epsilon is 2."""
+    exact, drawn = {"": (Fraction(1), Fraction(1))}, {"": (Fraction(1), Fraction(1))}
+    nodes = iter(laws)
+    terms = LedgerTerms(math.log(2) * (1 - 1e-15), 0.5)
+    set_aside = Fraction(0)
+    for tv, failure in distances:
+        moved, failed = Fraction(float(tv)), Fraction(float(failure))
+        event = Approximate(GaussianRelease(1.0), float(tv), float(failure))
+        set_aside += terms.price(cost(event)).set_aside
+        for before in [name for name in exact if len(name) == len(max(exact, key=len))]:
+            pair = next(nodes)
+            worst = (min(pair[0] + moved, 1), max(pair[1] - moved, 0))
+            # A failure shows under D what D' never does.
+            for bit in "01":
+                p = [x if bit == "1" else 1 - x for x in pair]
+                q = [x if bit == "1" else 1 - x for x in worst]
+                exact[before + bit] = tuple(a * b for a, b in zip(exact[before], p, strict=True))
+                drawn[before + bit] = tuple(
+                    a * b * (1 - failed) for a, b in zip(drawn[before], q, strict=True)
+                )
+            drawn[before + "!"] = drawn[before][0] * failed, Fraction(0)
+
+    def most(outcomes, leaf):
+        return sum(max(p - 2 * q, Fraction(0)) for name, (p, q) in outcomes.items() if leaf(name))
+
+    depth = len(distances)
+    found = most(drawn, lambda name: len(name) == depth or name.endswith("!"))
+    assert found <= most(exact, lambda name: len(name) == depth) + set_aside
 
 
 def test_memory_is_bounded_for_windows_of_one_price():
     losses = Losses(parallel=True)
     for i in range(3000):
-        losses.add(Cohort("c", (DocumentRange("s", 7 * i, 7 * i + 7),), 0), 0.1)
+        cohort = Cohort("c", (DocumentRange("s", 7 * i, 7 * i + 7),), 0)
+        losses.add(cohort, Loss.of(0.1, 1e-11))
     assert len(losses._steps["s"][0]) == 2
-    assert losses.spent == Fraction(0.1)
+    assert [spent.mu_squared for spent in losses.spent] == [Fraction(0.1)]
 
 
 @given(st.fractions(0, 1000, max_denominator=10**30))

@@ -19,6 +19,7 @@ from scipy import stats
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.privacy import accounting, selection
 from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.privacy.ledger import LedgerTerms
 from streamlda.privacy.noise import Noise, SeededNoise
 from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.text.vocabulary import Vocabulary
@@ -352,7 +353,12 @@ def test_calibrated_parts_stay_within_the_total(relation, epsilon, log_delta, d0
     # What a ledger is left with is exactly the rest, and the Gaussian part fits into it.
     left = delta - made.delta
     assert Fraction(left) + Fraction(made.delta) == Fraction(delta)
-    assert accounting.Budget(epsilon, left).fits(made.event)
+    assert accounting.Budget(epsilon, left).fits(made.event.event)
+    more = delta * (1 + 1e-9) + 2 * made.tv_distance_bound * math.exp(epsilon) * 1.0001
+    terms = LedgerTerms(epsilon, min(more + 2 * made.tv_distance_bound, 0.999))
+    assert terms.covers(terms.price(accounting.cost(made.event)))
+    terms = LedgerTerms(epsilon, 0.999 * delta)
+    assert not terms.covers(terms.price(accounting.cost(made.event)))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-2), (8, 1e-9)])
@@ -395,7 +401,7 @@ def test_frequent_words_of_a_zipf_corpus_are_kept():
     assert frequencies[kept].min() > 60
     vocabulary = Vocabulary.selected([found for found, _ in released], selection=made.metadata())
     assert vocabulary.selection == made.metadata()
-    assert made.event == GaussianRelease(vocabulary.selection["noise_multiplier"])
+    assert made.event.event == GaussianRelease(vocabulary.selection["noise_multiplier"])
 
 
 # What is refused.

@@ -42,13 +42,17 @@ def claimed(**changes):
 
 def test_a_private_statement_is_plain_json_with_the_documented_keys():
     statement = claimed()
-    assert set(statement) == KEYS
+    assert set(statement) == KEYS | {"generation"}
     assert json.loads(json.dumps(statement, allow_nan=False)) == statement
     assert (statement["statement"], statement["noise_multiplier"]) == ("private", Z)
     assert statement["cohort"] == {"first": 0, "last": 999}
     assert statement["stages"][1]["name"] == "moments"
     assert statement["clip_bounds"]["pair"] == {"l2_clip_norm": 0.03, "source": "private-quantile"}
     assert claimed(ledger=None)["ledger"] == "in memory"
+    assert claimed(generation=7)["generation"] == 7
+    # Of 0.1.0, where it was not recorded.
+    del statement["generation"]
+    check_statement(statement)
     for vocabulary in VOCABULARIES[:4]:
         assert claimed(vocabulary=vocabulary)["vocabulary"] == vocabulary
     # Keys of a later version are skipped.
@@ -112,6 +116,7 @@ B = ReleasedStage("b", 10, 19, Z)
         ({"clip_bounds": {"pair": (0.1, "these documents")}}, "clip_bounds"),
         ({"clip_bounds": {"pair": (0.0, "fixed")}}, "l2_clip_norm"),
         ({"ledger": "place/of/ledger"}, "ledger='a path'"),
+        ({"generation": 0}, "generation=0"),
         ({"stages": ()}, "stages"),
         ({"stages": (ReleasedStage("a", 5, 4, Z),)}, "stages"),
         ({"stages": (ReleasedStage("a", 0, 2**63, Z),)}, "at least one slot"),

@@ -9,8 +9,9 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.privacy.clipping import ClipBounds, NormHistogram
 from streamlda.privacy.noise import SeededNoise
+from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.window import LEAST_BOUND
+from streamlda.private.window import LEAST_BOUND, TELLING_SLOTS, Window
 from tests.corpora import batch_of
 from tests.private.streams import (
     Run,
@@ -40,6 +41,9 @@ def planted(n, seed=0):
 
 
 ROWS = batch_of(planted(2 * N), D)
+
+#: Released pairs of a window that is lost in noise.
+LOST = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
 
 
 # Slots.
@@ -212,13 +216,26 @@ def test_a_round_that_is_lost_is_one_of_the_horizon():
     assert [s.number for s in own.snapshots] == [1, 2]
 
 
+@pytest.mark.parametrize(("snapshots", "made"), [(4, 3), (2, 1), (1, 0)])
+def test_releases_of_a_lost_first_window_are_of_the_horizon(snapshots, made):
+    config = config_of(mode="prefix", snapshots=snapshots, clipping="worst-case")
+    own = Run(config)
+    own.engine.skip(N)
+    own.settle(LOST)
+    own.save(and_restore=True)
+    own.add(batch_of(planted(4 * N), D))
+    assert own.engine.stage is None
+    assert (own.lost, len(own.snapshots)) == (1, made)
+    assert len(own.stages) <= ledger_terms(config).horizon
+    assert len(own.stages) == ledger_terms(config).horizon or made == 0
+
+
 def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
-    fed = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
     for config in (user_settings, config_of):
         own = Run(config(snapshots=2, clipping="worst-case"))
         for lost in (1, 2):
             own.engine.skip(N)
-            own.settle(fed)
+            own.settle(LOST)
             stage = own.engine.stage
             assert (own.lost, own.engine.slots) == (lost, 528 * lost)
             if lost == 1 or config is config_of:
@@ -252,3 +269,23 @@ def test_what_does_not_fit_is_refused_and_takes_no_slot():
     for in_state, noise in ((False, SeededNoise(1)), (True, None)):
         with pytest.raises(InvalidSettingError, match="needs a source of it"):
             PrivateEngine(config_of(noise_in_state=in_state), noise)
+
+
+@pytest.mark.parametrize(
+    ("documents", "slots", "passes"), [(0, 1000, False), (500, 1000, True), (0, 990, True)]
+)
+def test_norms_that_show_no_document_end_a_window_where_they_would_show_half(
+    documents, slots, passes
+):
+    """Noise alone passes once in 1,000 draws; documents in half of the slots, over ten bins, do."""
+    stddevs = {"first_norms": 1.3 * 1000 / TELLING_SLOTS, "pair_norms": 1000 / TELLING_SLOTS}
+    rng, refused = np.random.default_rng(8), 0
+    for _ in range(300):
+        released = {name: rng.normal(0, stddev, 49) for name, stddev in stddevs.items()}
+        for counts in released.values():
+            counts[20:30] += rng.multinomial(documents, np.full(10, 0.1))
+        try:
+            Window(config_of(), None).accept("norms", released, stddevs, slots)
+        except InsufficientDataError:
+            refused += 1
+    assert refused <= 2 if passes else refused >= 296

@@ -198,7 +198,7 @@ def test_no_new_ledger_is_made_beside_the_releases_of_another(folder, clipping):
     before = sorted((folder / "ledger.releases").iterdir())
     for name in ("ledger", "ledger.marker"):
         (folder / name).unlink()
-    with pytest.raises(LedgerError, match="beside the releases of one that is gone"):
+    with pytest.raises(LedgerError, match="beside what another one left"):
         open_ledger(path, settings_of(clipping=clipping))
     assert sorted((folder / "ledger.releases").iterdir()) == before
     assert not path.exists()
@@ -314,7 +314,7 @@ def test_without_a_ledger_noise_alone_decides_what_is_said():
     said = []
     for noise in (SecureNoise(), SeededNoise(3)):
         learner = learner_of(LARGE, ReleaseManager(noise), first_slot=50)
-        said.append(feed(learner, documents(1000)).privacy)
+        feed(learner, documents(1000), on_model=lambda model: said.append(model.privacy))
     assert said[0]["ledger"] == "in memory"
     assert said[0]["cohort"] == {"first": 50, "last": 1049}
     assert said[1] == {"statement": "not private (seeded)"}

@@ -5,11 +5,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.privacy.accounting import cost, noise_multiplier
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.selection import calibrate_selection
-from streamlda.private.budget import WORDS_FRACTION, for_fewer_words, ledger_terms
+from streamlda.privacy.events import Composed
+from streamlda.privacy.ledger.terms import NOTHING
+from streamlda.private.budget import ledger_terms, within, words_and_delta
 from streamlda.private.refinement import is_round
 from streamlda.private.release_manager import config_hash
 from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings, clip_quantile_for
@@ -141,6 +142,7 @@ def test_delta_pays_for_the_distance_of_the_noise_in_all_blocks_of_a_stage(optio
     while start < batch.n_documents:
         stage = own.engine.stage
         needed[stage.name] = (1 + math.exp(config.epsilon)) * stage.mechanism.tv_distance_bound
+        assert config.event.tv_distance >= stage.mechanism.tv_distance_bound
         start += own.engine.add(batch.rows(start, batch.n_documents))
         own.settle()
     assert {"pairs", "triples"} <= needed.keys()
@@ -166,18 +168,60 @@ def test_saved_settings_are_restored_and_compared():
 
 @pytest.mark.parametrize("epsilon", [0.1, 8.0])
 @pytest.mark.parametrize("delta", [1e-7, 1e-6])
-def test_terms_for_the_most_words_cover_fewer_and_their_choice(epsilon, delta):
-    selection = calibrate_selection(epsilon, WORDS_FRACTION * delta)
-    numbers = {"epsilon": epsilon, "delta": delta - selection.delta, "n_features": 900}
-    settings = config_of(**numbers, n_components=3, documents_per_snapshot=1000)
-    budget = ledger_terms(settings).mu_squared()
-    assert cost(selection.event).mu_squared <= budget
-    for n_features in (3, 500, 899, 900):
-        made = for_fewer_words(settings, n_features)
-        assert made.n_features == n_features
-        assert cost(made.event).mu_squared <= budget
+def test_terms_cover_every_number_of_words_and_topics_and_the_choice(epsilon, delta):
+    choice = words_and_delta(epsilon, delta, "add-remove")
+    numbers = {"epsilon": epsilon, "delta": choice.delta, "documents_per_snapshot": 1000}
+    made = [
+        config_of(**numbers, n_features=d, n_components=K, **more)
+        for d, K in ((3, 3), (900, 3), (900, 20), (1025, 5))
+        for more in ({}, {"solver": "simultaneous"}, {"refinement_rounds": 2})
+    ]
+    (terms,) = {ledger_terms(settings, choice) for settings in made}
+    assert terms.delta == delta
+    (alone,) = {ledger_terms(replace(settings, delta=delta)) for settings in made}
+    assert alone == terms
+    assert len({settings.event for settings in made}) > 3
+    for settings in made:
+        # The whole delta, and no more than is needed for what is drawn.
+        own = replace(settings, delta=delta)
+        assert terms.covers(terms.price(cost(own.event)))
+        dearer = replace(own.event, tv_distance=own.event.tv_distance * (1 + 1e-3) + 1e-4 * delta)
+        assert not terms.covers(terms.price(cost(dearer)))
+    assert terms.covers(terms.price(cost(choice.selection.event)))
+
+
+def test_a_window_of_users_is_paid_to_its_end():
+    """Each release by itself, whatever is set aside; and not one more."""
+    for changes in ({}, {"epsilon": 9.0, "n_features": 8000, "n_components": 20, "delta": 3e-6}):
+        settings = config_of(**{"epsilon": 1.0, "delta": 1e-6, **USERS, **changes})
+        terms = ledger_terms(settings)
+        price, spent = terms.price(cost(settings.event)), NOTHING
+        for _ in range(settings.n_stages * settings.snapshots):
+            assert spent.allows(price)
+            spent = spent.plus(price)
+            assert terms.covers(spent)
+        assert not terms.covers(spent.plus(price))
+        assert not spent.allows(terms.price(cost(replace(settings, n_features=9000).event)))
+        assert spent.allows(terms.price(cost(replace(settings, n_features=6).event)))
+        assert spent.allows(terms.price(cost(Composed([settings.event] * 7))))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 8.0])
+def test_ledgers_of_0_1_pay_for_fewer_words_with_the_noise_of_the_most(epsilon):
+    settings = config_of(epsilon=epsilon, delta=1e-6, n_features=900, n_components=3)
+    old = replace(ledger_terms(settings), delta=settings.delta_left, whole_delta=False)
+    assert within(settings, old) == settings
+    less = replace(settings, delta=0.5e-6)
+    assert within(less, ledger_terms(settings)) == less
+    for n_features in (3, 500, 899, 1000):
+        other = replace(settings, n_features=n_features)
+        made = within(other, old)
+        assert old.covers(old.price(cost(made.event)))
         assert made.noise_multiplier >= settings.noise_multiplier
+        assert made == replace(other, delta=made.delta)
         assert made.delta == pytest.approx(settings.delta, rel=0.1)
-        assert math.fsum([made.delta, selection.delta]) <= delta * (1 + 1e-15)
-    # Without the correction fewer words would cost more than the terms allow.
-    assert cost(replace(settings, n_features=3).event).mu_squared > budget
+        # Without that, fewer would cost more than the ledger has.
+        assert old.covers(old.price(cost(other.event))) == (n_features > 900)
+    for delta in (0.9e-6, 1.2e-6):
+        with pytest.raises(LedgerError, match=f"delta={delta} delta_of_noise="):
+            within(replace(settings, delta=delta), old)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Modules and packages of streamlda, lowest first. Those of one line may import each other, but
 #: never in a circle; all may import from the lines above.
 ROOMS = [
-    {"errors", "kernels", "process", "progress", "threads"},
+    {"errors", "kernels", "lock", "process", "progress", "threads"},
     {"arrays", "checks", "exit_codes"},
     {"container", "documents", "privacy"},
     {"spectral", "text"},

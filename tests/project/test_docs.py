@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import streamlda
 import streamlda.errors
 import streamlda.estimator
 from streamlda.cli import commands as group
+from streamlda.exit_codes import CONFIGURATION
+from streamlda.privacy.ledger import read_report
 from streamlda.settings.load import describe
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +57,28 @@ def test_commands_and_options_in_the_readme_exist():
     assert named <= set.union(*map(options, commands().values()))
 
 
+@pytest.mark.parametrize("page", ["privacy", "sites"])
+def test_every_attack_that_a_page_names_has_its_tests(page):
+    text = (ROOT / f"streamlda/{page}/README.md").read_text("utf-8")
+    (part,) = re.findall(r"^## Attacks tried\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    header, _, *rows = re.findall(r"^\|(.*)\|$", part, re.MULTILINE)
+    assert header.split("|") == [" attack ", " result ", " test "]
+    assert len(rows) > 20
+    for row in rows:
+        attack, result, tests = re.split(r"(?<!\\)\|", row)
+        if attack.strip().startswith("**"):
+            continue
+        assert result.strip(), attack
+        named = re.findall(r"`(?:([a-z_/]+)::)?(test_\w+)`", tests)
+        assert named, attack
+        assert tests.count("`") == 2 * len(named), attack
+        path = ""
+        for folder_and_file, name in named:
+            path = folder_and_file or path
+            source = (ROOT / f"tests/{path}.py").read_text("utf-8")
+            assert f"\ndef {name}(" in source, (path, name)
+
+
 def test_python_examples_run(tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len([line for line in block.splitlines() if line.strip()]) <= 8
@@ -62,6 +88,39 @@ def test_python_examples_run(tmp_path):
     assert "condition_number" in done.stdout
     examples = doctest.testmod(streamlda.estimator)
     assert examples.failed == 0 < examples.attempted
+
+
+def test_the_private_example_pays_for_one_window_and_shows_what_it_prints(tmp_path, monkeypatch):
+    """Word by word, but for noise, times and names."""
+    monkeypatch.chdir(tmp_path)
+    (shell,) = (
+        b for b in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "planted.ledger" in b
+    )
+    given = [shlex.split(line)[1:] for line in shell.replace("\\\n", "").splitlines()]
+    done = [CliRunner().invoke(group, arguments) for arguments in given]
+    assert [result.exit_code for result in done] == [0, 0, 0, 0, CONFIGURATION]
+    _, fitted, shown, _, again = done
+    told = README.split(shell)[1].split("```text\n")[1].split("```")[0]
+    first, *rows, last = (part.strip("\n") for part in told.split("...\n"))
+    assert masked(fitted.stderr) == masked(first)
+    for part in rows:
+        assert masked(part) in masked(shown.stdout)
+    assert masked(" ".join(last.split())) in masked(" ".join(again.stderr.split()))
+    report = read_report("planted.ledger")
+    assert [each["description"] for each in report["snapshots"]] == [
+        *("words", "norms", "pairs", "triple norms", "triples")
+    ]
+    assert not Path("planted.model.snapshots").exists()
+
+
+def masked(text):
+    """Return what is left of a text without what a run decides: noise, time, places."""
+    text = re.sub(r"(?<==)'[^']*'", "'...'", text)
+    text = re.sub(r"\b\d{3} words", "N words", text)
+    text = re.sub(r"in \d+\.\d s", "in N s", text)
+    text = re.sub(r"\d\.\d{3,} \(private|\d+\.\d{2} \(private", "N (private", text)
+    text = re.sub(r"(?m)^(    \d) .*$", r"\1 words", text)
+    return text.strip("\n")
 
 
 def test_public_names_and_errors_are_documented():

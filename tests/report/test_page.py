@@ -374,20 +374,19 @@ def test_a_notebook_shows_the_report_in_a_frame(browser):
     view = model(topics()).visualize()
     shown = view._repr_html_()
     assert f'<iframe srcdoc="{escape(view.html)}" sandbox="allow-scripts allow-downloads"' in shown
-    # A page without an address, as the frame is.
     page = browser.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.set_content(view.html)
-    assert page.evaluate("location.protocol") == "about:"
-    page.get_by_label("Find").fill("no such word")
-    expect(page.locator("#found")).to_have_text("0 of 4 topics")
-    page.get_by_label("Find").fill("")
-    page.locator("#topic-1 h3 a").click()
-    expect(page.locator("#topic-1")).to_be_in_viewport()
-    expect(page.locator("#detail h3")).to_have_text("Topic 1")
+    page.set_content(f"<!doctype html>{shown}")
+    frame = page.frame_locator("iframe")
+    frame.get_by_label("Find").fill("no such word")
+    expect(frame.locator("#found")).to_have_text("0 of 4 topics")
+    frame.get_by_label("Find").fill("")
+    frame.locator("#topic-1 h3 a").click()
+    expect(frame.locator("#topic-1")).to_be_in_viewport()
+    expect(frame.locator("#detail h3")).to_have_text("Topic 1")
     for name in ("Save topics as CSV", "Save map as PNG"):
         with page.expect_download():
-            page.get_by_role("button", name=name).click()
+            frame.get_by_role("button", name=name).click()
     assert errors == []
     page.close()

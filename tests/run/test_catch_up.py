@@ -1,19 +1,25 @@
 """Private runs: behind which release they go on."""
 
-from contextlib import ExitStack, contextmanager
+import json
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
 from streamlda.errors import LedgerError
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
-from streamlda.stream.source import RecordBatch
+from streamlda.storage.publishing import Publisher
 from tests.run.opened import run_settings, save
 from tests.service.daemon_process import texts
 
 
 @contextmanager
 def opened_run(folder, stream):
+    """Open a run over documents of its own."""
+    documents = folder / f"{stream}.jsonl"
+    if not documents.exists():
+        rows = texts(2000)[:1000] if stream == "one" else texts(2000)[1000:]
+        documents.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     with ExitStack() as opened:
         flags = {
             "vocabulary.hash_bits": 5,
@@ -21,29 +27,30 @@ def opened_run(folder, stream):
             "privacy.delta": 1e-3,
             "privacy.ledger": str(folder / "ledger"),
             "snapshots.every": 1000,
-            "source.stream": stream,
+            "source.files": [str(documents)],
             "checkpoint.folder": str(folder / stream),
         }
         settings = run_settings("private", folder, flags)
         store = opened.enter_context(Checkpoints.open(folder / stream))
-        ledger = open_ledger(settings, opened, print)
-        yield open_pipeline(settings, store, ledger), store
+        publisher = opened.enter_context(Publisher(folder / f"{stream}-out", None, private=True))
+        ledger = open_ledger(settings, opened, print, publisher)
+        run = open_pipeline(settings, store, ledger)
+        yield run, store, opened.enter_context(closing(run.open_source(settings)))
 
 
 def crash_behind_releases(folder, stream, releases, *, saved):
     """Make releases, a checkpoint behind each but the last or behind none, and end there."""
-    rows = texts(1000)
-    with opened_run(folder, stream) as (run, store):
+    with opened_run(folder, stream) as (run, store, source):
         pipeline = run.pipeline
         for number in range(releases):
-            pipeline.add(RecordBatch(rows[pipeline.records : pipeline.records + pipeline.due]))
+            pipeline.add(source.poll(pipeline.due))
             pipeline.release()
             if saved and number < releases - 1:
                 save(pipeline, store)
 
 
 def taken_up(folder, stream):
-    with opened_run(folder, stream) as (run, _):
+    with opened_run(folder, stream) as (run, _, _):
         return run
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
-from streamlda.run import fit as loop
+from streamlda.run import opening
 from streamlda.run.fit import fit
 from streamlda.run.outputs import check_outputs
 from streamlda.settings.load import load_settings
@@ -59,7 +59,7 @@ def scripted(monkeypatch):
 
     def of(*polls):
         source = Scripted(*polls)
-        monkeypatch.setattr(loop, "open_stream", lambda settings: source)
+        monkeypatch.setattr(opening, "open_stream", lambda *_: source)
         return source
 
     return of

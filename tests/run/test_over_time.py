@@ -81,7 +81,7 @@ def test_the_topics_of_a_theme_that_comes_rise_in_snapshots_and_metrics(whole):
     theme = max(seen[-1], key=seen[-1].get)
     assert seen[-1][theme] > 0.7
     assert seen[-1][theme] >= 1.5 * seen[0][theme]
-    assert Publisher(snapshots).newest().number == len(seen)
+    assert Publisher(snapshots.folder, None, private=False).newest().number == len(seen)
 
 
 def test_intervals_say_from_when_their_documents_are(whole):

@@ -209,6 +209,7 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
     for name, address in (("here", None), ("there", cluster.scheduler_address)):
         ledger, models = tmp_path / name, tmp_path / f"{name}-models"
         to = {"privacy.ledger": str(ledger), "output.folder": str(models)}
+        to["output.file"] = str(tmp_path / f"{name}-model")
         flags = {**private, "snapshots.every": every, **to, "cluster.dask": address}
         fitted = fit if address is None else fit_on_cluster
         results.append(fitted(settings_of(tmp_path, records, **flags)))
@@ -227,7 +228,8 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
     assert bought[0] == bought[1]
     assert files[0] == files[1]
     # The same documents are paid for once, wherever they are read.
-    before = (tmp_path / "model").read_bytes(), ledger.read_bytes()
+    model = tmp_path / "there-model"
+    before = model.read_bytes(), ledger.read_bytes()
     for fitted, more in (
         (fit, None),
         (fit_on_cluster, cluster.scheduler_address),
@@ -236,4 +238,4 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
     ):
         with pytest.raises(LedgerError, match="documents must not be in two releases"):
             fitted(settings_of(tmp_path, records, **flags | {"cluster.dask": more}))
-        assert ((tmp_path / "model").read_bytes(), ledger.read_bytes()) == before
+        assert (model.read_bytes(), ledger.read_bytes()) == before

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from streamlda.process import resident_bytes
+from streamlda.run import opening
 from streamlda.service import running
 from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
@@ -144,7 +145,7 @@ def long_run(folder, n_documents):
     """Run a daemon of this process over a stream without disk; return its exit code."""
     documents = texts(20_000)
     source = Repeated(documents, n_documents, folder / "marks")
-    running.open_stream = lambda *_: source
+    opening.open_stream = lambda *_: source
     flags = {
         "checkpoint.interval": "2 s",
         # Documents are then read as they are learned, and not in bursts.

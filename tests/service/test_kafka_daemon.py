@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +11,14 @@ from itertools import count
 import pytest
 
 from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import read_report
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.publishing import MESSAGE_WORDS
 from streamlda.storage.snapshots import Snapshots
 from tests.kafka.broker import free_ports
+from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
     ROOT,
     STREAMLDA,
@@ -128,6 +132,67 @@ def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
             ]
             left = [n - run.result() for n, run in zip(left, runs, strict=True)]
         assert merged(name) == wanted
+
+
+# Private, and rolled back
+
+
+@pytest.fixture
+def private_daemon(topics, topic, settings_for, tmp_path):
+    """Settings of a private daemon on a topic of one window, all that it keeps in one folder."""
+    records = as_json(texts(1000))
+    topics.fill(topic, records[:500])
+    folder = tmp_path / "private"
+    promise = {
+        "privacy.epsilon": 12.0,
+        "privacy.delta": 1e-3,
+        "privacy.ledger": str(folder / "ledger"),
+        "snapshots.every": 500,
+        "vocabulary.hash_bits": 5,
+        "kafka.partitions": "0",
+        "kafka.group": topic,
+        "output.topic": f"{topic}-out",
+    }
+    return settings_for("private", **promise), folder, records[500:]
+
+
+def learn_window(settings, topics, windows):
+    """Run until a snapshot is out, in a checkpoint, and the group shows it."""
+    group, ledger = settings["kafka.group"], settings["privacy.ledger"]
+
+    def shown():
+        entries = topics.admin.list_group_offsets([group]).get(group, {})
+        return [entry.metadata for entry in entries.values()] == [note]
+
+    with Daemon(settings) as daemon:
+        daemon.wait_for("snapshot")
+        report = read_report(ledger)
+        note = Evidence("", report["ledger_id"], report["generation"]).note
+        wait_until(shown)
+        wait_until(lambda: len(topics.read(settings["output.topic"])) >= windows)
+        assert daemon.stop() == 0
+
+
+def test_a_private_daemon_rolled_back_is_refused_by_topic_or_group(
+    topics, topic, private_daemon, tmp_path
+):
+    """All that lies on its machine is as it was after the first of two windows."""
+    settings, folder, more = private_daemon
+    learn_window(settings, topics, 1)
+    shutil.copytree(folder, tmp_path / "before")
+    topics.send(topic, more)
+    learn_window(settings, topics, 2)
+    for other, where in (
+        ({"output.topic": f"{topic}-new"}, f"the offsets of kafka.group='{topic}'"),
+        ({"kafka.group": f"{topic}-new"}, "the topic of snapshots, key"),
+    ):
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "before", folder)
+        with Daemon(settings | other) as daemon:
+            assert daemon.end() == 78
+        said = daemon.raw[-1].decode()
+        assert "must not be older than what was made with it" in said
+        assert where in said
 
 
 # Brokers and logs that are not as they were

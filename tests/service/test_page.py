@@ -16,7 +16,7 @@ from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline
-from tests.service.planted import model, private, shifted, topics, words
+from tests.service.planted import model, outcomes, private, shifted, topics, words
 from tests.service.web import TOKEN
 
 
@@ -121,7 +121,7 @@ def test_the_page_shows_the_topics_of_a_model(visit, snapshots):
 
 
 def test_the_page_shows_how_the_daemon_fares(visit, status):
-    status.set_budget(0.5, 2.0, 1e-9)
+    status.set_budget(2.0, 1.5, 2.0, 1e-9)
     status.checkpoint(0.12, 5 * 2**20)
     seen = visit()
     seen.has(link="live", stream="kafka: planted", phase="learning", lag="1.5K", left="66K")
@@ -129,14 +129,16 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     seen.has(saved_note="5.0 MiB in 0.12 s", unused="0", unused_note="none")
     budget = seen.page.get_by_role("meter", name="Privacy budget spent")
     expect(budget).to_have_attribute("aria-valuenow", "0.5")
-    expect(budget).to_have_attribute("aria-valuetext", "epsilon 0.50 of 2.00 spent")
+    expect(budget).to_have_attribute("aria-valuetext", "epsilon 1.50 of 2.00 left")
+    expect(budget).not_to_have_attribute("data-full", "")
+    status.set_budget(2.0, 0.0, 2.0, 1e-9)
+    expect(budget).to_have_attribute("aria-valuetext", "epsilon 0.00 of 2.00 left")
+    expect(budget).to_have_attribute("data-full", "")
     expect(seen.page.get_by_text("They are not private")).to_be_visible()
-    status.count("learned", 5000)
+    status.set_records(outcomes(), {}, 0)
+    found = outcomes(learned=5000, rejected=3, short=40)
+    status.set_records(found, {"not-json": 2, "too-long": 1}, 0)
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
-    for outcome, n in (("rejected", 3), ("short", 40)):
-        status.count(outcome, n)
-    for reason in ("not-json", "too-long", "not-json"):
-        status.count_reject(reason)
     status.set_lost({"records": 25})
     status.set_lag({0: 2048}, "bytes")
     seen.page.reload()
@@ -243,7 +245,7 @@ def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
 
 def test_a_private_daemon_shows_windows_of_record_slots(visit, snapshots):
     snapshots.publish(2, model(topics(), privacy=private()))
-    seen = visit(is_private=True)
+    seen = visit(is_private=True, quiet=False)
     slots = "Snapshot 2, record slots {first} to {last}"
     cohort = snapshots.model(2).privacy["cohort"]
     expect(seen.page.locator("#moment")).to_have_text(slots.format_map(cohort))
@@ -325,7 +327,7 @@ def test_the_table_says_what_the_charts_show(visit, snapshots):
 def test_before_the_first_snapshot_that_may_be_shown_the_page_says_so(visit, snapshots, is_private):
     if not is_private:
         snapshots.path(1).unlink()
-    seen = visit(is_private=is_private, cards=False)
+    seen = visit(is_private=is_private, cards=False, quiet=not is_private)
     none = "1 snapshot is not private, and not shown."
     seen.has(link="live", about=none if is_private else "No snapshot has been published yet.")
     snapshots.publish(2, model(topics(), privacy=private()))
@@ -403,7 +405,7 @@ def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1400)])
 def test_text_is_legible_and_fits_in_both_schemes(visit, snapshots, status, scheme, width):
-    status.set_budget(1.9, 2.0, 1e-9)
+    status.set_budget(2.0, 0.1, 2.0, 1e-9)
     fresh = [*shifted(topics(), 0.5)[:3], *topics(1, seed=7)]
     snapshots.publish(2, model(fresh))
     seen = visit(width=width, scheme=scheme)
@@ -451,7 +453,7 @@ def test_all_can_be_done_from_the_keyboard(visit, snapshots):
 
 def test_what_a_screen_reader_is_told(visit, snapshots, status):
     snapshots.publish(2, model(shifted(topics(), 0.2)))
-    status.set_budget(0.5, 2.0, 1e-9)
+    status.set_budget(0.5, 1.5, 2.0, 1e-9)
     seen = visit()
     page = seen.page
     for role in ("banner", "main", "contentinfo"):

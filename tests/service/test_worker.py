@@ -1,5 +1,6 @@
 """The two threads: every task is answered, in order, and what fails says so."""
 
+import shutil
 import time
 from queue import SimpleQueue
 
@@ -18,7 +19,6 @@ from streamlda.service.status import Status
 from streamlda.service.worker import Worker
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
-from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
 from tests.run.opened import ROWS, new_pipeline
@@ -28,12 +28,12 @@ class Bench:
     def __init__(self, folder, kind, store=Checkpoints, sink=None):
         self.pipeline = new_pipeline(kind, folder / "run")
         self.store = store.open(folder / "c")
-        self.publisher = Publisher(Snapshots(folder / "s"), sink)
+        self.publisher = Publisher(folder / "s", None, private=False, sink=sink)
         self.status = Status(private=False, stream="s")
         self.events, self.committed = SimpleQueue(), []
         self.worker = Worker(
             *(self.pipeline, self.store, self.publisher, self.status),
-            *(self.events.put, self.committed.append),
+            *(self.events.put, lambda *shown: self.committed.append(shown)),
         )
 
     def next(self, *kinds):
@@ -66,11 +66,11 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     worker.checkpoint({"at": 200})
     taken, done = found.next(CheckpointTaken, CheckpointDone)
     assert learned.time <= released.time <= taken.time <= done.time
-    assert found.committed == [{"at": 200}]
+    assert found.committed == [({"at": 200}, "")]
     assert found.store.newest().position == {"at": 200}
     told = found.status.status()
     blank = ROWS[:200].count(None)
-    outcomes = {"learned": 200 - blank, "short": 0, "rejected": 0, "blank": blank}
+    outcomes = {"learned": 200 - blank, "short": 0, "rejected": 0, "blank": blank, "skipped": 0}
     assert told["documents"] == outcomes
     assert (told["places"], told["places_left"], told["releases"]) == (200, 200, 1)
     assert told["checkpoint"]["size_bytes"] > 0
@@ -115,7 +115,7 @@ def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
     if what == "learn":
         worker.learn([RecordBatch(["text", 5])])
     elif what == "release":
-        found.publisher.snapshots.folder.rmdir()
+        shutil.rmtree(found.publisher.snapshots.folder)
         worker.release()
     elif what == "checkpoint":
         found.store.close()

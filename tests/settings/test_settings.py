@@ -209,6 +209,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
         ({**PRIVATE, "privacy.noise_in_state": True}, "two of them differ by exact sums"),
         ({**PRIVATE, "source.rejects": "r"}, "which records were rejected is private"),
+        ({**PRIVATE, "dead_letters.topic": "d"}, "which records were rejected is private"),
         ({**PRIVATE, "breaker.share": 0.9}, "how many records were rejected is private"),
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
         ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),

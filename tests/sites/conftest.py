@@ -1,8 +1,11 @@
-"""Three sites at work, and their first round."""
+"""Three sites at work, and their first round; a scratch folder for ledgers."""
 
 import pytest
 
+from tests.privacy.ledger_cases import folder
 from tests.sites.protocol import Sites
+
+__all__ = ["folder"]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.privacy.accounting import delta_of, mu_of
+from streamlda.privacy.accounting import cost, delta_of, mu_of
 from streamlda.privacy.noise import Noise
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.stage import joint_mechanism
@@ -71,7 +71,11 @@ def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
     cells = sum(block.cells for block in stage.mechanism.blocks)
     lost = S * cells * Noise.tv_distance_bound * (1 + math.exp(settings.epsilon))
     assert delta_of(mu, settings.epsilon) + lost <= settings.delta
-    assert config.event.noise_multiplier >= 1 / mu_of(settings.epsilon, settings.delta)
+    assert config.event.event.noise_multiplier >= 1 / mu_of(settings.epsilon, settings.delta)
+    assert config.event.tv_distance >= 2 * S * cells * Noise.tv_distance_bound
+    terms = config.ledger_terms()
+    assert terms.delta == settings.delta
+    assert terms.covers(terms.price(cost(config.event)))
 
 
 @few
@@ -128,7 +132,8 @@ def test_the_ledger_of_a_site_serves_configs_of_other_sites_too():
     """After a drop-out, say: what was spent stays known."""
     one, other = config_of(KEYS[:5], colluders=1), config_of(KEYS[:3], settings_of(seed=2))
     assert one.ledger_terms() == other.ledger_terms()
-    assert one.event == other.event
+    assert one.event.event == other.event.event
+    assert one.event.tv_distance == pytest.approx(other.event.tv_distance * 5 / 3)
 
 
 def test_epsilon_grows_with_colluders_from_what_was_promised():

@@ -148,7 +148,7 @@ def test_the_price_is_on_the_disk_before_noise_is_drawn(tmp_path):
         (shot,) = sites.sites["site0"].ledger.report()["snapshots"]
         assert shot["state"] == "committed"
         assert shot["config_hash"] == sites.first.digest
-        assert shot["event"]["noise_multiplier"] == sites.config.noise_multiplier
+        assert shot["event"]["event"]["noise_multiplier"] == sites.config.noise_multiplier
         assert shot["documents"] == [["site0", 0, 264]]
 
 

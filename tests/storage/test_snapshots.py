@@ -354,10 +354,11 @@ class Topic:
 
 
 def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
-    assert Publisher(Snapshots(folder)).store(release()) == 1
+    with Publisher(folder, None, private=False) as publisher:
+        assert publisher.store(release()) == 1
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     # Made again after a restart, later: settings come back from the file as lists.
-    publisher = Publisher(Snapshots(folder))
+    publisher = Publisher(folder, None, private=False)
     assert publisher.store(replace(release(), created="2027-01-01T00:00:00+00:00")) == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     others = [release(places=2000), release(stream="mail"), release(K=5)]
@@ -368,7 +369,7 @@ def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
 def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
     monkeypatch.setattr(publishing, "MESSAGE_SHARES", 4)
     topic = Topic()
-    publisher = Publisher(Snapshots(folder), topic)
+    publisher = Publisher(folder, None, private=False, sink=topic)
     publisher.store(model(topics(), settings={"stream": "s"}, **over_time()))
     publisher.send()
     timeline = json.loads(topic.got[0][1])["timeline"]
@@ -378,7 +379,7 @@ def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
 
 def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
     topic = Topic()
-    publisher = Publisher(Snapshots(folder), topic)
+    publisher = Publisher(folder, None, private=False, sink=topic)
     publisher.send()
     assert topic.got == [], "before the first snapshot there is nothing to say"
     publisher.store(release())
@@ -387,7 +388,8 @@ def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
         publisher.send()
     topic.away = False
     publisher.send()
-    Publisher(Snapshots(folder), topic).send()
+    publisher.close()
+    Publisher(folder, None, private=False, sink=topic).send()
     assert len(topic.got) == 2
     assert topic.got[0] == topic.got[1]
     key, value, headers = topic.got[0]

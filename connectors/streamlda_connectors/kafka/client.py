@@ -80,7 +80,7 @@ class ClientSettings:
     bootstrap_servers: str
     #: The one topic to read.
     topic: str
-    #: Consumer group under which offsets are shown; nothing is ever read from it.
+    #: Consumer group under which offsets are shown; none is ever read from it.
     group: str | None = None
     #: Name in the brokers' logs and quotas.
     client_id: str = "streamlda"

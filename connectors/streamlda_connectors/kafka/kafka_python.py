@@ -186,12 +186,27 @@ class KafkaPythonClient:
         except self._kafka.errors.KafkaError as error:
             raise Broken(type(error).__name__) from error
 
-    def commit(self, offsets: Mapping[int, int]) -> None:
-        """Show `offsets` under the group, without waiting; a failure is only logged."""
+    def notes(self, partitions: set[int]) -> list[str]:
+        """Return what `commit` left under the group beside the offsets of these partitions."""
+        timeout, found = milliseconds(self._settings.request_timeout_seconds), []
+        try:
+            for number in sorted(partitions):
+                entry = self._consumer.committed(
+                    self._partition(number), metadata=True, timeout_ms=timeout
+                )
+                found += [] if entry is None else [str(entry.metadata)]
+        except self._kafka.errors.GroupIdNotFoundError:
+            return []
+        except self._kafka.errors.KafkaError as error:
+            raise refused(self._settings, "tell what the group shows", error) from error
+        return found
+
+    def commit(self, offsets: Mapping[int, int], note: str) -> None:
+        """Show `offsets` and a note under the group, without waiting; a failure is only logged."""
         if self._settings.group is None:
             return
         entry = self._kafka.structs.OffsetAndMetadata
-        rows = {self._partition(number): entry(at, "", -1) for number, at in offsets.items()}
+        rows = {self._partition(number): entry(at, note, -1) for number, at in offsets.items()}
         self._consumer.commit_async(rows, callback=_log_commit)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from time import monotonic
 
 from streamlda.checks import failure, require
 from streamlda.errors import MissingExtraError, SourceError
-from streamlda.stream.source import Position
+from streamlda.stream.source import Log, Position
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -268,19 +268,56 @@ class Reader:
         self._truncated = False
 
     def lag(self) -> dict[int, int | None]:
-        """Return the distance of each partition from its last known end."""
-        ends = {} if self._client is None else self._client.ends()
+        """Return the distance of each partition from its last known end, None where unknown."""
+        unknown: dict[int, int | None] = dict.fromkeys(self.next)
+        if self._client is None:
+            return unknown
+        try:
+            at, ends = self._read(self._client), self._client.ends()
+        except Broken:
+            return unknown
+        return unknown | {n: max(0, ends[n] - at[n]) for n in at.keys() & ends}
+
+    def at_end(self) -> bool:
+        """Ask the brokers whether each partition was read to its present end."""
+        if self._client is None:
+            return False
+        try:
+            at, bounds = self._read(self._client), self._client.bounds(set(self.next))
+        except (Broken, SourceError):
+            return False  # The next poll meets the fault again, and says it.
+        return all(at[number] >= bound.end for number, bound in bounds.items())
+
+    def _read(self, client: KafkaPythonClient) -> dict[int, int]:
+        """Return the next offset of each partition; may raise `Broken`.
+
+        Marks of transactions, and records of those that were aborted, are passed where nothing
+        waits before them: no record will come of them.
+        """
+        waiting, read = {run.partition for run in self.pending}, client.positions()
+        return {number: n if number in waiting else read[number] for number, n in self.next.items()}
+
+    def logs(self) -> dict[str, Log]:
+        """Return what tells each partition from all others, and its next offset."""
+        cluster, topic, topic_id = self._identity
         return {
-            number: None if number not in ends else max(0, ends[number] - at)
+            f"{topic}/{number}": Log(f"kafka:{cluster}/{topic_id}/{number}", at)
             for number, at in self.next.items()
         }
 
-    def commit(self, position: Position) -> None:
-        """Show the offsets of `position` under the group."""
+    def notes(self) -> list[str]:
+        """Return the notes under the group beside the offsets of our partitions."""
+        if self._settings.group is None:
+            return []
+        client = self._client or self._rebuild()
+        return client.notes(set(self.next))
+
+    def commit(self, position: Position, note: str) -> None:
+        """Show the offsets of `position` under the group, with a note."""
         require(self._settings.group, "group must be set to show offsets", group=None)
         if self._client is not None:
             offsets, _ = read_position(position, self._identity, self._share, set(self.next))
-            self._client.commit(offsets)
+            self._client.commit(offsets, note)
 
     def close(self) -> None:
         """Close the connections."""

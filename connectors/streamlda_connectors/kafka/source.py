@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 
 from streamlda.checks import one_of
-from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
@@ -186,21 +186,40 @@ request_timeout_seconds
     def lag(self) -> dict[int, int | None]:
         """Return how many offsets each partition is behind its last known end, for display.
 
-        None where nothing was fetched yet. With transactions it may stay at 1: a marker ends
-        the log.
+        None where nothing was fetched yet, or the client is being replaced.
         """
         return self._reader.lag()
+
+    def at_end(self) -> bool:
+        """Ask the brokers whether all was returned that can be read now.
+
+        Records of a transaction that is open cannot.
+        """
+        return self._reader.at_end()
 
     def lost(self) -> dict[str, int]:
         """Return how many records are known to be lost, for display."""
         return {"records": self._reader.lost.total()}
 
-    def commit(self, position: Position) -> None:
+    def logs(self) -> dict[str, Log]:
+        """Return the partitions that are read, by their location in records.
+
+        Each has a name that no other has, of a topic that was made later under the same name or in
+        another cluster: ``kafka:CLUSTER/TOPIC_ID/PARTITION``.
+        """
+        return self._reader.logs()
+
+    def notes(self) -> list[str]:
+        """Return the notes that `commit` last left under `group`, one a partition."""
+        return self._reader.notes()
+
+    def commit(self, position: Position, note: str = "") -> None:
         """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.
 
-        Nothing is ever read back: call it after the position is durable elsewhere.
+        No offset is ever read back: call it after the position is durable elsewhere. The `note`, of
+        a few hundred characters at most, lies beside each.
         """
-        self._reader.commit(position)
+        self._reader.commit(position, note)
 
     def close(self) -> None:
         """Close the connections. Closing twice is allowed."""

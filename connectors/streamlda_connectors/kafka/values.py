@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -29,7 +29,10 @@ from streamlda_connectors.kafka.kafka_python import (
 )
 from streamlda_connectors.kafka.security import Security
 
-#: Longest that one poll of shares waits, and the most records it brings.
+#: How many records `SnapshotTopic.newest` looks at first, from the end back.
+FIRST_REACH = 16
+
+#: Longest that one poll waits, and the most records it brings.
 POLL_SECONDS, POLL_RECORDS = 0.5, 100
 
 
@@ -88,12 +91,19 @@ class TopicWriter:
 class ValueTopic(TopicWriter, ABC):
     """Publishes values under keys, durable one by one; a base of topics of one kind of value.
 
-    The parameters are those of `TopicWriter`. Not safe for several threads.
+    `connect_client` makes a client to read with; the other parameters are those of `TopicWriter`.
+    Not safe for several threads.
     """
 
     #: What helps if a value is too large, and what a topic is made with.
     if_too_large: ClassVar[str]
     made_with: ClassVar[Mapping[str, str]]
+
+    def __init__(
+        self, topic: str, *, connect_client: Connect = KafkaPythonClient, **options: Any
+    ) -> None:
+        super().__init__(topic, **options)
+        self._connect_client = connect_client
 
     def connect(self) -> None:
         """Connect for writing, and make the topic if it is missing; `publish` does it too.
@@ -155,98 +165,15 @@ class ValueTopic(TopicWriter, ABC):
             error=SourceError,
         )
 
-    @abstractmethod
-    def _check_policy(self, policy: str) -> None:
-        """Raise `SourceError` if a topic of that ``cleanup.policy`` (or "unknown") will not do."""
-
-
-class SnapshotTopic(ValueTopic):
-    """Publish values under keys, durable one by one; connected from the beginning.
-
-    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
-    options are those of `streamlda_connectors.kafka.values.TopicWriter`. Compaction runs behind, at
-    the brokers' leisure: a reader takes the last value of a key. Not safe for several threads.
-    """
-
-    what = "snapshot"
-    if_too_large = "or choose fewer topics or words"
-    made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
-
-    def __init__(self, topic: str, **options: Any) -> None:
-        super().__init__(topic, **options)
-        self.connect()
-
-    def _check_policy(self, policy: str) -> None:
-        require(
-            "compact" in policy.split(","),
-            "the topic of snapshots must be compacted",
-            topic=self._settings.topic,
-            **{"cleanup.policy": policy},
-            remedy="set it to compact with kafka-configs, or name a topic that is not there yet "
-            "(to see the policy, the access right DescribeConfigs is needed)",
-            error=SourceError,
-        )
-
-
-class ShareTopic(ValueTopic):
-    """Publish values under keys, and read all that a topic has; connected when it is used.
-
-    If the topic is missing, `publish` makes it with one partition, ``retention.ms=-1`` (nothing is
-    removed by age) and ``max.message.bytes`` of 100 MiB. `request_timeout_seconds` is the longest
-    wait for the brokers: when connecting, for each value that is written, and for the next one that
-    is read. `connect_client` makes a client to read with; the other options are those of
-    `streamlda_connectors.kafka.values.TopicWriter`.
-
-    A compacted topic is refused: of two values under one key it would hide the older one, and a
-    reader could not tell that there were two. Not safe for several threads.
-    """
-
-    what = "share"
-    if_too_large = "or hand the share over as a file"
-    made_with = {  # noqa: RUF012 - the base says ClassVar
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        "max.message.bytes": str(MAX_REQUEST_BYTES),
-    }
-
-    def __init__(
-        self,
-        topic: str,
-        *,
-        request_timeout_seconds: float = 60.0,
-        connect_client: Connect = KafkaPythonClient,
-        **options: Any,
-    ) -> None:
-        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
-        self._connect_client = connect_client
-
-    def _check_policy(self, policy: str) -> None:
-        # Without the right to see the policy, the topic is taken as it is: nothing is lost by it.
-        require(
-            "compact" not in policy.split(","),
-            "a topic of shares must keep all of them",
-            topic=self._settings.topic,
-            **{"cleanup.policy": policy},
-            remedy="set it to delete with kafka-configs, or name a topic that is not there yet",
-            error=SourceError,
-        )
-
-    def read(self) -> Iterator[Record]:
-        """Yield the records of all partitions, from the beginning to what is their end now.
-
-        In the order of the log within a partition; those of one key are in one partition. Time
-        O(bytes); memory that of the largest record, or of 8 MiB of smaller ones.
-
-        Raises `SourceError` if the topic is missing, the brokers cannot be reached, refuse or fall
-        silent, or a record is damaged or was removed meanwhile.
-        """
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[KafkaPythonClient, dict[int, Bounds]]]:
+        """Give a client, and what the partitions hold now."""
         try:
             with closing(self._connect_client(self._settings)) as client:
-                bounds = client.bounds(client.partitions())
-                yield from self._until(client, {n: b for n, b in bounds.items() if b.first < b.end})
+                yield client, client.bounds(client.partitions())
         except (Broken, OutOfRange) as error:
             raise failure(
-                "a topic of shares must be readable to its end",
+                f"a topic of {self.what}s must be readable to its end",
                 topic=self._settings.topic,
                 error_type=type(error).__name__,
                 remedy="check the disks of the brokers and the retention of the topic, then read "
@@ -255,6 +182,8 @@ class ShareTopic(ValueTopic):
             ) from error
 
     def _until(self, client: KafkaPythonClient, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
+        """Yield the records within the bounds, partition by partition in the order of the log."""
+        bounds = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
         if not bounds:
             return
         client.assign({number: bound.first for number, bound in bounds.items()})
@@ -280,3 +209,113 @@ class ShareTopic(ValueTopic):
                     remedy="check that they run, then read again",
                     error=SourceError,
                 )
+
+    @abstractmethod
+    def _check_policy(self, policy: str) -> None:
+        """Raise `SourceError` if a topic of that ``cleanup.policy`` (or "unknown") will not do."""
+
+
+class SnapshotTopic(ValueTopic):
+    """Publish values under keys, durable one by one; connected from the beginning.
+
+    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
+    options are those of `streamlda_connectors.kafka.values.ValueTopic`. Compaction runs behind, at
+    the brokers' leisure: a reader takes the last value of a key. Not safe for several threads.
+    """
+
+    what = "snapshot"
+    if_too_large = "or choose fewer topics or words"
+    made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
+
+    def __init__(self, topic: str, **options: Any) -> None:
+        super().__init__(topic, **options)
+        self.connect()
+
+    def newest(self, key: str) -> bytes | None:
+        """Return the last value of a key, or None if there is none.
+
+        Reads from the end back, until the key comes: time O(bytes behind its last value), memory
+        that of a few values. Raises `SourceError` if the topic cannot be read.
+        """
+        wanted, reach = key.encode(), FIRST_REACH
+        with self._reading() as (client, bounds):
+            while True:
+                reached = {n: Bounds(max(b.first, b.end - reach), b.end) for n, b in bounds.items()}
+                last: Record | None = None
+                for record in self._until(client, reached):
+                    if record.key == wanted and (last is None or _is_later(record, last)):
+                        last = record
+                if last is not None or reached == bounds:
+                    return None if last is None else last.value
+                reach *= 8
+
+    def _check_policy(self, policy: str) -> None:
+        require(
+            "compact" in policy.split(","),
+            "the topic of snapshots must be compacted",
+            topic=self._settings.topic,
+            **{"cleanup.policy": policy},
+            remedy="set it to compact with kafka-configs, or name a topic that is not there yet "
+            "(to see the policy, the access right DescribeConfigs is needed)",
+            error=SourceError,
+        )
+
+
+class ShareTopic(ValueTopic):
+    """Publish values under keys, and read all that a topic has; connected when it is used.
+
+    If the topic is missing, `publish` makes it with one partition, ``retention.ms=-1`` (nothing is
+    removed by age) and ``max.message.bytes`` of 100 MiB. `request_timeout_seconds` is the longest
+    wait for the brokers: when connecting, for each value that is written, and for the next one that
+    is read. The other options are those of `streamlda_connectors.kafka.values.ValueTopic`.
+
+    A compacted topic is refused: of two values under one key it would hide the older one, and a
+    reader could not tell that there were two. Not safe for several threads.
+    """
+
+    what = "share"
+    if_too_large = "or hand the share over as a file"
+    made_with = {  # noqa: RUF012 - the base says ClassVar
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "max.message.bytes": str(MAX_REQUEST_BYTES),
+    }
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        request_timeout_seconds: float = 60.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
+
+    def _check_policy(self, policy: str) -> None:
+        # Without the right to see the policy, the topic is taken as it is: nothing is lost by it.
+        require(
+            "compact" not in policy.split(","),
+            "a topic of shares must keep all of them",
+            topic=self._settings.topic,
+            **{"cleanup.policy": policy},
+            remedy="set it to delete with kafka-configs, or name a topic that is not there yet",
+            error=SourceError,
+        )
+
+    def read(self) -> Iterator[Record]:
+        """Yield the records of all partitions, from the beginning to what is their end now.
+
+        In the order of the log within a partition; those of one key are in one partition. Time
+        O(bytes); memory that of the largest record, or of 8 MiB of smaller ones.
+
+        Raises `SourceError` if the topic is missing, the brokers cannot be reached, refuse or fall
+        silent, or a record is damaged or was removed meanwhile.
+        """
+        with self._reading() as (client, bounds):
+            yield from self._until(client, bounds)
+
+
+def _is_later(record: Record, other: Record) -> bool:
+    """Whether a record of a key came after another; in several partitions their times tell."""
+    if record.partition == other.partition:
+        return record.offset > other.offset
+    return record.timestamp_ms >= other.timestamp_ms

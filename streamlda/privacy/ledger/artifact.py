@@ -9,6 +9,9 @@ from pathlib import Path
 
 _CHUNK_BYTES = 2**20
 
+#: Ends the name of an artefact, and behind that of one that is not on record yet.
+SUFFIX, UNPUBLISHED = ".safetensors", ".new"
+
 
 def check_placed(source: Path, target: Path) -> None:
     """Raise an `OSError` unless `source` is a file that can take the name `target` in one step."""

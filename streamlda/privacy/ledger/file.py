@@ -4,7 +4,8 @@ Three files belong together. ``NAME`` is an SQLite database with one table. Each
 BLAKE2b over the row before it and its own content, so an edit, a lost row or rows in another order
 are found. ``NAME.marker`` holds the number and checksum of the last row (or of the one before it,
 after a crash); it shows that a ledger was here, and finds an older copy put back. ``NAME.lock`` is
-locked for as long as a writer has the ledger open.
+locked for as long as a writer has the ledger open. Beside them lies ``NAME.key``, the secret of its
+fingerprints of documents (`streamlda.privacy.ledger.fingerprints`), which may not be shown.
 
 The journal mode is DELETE, not WAL: after each commit the one file holds everything, so it can be
 copied and read from a folder that cannot be written. ``synchronous=EXTRA`` forces the database, the
@@ -20,13 +21,11 @@ second name for the file by a hard link.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import secrets
 import sqlite3
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -36,6 +35,7 @@ from urllib.parse import quote
 from streamlda.checks import failure, require
 from streamlda.container import sync_folder
 from streamlda.errors import LedgerError, StreamLDAError
+from streamlda.lock import FileLock, LockedError
 
 #: Marks the database as one of ours ("sLDG"), and counts the formats.
 APPLICATION_ID = 0x734C4447
@@ -92,64 +92,48 @@ class LedgerFile:
     def __init__(self, path: str | os.PathLike[str], on_step: OnStep | None = None) -> None:
         self.path = Path(os.path.realpath(path))
         self.marker = self.path.with_name(self.path.name + ".marker")
+        self.key = self.path.with_name(self.path.name + ".key")
         self.head = START
         self.ledger_id = ""
         self.step: OnStep = on_step or (lambda name: None)
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
         self._trusted = False
 
     # Locking.
 
     def lock(self) -> None:
         """Become the only writer, or raise a `LedgerError` that names the process that is."""
-        lock_path = self.path.with_name(self.path.name + ".lock")
         with reported(self.path, "a ledger must be lockable for its writer"):
-            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            except BlockingIOError as error:
-                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-                os.close(descriptor)
+                self._lock = FileLock(self.path.with_name(self.path.name + ".lock"))
+            except LockedError as error:
                 raise failure(
                     "a ledger must have one writer",
                     path=str(self.path),
-                    pid=int(holder) if holder.isdigit() else "unknown",
+                    pid=error.pid,
                     remedy="stop that process, or read without writing",
                     error=LedgerError,
                 ) from error
-            except BaseException:
-                os.close(descriptor)
-                raise
-        self._lock = descriptor
-        _LOCKED.add(self)
 
     def unlock(self) -> None:
         """Let another writer in. Doing so twice is allowed."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.free()
         self._trusted = False
 
     @property
     def _mode(self) -> str:
         # Only a writer may undo what a crash left half written; a reader reports it.
-        return "ro" if self._lock is None else "rw"
+        return "ro" if self._lock is None or not self._lock.held else "rw"
 
     def check_writable(self) -> None:
         """Raise a `LedgerError` unless this process still is the only writer."""
-        if self._lock is None:
+        if self._lock is None or not self._lock.held:
             raise self._refusal(
                 "a ledger must be open for writing, and not from before a fork",
                 "open it in the process that writes",
             )
-        here = os.fstat(self._lock)
-        try:
-            there = self.path.with_name(self.path.name + ".lock").stat()
-        except FileNotFoundError:
-            there = None
-        if there is None or (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+        if not self._lock.in_place:
             raise self._refusal(
                 "the lock file of a ledger must stay while it is open: there is another lock file",
                 "close it and open it again",
@@ -260,6 +244,15 @@ class LedgerFile:
             ).fetchone()
             return None if found is None else dict(json.loads(found[0]))
 
+    def subjects(self, kind: str) -> set[str]:
+        """Return what the rows of a kind are about. Time O(rows)."""
+        with (
+            reported(self.path, "a ledger must be readable and whole"),
+            closing(_connect(self.path, self._mode)) as database,
+        ):
+            found = database.execute("SELECT subject FROM entries WHERE kind = ?", (kind,))
+            return {str(json.loads(subject)) for (subject,) in found}
+
     # Writing.
 
     def append(self, kind: str, subject: str, body: Mapping[str, Any]) -> Row:
@@ -321,19 +314,6 @@ class LedgerFile:
         if not whole:
             raise _untrusted(self.path, "the .marker file is damaged")
         return found
-
-
-#: Open for writing in this process. A forked child gives its copies of the locks up at once: it
-#: would keep the ledger locked after the writer has ended.
-_LOCKED: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
-
-
-def _unlock_in_child() -> None:
-    for file in list(_LOCKED):
-        file.unlock()
-
-
-os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:

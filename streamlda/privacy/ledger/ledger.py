@@ -10,14 +10,16 @@ After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks 
 Nothing is ever computed again: fresh noise on the same documents is another release, which `begin`
 refuses unless the caller asks for it with ``replay=True`` and pays again.
 
-The ledger holds record slots of documents, never their words. Under the add-remove relation their
-number is private all the same, so the files are readable by their owner only.
+The ledger holds record slots of documents, never their words, and fingerprints that say nothing
+without its key. Under the add-remove relation their number is private all the same, so the files
+are readable by their owner only.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,10 +31,12 @@ from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
-from streamlda.privacy.ledger.file import LedgerFile, OnStep, reported
+from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
+from streamlda.privacy.ledger.fingerprints import FingerprintKey
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
-from streamlda.privacy.ledger.terms import Cohort, LedgerTerms
+from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Ledger(LedgerReader):
         super().__init__(_file.path, terms, _file=_file)
         self._thread = threading.RLock()
         _file.mark()
+        #: What fingerprints of documents are made with.
+        self.key = self._opened_key()
 
     @classmethod
     def open(
@@ -63,28 +69,55 @@ class Ledger(LedgerReader):
         terms: LedgerTerms | None = None,
         *,
         create: bool = False,
+        artifacts: str = "releases",
+        evidence: Sequence[Evidence] = (),
         on_step: OnStep | None = None,
     ) -> Self:
         """Open a ledger for writing, or with `create` make it if there never was one.
 
-        ``PATH.marker`` and ``PATH.lock`` lie beside it and belong to it. `terms` are what it must
-        have been made with, or will be; None takes any. Leave `create` False where a checkpoint
-        says that there is a ledger. `on_step` is called with the name of each step, for tests of
-        crashes. A ledger that another process has open for writing is refused.
+        ``PATH.marker``, ``PATH.key`` and ``PATH.lock`` lie beside it and belong to it. `terms` are
+        what it must have been made with, or will be; None takes any. Leave `create` False where a
+        checkpoint says that there is a ledger. `artifacts` ends the name of the folder beside it
+        where they lie; `on_step` is called with the name of each step, for tests of crashes.
+
+        A ledger that another process has open for writing is refused; so is one that does not know
+        of its artefacts or of the `evidence`: it is an older copy, or a new one.
         """
         file = LedgerFile(path, on_step)
         file.lock()
         try:
+            folder = file.path.with_name(f"{file.path.name}.{artifacts}")
             if create and not file.exists():
+                _check_unused(file, folder, evidence)
                 require(
                     terms, "a new ledger must have terms", terms=None, remedy="pass LedgerTerms"
                 )
                 assert terms is not None
                 file.create({"terms": terms.to_json(), "at": _now()})
-            return cls(terms, _file=file)
+            ledger = cls(terms, _file=file)
+            ledger.check_evidence(evidence)
+            ledger.check_artifacts(folder)
+            return ledger
         except BaseException:
             file.unlock()
             raise
+
+    def _opened_key(self) -> FingerprintKey:
+        """Read the key, or make that of a ledger that has no use for one yet."""
+        path, made_with = self._file.key, self.known.keys
+        with reported(self.path, "a ledger must have a readable .key file"):
+            if not made_with and not path.exists():
+                FingerprintKey.make(path)
+            found = FingerprintKey.read(path) if path.exists() else None
+        self._require(
+            found is not None and made_with <= {found.name},
+            "a ledger must have its .key file, by which it knows documents again",
+            key=str(path),
+            found=None if found is None else "another key",
+            remedy="bring it back from where the ledger was copied",
+        )
+        assert found is not None
+        return found
 
     def close(self) -> None:
         """Let another writer in. Closing twice is allowed."""
@@ -114,12 +147,14 @@ class Ledger(LedgerReader):
         self._file.check_writable()
         with self._thread:
             self.check(event, cohort, replay=replay)
+            price = self.terms.price(cost(event))
             intent = Intent(
                 number=self.generation + 1,
                 ledger_id=self.ledger_id,
                 cohort=cohort,
                 event=event,
-                mu_squared=cost(event).mu_squared,
+                mu_squared=float(price.mu_squared),
+                set_aside=round_up(price.set_aside),
                 config_hash=str(config_hash),
                 description=str(description),
                 replay=bool(replay),
@@ -225,6 +260,22 @@ class Ledger(LedgerReader):
             remedy="publish what begin() returned last, once, or recover()",
             error=LedgerError,
         )
+
+
+def _check_unused(file: LedgerFile, folder: Path, evidence: Sequence[Evidence]) -> None:
+    """Refuse to make a ledger where another one was, or where another's releases are published."""
+    left = [found.where for found in evidence]
+    left += [str(folder)] if folder.is_dir() and any(folder.iterdir()) else []
+    left += [str(file.key)] if file.key.exists() else []
+    require(
+        not left,
+        "a new ledger must not begin beside what another one left",
+        path=str(file.path),
+        left=", ".join(left),
+        remedy=f"if its documents are among those of this run, {EXHAUSTED}; else give other "
+        "documents a ledger and outputs (file, folder, topic, consumer group) of other names",
+        error=LedgerError,
+    )
 
 
 def _now() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,20 @@ from streamlda.checks import require
 from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.artifact import digest_file
+from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
-from streamlda.privacy.ledger.state import Intent, LedgerState, ReportBuilder, build_event, describe
-from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
+from streamlda.privacy.ledger.fingerprints import REPEATED, SKETCH
+from streamlda.privacy.ledger.known import KnownDocuments
+from streamlda.privacy.ledger.state import (
+    Intent,
+    LedgerState,
+    ReportBuilder,
+    build_event,
+    describe_left,
+    describe_spent,
+)
+from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, Loss, round_down, round_up
 
 
 def read_report(
@@ -111,13 +122,18 @@ class LedgerReader:
 
     @property
     def spent(self) -> float:
-        """The largest mu^2 spent on any privacy unit, rounded up."""
-        return round_up(self._state.losses.spent)
+        """The mu^2 spent on the privacy unit that has spent most, rounded up."""
+        return describe_spent(self._state.losses.spent, self.terms)["mu_squared"]
 
     @property
     def epsilon_spent(self) -> float:
         """`spent` as epsilon at the ledger's delta, rounded up. Some 3 ms for a new figure."""
-        return describe(self._state.losses.spent, self.terms, upward=True)["epsilon"]
+        return describe_spent(self._state.losses.spent, self.terms)["epsilon"]
+
+    @property
+    def epsilon_left(self) -> float:
+        """`remaining` as epsilon at the ledger's delta, rounded down."""
+        return describe_left(self._state.left(again=False), self.terms)["epsilon"]
 
     @property
     def remaining(self) -> float:
@@ -126,6 +142,21 @@ class LedgerReader:
         0 once the horizon is reached.
         """
         return round_down(self._state.left(again=False))
+
+    @property
+    def known(self) -> KnownDocuments:
+        """What the documents of its releases are known by: grows with each release."""
+        return self._state.known
+
+    def known_at(self, generation: int) -> KnownDocuments:
+        """Return what the documents of the first releases are known by. Time O(rows) for some."""
+        if generation == self.generation:
+            return self.known
+        known = KnownDocuments()
+        for row in self._file.rows():
+            if row.kind == "intent" and row.body["intent"] <= generation:
+                known.add(Cohort.from_json(row.body))
+        return known
 
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.
@@ -157,6 +188,40 @@ class LedgerReader:
             "cohort (last_intent.cohort)",
         )
 
+    def check_evidence(self, evidence: Iterable[Evidence]) -> None:
+        """Refuse a ledger that is not the one of this evidence, or an older copy of it."""
+        for found in evidence:
+            self._require(
+                found.ledger_id == self.ledger_id,
+                "what a run adds to must be of its own ledger",
+                where=found.where,
+                ledger_id=found.ledger_id,
+                id_of_this=self.ledger_id,
+                remedy="open the ledger that it was made with; other documents need outputs (file, "
+                "folder, topic, consumer group) of other names",
+            )
+            self._require(
+                found.generation <= self.generation,
+                "a ledger must not be older than what was made with it",
+                where=found.where,
+                releases=found.generation,
+                known=self.generation,
+                remedy=EXHAUSTED,
+            )
+
+    def check_artifacts(self, folder: Path) -> None:
+        """Refuse a ledger without a record of an artefact in a folder; those are not read."""
+        found = {self._relative(path) for path in folder.resolve().glob(f"*{SUFFIX}")}
+        unknown = found - self._file.subjects("written")
+        self._require(
+            not unknown,
+            "a ledger must not be older than its artefacts",
+            folder=str(folder),
+            unknown=min(unknown, default=None),
+            known=self.generation,
+            remedy=EXHAUSTED,
+        )
+
     def check_target(self, final_path: str | os.PathLike[str]) -> None:
         """Refuse a place where something lies that this ledger did not publish last.
 
@@ -183,10 +248,12 @@ class LedgerReader:
         Call it before any document is read. Without a cohort it is about documents that were in
         no release yet. `BudgetExceededError`: the budget does not cover the release, or the
         horizon is reached. `LedgerError`: a release is pending, or the cohort is from before a
-        release, or was in one and `replay` is False.
+        release, or was in one and `replay` is False, or sets more of delta aside for each mu^2 than
+        the first release of its units did.
         """
         state = self._state
-        requested = cost(event).mu_squared
+        price = self.terms.price(cost(event))
+        requested = float(price.mu_squared)
         rule, remedy = "a release must cost something", "describe all its noise by privacy.events"
         require(requested > 0, rule, mu_squared=requested, remedy=remedy)
         self._require(
@@ -197,21 +264,34 @@ class LedgerReader:
         )
         if cohort is not None:
             self._check_cohort(cohort, replay)
-        spent = state.losses.of(cohort)
-        terms = state.terms
-        used_up = terms.horizon is not None and state.generation >= terms.horizon
-        if used_up or spent + Fraction(requested) > state.budget:
-            left = round_down(max(state.budget - spent, Fraction(0)))
+        for loss in state.losses.of(cohort):
+            self._check_price(loss, price)
+
+    def _check_price(self, loss: Loss, price: Loss) -> None:
+        """Refuse a release on units that have spent so much before, if they have."""
+        terms, releases = self.terms, self.generation
+        used_up = terms.horizon is not None and releases >= terms.horizon
+        if used_up or not terms.covers(loss.plus(price)):
+            left = round_down(max(terms.cap(loss.rate) - loss.mu_squared, Fraction(0)))
+            requested, spent = float(price.mu_squared), round_up(loss.mu_squared)
             raise BudgetExceededError(
                 "a release must fit into the privacy budget left for its documents, got "
-                f"mu_squared={requested!r} remaining={left!r} spent={round_up(spent)!r} "
-                f"epsilon={terms.epsilon} delta={terms.delta} releases={state.generation} "
-                f"horizon={terms.horizon}; use more noise, take other documents, or stop: "
-                "a budget cannot be raised afterwards",
-                spent=round_up(spent),
+                f"mu_squared={requested!r} set_aside={round_up(price.set_aside)!r} "
+                f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta} "
+                f"releases={releases} horizon={terms.horizon}; use more noise, take other "
+                "documents, or stop: a budget cannot be raised afterwards",
+                spent=spent,
                 remaining=left,
                 requested=requested,
             )
+        self._require(
+            loss.allows(price),
+            "what is released of units again must set no more of delta aside for each mu^2 than "
+            "their first release did",
+            first=float(loss.rate),
+            this=float(price.rate),
+            remedy="take fewer words, topics or rounds, or documents of others",
+        )
 
     def report(self) -> dict[str, Any]:
         """Return budget, spending and every release as plain JSON values: `ReportBuilder.finish`.
@@ -243,6 +323,16 @@ class LedgerReader:
             cohort_id=cohort.cohort_id,
             remedy="choose a new name",
         )
+        found = cohort.fingerprints
+        repeated = 0 if found is None or replay else self.known.repeated(found.sketch, cohort.run)
+        self._require(
+            repeated < REPEATED,
+            f"of {SKETCH} documents drawn from a release, fewer than {REPEATED} must have been in "
+            "a release before, under whatever name",
+            repeated=repeated,
+            drawn=found and len(found.sketch),
+            remedy="take documents that were in none; nothing was spent on these",
+        )
         if not self._state.losses.touches(cohort):
             return
         self._require(
@@ -260,16 +350,19 @@ class LedgerReader:
 
     def _check_terms(self, wanted: LedgerTerms) -> None:
         here, there = self.terms.to_json(), wanted.to_json()
+        names = set(here)
+        if not self.terms.whole_delta and self.terms.delta <= wanted.delta:
+            # How much of the delta that was asked for then is not known (`budget.within`).
+            names -= {"delta", "whole_delta"}
         differing = [
             f"{name}={there[name]!r} (ledger: {here[name]!r})"
             for name in here
-            if here[name] != there[name]
+            if name in names and here[name] != there[name]
         ]
         self._require(
             not differing,
             f"a ledger keeps the terms it was made with, not {', '.join(differing)}",
-            remedy="use those terms (delta is that of the noise, and depends on the numbers of "
-            "words and topics and on the solver), or another ledger for other documents",
+            remedy="use those terms, or another ledger for other documents",
         )
 
     def _require(self, holds: object, rule: str, *, remedy: str, **values: Any) -> None:

@@ -23,12 +23,14 @@ from typing import Any
 
 from streamlda.checks import failure
 from streamlda.errors import LedgerError, StreamLDAError
-from streamlda.privacy.accounting import DELTA_MARGIN, epsilon_of
+from streamlda.privacy.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
 from streamlda.privacy.events import Composed, Event, Parallel, from_json, to_json
 from streamlda.privacy.ledger.file import EXHAUSTED, FORMAT_VERSION, Row
+from streamlda.privacy.ledger.known import KnownDocuments
 from streamlda.privacy.ledger.terms import (
     Cohort,
     LedgerTerms,
+    Loss,
     Losses,
     round_down,
     round_up,
@@ -46,7 +48,9 @@ class Intent:
     ledger_id: str
     cohort: Cohort
     event: Event
-    mu_squared: float  # What it costs each of its documents, as it was worked out then.
+    #: What it costs each of its documents, as it was worked out then: `Loss`.
+    mu_squared: float
+    set_aside: float
     config_hash: str
     description: str
     replay: bool
@@ -59,6 +63,7 @@ class Intent:
             **self.cohort.to_json(),
             "event": to_json(self.event),
             "mu_squared": self.mu_squared,
+            "set_aside": self.set_aside,
             "config_hash": self.config_hash,
             "description": self.description,
             "replay": self.replay,
@@ -74,7 +79,8 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.losses = Losses(parallel=True)
-        self.budget = Fraction(0)  # Total mu^2, rounded down.
+        #: What the documents of all releases are known by.
+        self.known = KnownDocuments()
         self.generation = self.rows = 0  # Number of intents, and of rows.
         #: The newest intent; and while it is neither committed nor lost.
         self.last: Intent | None = None
@@ -98,7 +104,7 @@ class LedgerState:
         if self.releases_left == 0 or (again and once):
             return Fraction(0)
         spent = self.losses.spent if again else self.losses.of(None)
-        return max(self.budget - spent, Fraction(0))
+        return max(min(self.terms.cap(each.rate) - each.mu_squared for each in spent), Fraction(0))
 
     def apply(self, row: Row) -> None:
         """Add one row."""
@@ -115,24 +121,26 @@ class LedgerState:
             return False
         body = row.body
         if row.kind == "created":
-            self.terms = LedgerTerms(**body["terms"])
+            self.terms = LedgerTerms.from_json(body["terms"])
             self.ledger_id = body["ledger_id"]
             self.losses = Losses(parallel=self.terms.privacy_unit == "document")
-            self.budget = self.terms.mu_squared()
             return bool(body["format_version"] == FORMAT_VERSION)
         if row.kind == "intent":
             if self.pending is not None or body["intent"] != self.generation + 1:
                 return False
             cohort = Cohort.from_json(body)
             names = ("mu_squared", "config_hash", "description", "replay", "at")
+            set_aside = body["set_aside"] if self.terms.whole_delta else 0.0
             intent = Intent(
                 number=body["intent"],
                 ledger_id=self.ledger_id,
                 cohort=cohort,
                 event=from_json(body["event"]),
+                set_aside=set_aside,
                 **{name: body[name] for name in names},
             )
-            self.losses.add(cohort, intent.mu_squared)
+            self.losses.add(cohort, Loss.of(intent.mu_squared, set_aside))
+            self.known.add(cohort)
             self.generation += 1
             self.last = self.pending = intent
             return intent.mu_squared > 0
@@ -147,14 +155,27 @@ class LedgerState:
         return allowed
 
 
-def describe(mu_squared: Fraction, terms: LedgerTerms, *, upward: bool) -> dict[str, float]:
-    """Return an amount in three units: mu^2, mu, and epsilon at the ledger's delta.
+def describe_spent(losses: Iterable[Loss], terms: LedgerTerms) -> dict[str, float]:
+    """Return the loss of the largest epsilon: mu^2, mu, delta set aside, epsilon at what is left.
 
-    Each is on the safe side of the exact figure: not below it if `upward`, else not above it.
+    Each is rounded up.
     """
-    if upward:
-        mu, rounded = sqrt_up(mu_squared), round_up(mu_squared)
-        return {"mu_squared": rounded, "mu": mu, "epsilon": _epsilon_of(mu, terms.delta)}
+    return max((_described(loss, terms) for loss in losses), key=lambda each: each["epsilon"])
+
+
+def _described(loss: Loss, terms: LedgerTerms) -> dict[str, float]:
+    mu, left = sqrt_up(loss.mu_squared), round_down(Fraction(terms.delta) - loss.set_aside)
+    return {
+        "mu_squared": round_up(loss.mu_squared),
+        "mu": mu,
+        "set_aside": round_up(loss.set_aside),
+        # No budget allows that nothing is left, but a ledger that was tampered with may say so.
+        "epsilon": _epsilon_of(mu, max(left, MIN_DELTA)),
+    }
+
+
+def describe_left(mu_squared: Fraction, terms: LedgerTerms) -> dict[str, float]:
+    """Return what may still be spent: mu^2, mu, and epsilon at the ledger's delta, rounded down."""
     mu, rounded = sqrt_down(mu_squared), round_down(mu_squared)
     # A budget that is whole is the epsilon it was made with, whatever its mu was rounded to.
     whole = mu_squared >= terms.mu_squared()
@@ -198,7 +219,8 @@ class ReportBuilder:
         state.apply(row)
         if row.kind == "intent":
             self._current = {
-                **row.body,
+                "set_aside": 0.0,  # Not in ledgers of 0.1.
+                **{name: value for name, value in row.body.items() if name != "fingerprints"},
                 # Replaced by epsilon at the end, where it is known which releases are described.
                 "epsilon_spent_after": state.losses.spent,
                 "state": "pending",
@@ -226,12 +248,12 @@ class ReportBuilder:
             "ledger_id": state.ledger_id,
             "budget": {
                 **terms.to_json(),
-                "mu": sqrt_down(state.budget),
-                "mu_squared": round_down(state.budget),
+                "mu": sqrt_down(terms.mu_squared()),
+                "mu_squared": round_down(terms.mu_squared()),
             },
-            "spent": describe(state.losses.spent, terms, upward=True),
-            "left": describe(state.left(again=True), terms, upward=False),
-            "left_for_new_documents": describe(state.left(again=False), terms, upward=False),
+            "spent": describe_spent(state.losses.spent, terms),
+            "left": describe_left(state.left(again=True), terms),
+            "left_for_new_documents": describe_left(state.left(again=False), terms),
             "releases_left": state.releases_left,
             "generation": state.generation,
             "entries": state.rows,
@@ -242,8 +264,8 @@ class ReportBuilder:
 
     def _described(self, shot: dict[str, Any]) -> dict[str, Any]:
         terms = self._state.terms
-        alone = describe(Fraction(shot["mu_squared"]), terms, upward=True)
-        total = describe(shot["epsilon_spent_after"], terms, upward=True)
+        alone = describe_spent([Loss.of(shot["mu_squared"], shot["set_aside"])], terms)
+        total = describe_spent(shot["epsilon_spent_after"], terms)
         return {**shot, "epsilon": alone["epsilon"], "epsilon_spent_after": total["epsilon"]}
 
 

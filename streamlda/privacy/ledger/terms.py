@@ -1,8 +1,34 @@
 """What a privacy ledger counts: its terms, cohorts of documents, and their exact losses.
 
-Pure arithmetic without files. Losses are numbers of mu^2, the squared parameter of Gaussian
-differential privacy: releases on the same documents add up in it, whatever noise was chosen on the
-way [1]_. They are summed as fractions, so nothing is lost to rounding.
+Pure arithmetic without files. A release costs each of its units two numbers, which are summed as
+fractions, so that nothing is lost to rounding: mu^2, the squared parameter of Gaussian differential
+privacy, in which releases on the same documents add up, whatever noise was chosen on the way [1]_;
+and the part of delta that is *set aside* for what is not exactly Gaussian.
+
+What is set aside
+-----------------
+Given all before it, a release is within tv in total variation of one that is mu-GDP, but for a
+failure of probability p (`events.Approximate`). Let n releases have mu_i, tv_i, p_i. Put exact
+noise in place of drawn noise, in one after the other: each time that moves the probability of a
+set by at most tv_i, under D and under D'. Failures have the same probability under both; without
+them, what is left is mu-GDP with mu^2 = sum mu_i^2 =: B. So for every set S
+
+    P(S) <= e^epsilon P'(S) + delta_G(sqrt(B), epsilon) + L,
+    L = sum l_i,  l_i = p_i + (1 + e^epsilon) tv_i,
+
+with delta_G as in `streamlda.privacy.accounting`: epsilon and delta hold if delta_G + L <= delta.
+The pair (mu_i^2, l_i) says all: a ledger need not know how many words, topics or rounds made it.
+
+*One release of a unit*: its pair may depend on releases of others, but is fixed before the unit is
+read. So that condition is all. *Several*: later pairs may be chosen by what earlier releases
+showed. Then the proof needs one cap on B and one on L that hold on every way that could have been
+taken; to check the sum on the way that was taken is not enough. So a unit's first release fixes a
+rate r = l_1 / mu_1^2. Later ones must have l_i <= r mu_i^2, and r mu_i^2 is set aside for them.
+Then on every way B is at most the B_r with delta_G(sqrt(B_r), epsilon) + r B_r = delta, and L at
+most r B_r. Equal releases, such as the stages of a window of users, lose nothing by that.
+
+Ledgers of version 0.1 count mu^2 alone: their delta is that of the noise, and what was set aside
+for the words, topics and rounds of their first run is not in it.
 
 References
 ----------
@@ -20,11 +46,12 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamlda.checks import above, at_least, between, failure, one_of, require
-from streamlda.privacy.accounting import mu_of
+from streamlda.privacy.accounting import MIN_DELTA, Cost, mu_of, sampler_factor
 from streamlda.privacy.events import check_relation
+from streamlda.privacy.ledger.fingerprints import Fingerprints
 
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
@@ -33,6 +60,44 @@ MODES = ("window", "prefix")
 
 #: Record slots are counted up to here, so that they fit every 64-bit format.
 MAX_SLOT = 2**63 - 1
+
+#: So much larger is a unit's rate than that of its first release, so that equal prices, rounded
+#: otherwise, are not refused. A hundredth of what `accounting.noise_multiplier` has to spare.
+_RATE_MARGIN = 1 + Fraction(1, 2**43)
+
+#: A little more than 1, for a factor that was rounded.
+_ROUNDED_UP = 1 + Fraction(1, 2**50)
+
+
+class Loss(NamedTuple):
+    """What was spent on a unit, or a release costs it: mu^2, and delta set aside for each mu^2."""
+
+    mu_squared: Fraction
+    rate: Fraction
+
+    @classmethod
+    def of(cls, mu_squared: float, set_aside: float) -> Loss:
+        """Return a loss of that mu^2 for which so much of delta is set aside."""
+        exact = Fraction(mu_squared)
+        return cls(exact, Fraction(set_aside) / exact if exact else Fraction(0))
+
+    @property
+    def set_aside(self) -> Fraction:
+        """The part of delta that is set aside."""
+        return self.mu_squared * self.rate
+
+    def allows(self, price: Loss) -> bool:
+        """Tell whether a release may follow at the rate of the unit's first."""
+        return self.mu_squared == 0 or price.rate <= self.rate
+
+    def plus(self, price: Loss) -> Loss:
+        """Return the loss after a release; one that is not allowed is counted in full, too."""
+        if self.mu_squared == 0:
+            return Loss(price.mu_squared, price.rate * _RATE_MARGIN)
+        return Loss(self.mu_squared + price.mu_squared, max(self.rate, price.rate))
+
+
+NOTHING = Loss(Fraction(0), Fraction(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +117,8 @@ class LedgerTerms:
     #: Largest number of snapshots of ``"prefix"``, which is calibrated for it; None otherwise.
     horizon: int | None = None
     config_hash: str = ""  # Names the configuration that the budget is for.
+    #: Whether delta covers all that releases cost; that of ledgers of 0.1 is for noise alone.
+    whole_delta: bool = True
 
     def __post_init__(self) -> None:
         above(0, epsilon=self.epsilon)
@@ -72,13 +139,49 @@ class LedgerTerms:
         held = isinstance(self.config_hash, str)
         require(held, "config_hash must be a str", config_hash=self.config_hash)
 
-    def mu_squared(self) -> Fraction:
-        """Return the budget as mu^2, rounded down."""
-        return Fraction(_mu_of(self.epsilon, self.delta)) ** 2
+    def mu_squared(self, set_aside: Fraction = NOTHING.rate) -> Fraction:
+        """Return the budget as mu^2, rounded down, if that much of delta is set aside."""
+        left = round_down(Fraction(self.delta) - set_aside)
+        return Fraction(_mu_of(self.epsilon, left)) ** 2 if left >= MIN_DELTA else Fraction(0)
+
+    def cap(self, rate: Fraction) -> Fraction:
+        """Return the most mu^2 of a unit at a rate, rounded down; see the module."""
+        return _cap(self, rate)
+
+    def price(self, spent: Cost) -> Loss:
+        """Return what a release costs under these terms, rounded up."""
+        if not self.whole_delta:
+            return Loss.of(spent.mu_squared, 0.0)
+        factor = Fraction(sampler_factor(self.epsilon)) * _ROUNDED_UP
+        set_aside = Fraction(spent.delta) + Fraction(spent.tv_distance) * factor
+        return Loss.of(spent.mu_squared, round_up(set_aside))
+
+    def covers(self, loss: Loss) -> bool:
+        """Tell whether a unit that has spent so much is within the budget."""
+        return loss.mu_squared <= self.mu_squared(loss.set_aside)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> LedgerTerms:
+        """Return the terms that `to_json` described, here or in 0.1."""
+        return cls(**{"whole_delta": False, **values})
 
     def to_json(self) -> dict[str, Any]:
         """Return the terms as plain JSON values."""
         return asdict(self)
+
+
+@lru_cache(maxsize=64)
+def _cap(terms: LedgerTerms, rate: Fraction) -> Fraction:
+    # The more is set aside, the less may be spent: twice, and what is looked for is between.
+    low = terms.mu_squared(terms.mu_squared() * rate)
+    high = terms.mu_squared(low * rate)
+    while high - low > high / 2**40:
+        middle = Fraction(float((low + high) / 2))
+        if middle <= terms.mu_squared(middle * rate):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +223,12 @@ class Cohort:
     #: Where the source goes on after the cohort (`streamlda.stream.source.Position`), so that a
     #: state whose cohort was released can be dropped and the stream picked up behind it.
     position: Mapping[str, Any] | None = None
+    #: Record slots of the run, first and last + 1, and the run's random name; None where they are
+    #: those of the one range.
+    slots: tuple[int, int] | None = None
+    run: str | None = None
+    #: What its documents are known by; None in releases of before they were.
+    fingerprints: Fingerprints | None = None
 
     def __post_init__(self) -> None:
         named = isinstance(self.cohort_id, str)
@@ -148,17 +257,31 @@ class Cohort:
             "documents": [[part.stream, part.start, part.stop] for part in self.documents],
             "generation": self.generation,
             "position": self.position,
+            "slots": self.slots,
+            "run": self.run,
+            "fingerprints": None if self.fingerprints is None else self.fingerprints.to_json(),
         }
+
+    @property
+    def slots_of_run(self) -> tuple[int, int]:
+        """The record slots of the run that made the release, first and last + 1."""
+        return self.slots or (self.documents[0].start, self.documents[0].stop)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Cohort:
         """Return the cohort that `to_json` described."""
         documents = tuple(DocumentRange(*part) for part in values["documents"])
-        return cls(values["cohort_id"], documents, values["generation"], values["position"])
+        slots, found = values.get("slots"), values.get("fingerprints")
+        return cls(
+            *(values["cohort_id"], documents, values["generation"], values["position"]),
+            slots=None if slots is None else (slots[0], slots[1]),
+            run=values.get("run"),
+            fingerprints=None if found is None else Fingerprints.from_json(found),
+        )
 
 
 class Losses:
-    """The exact mu^2 of every document, and the largest of them.
+    """The exact loss of every document, and the largest of them.
 
     Neighbouring slots of equal loss are kept as one, so a stream cut into windows of one price
     takes O(1) memory. `add` takes O(s) time and memory for s slots where the loss changes. With
@@ -168,48 +291,57 @@ class Losses:
     def __init__(self, *, parallel: bool) -> None:
         self._parallel = parallel
         #: Per stream: sorted slots where the loss changes, and the loss from each of them on.
-        self._steps: dict[str, tuple[list[int], list[Fraction]]] = {}
-        self._total = Fraction(0)
-        self._largest = Fraction(0)
+        self._steps: dict[str, tuple[list[int], list[Loss]]] = {}
+        self._total = NOTHING
+        self._largest: list[Loss] = []
 
     @property
-    def spent(self) -> Fraction:
-        """The largest loss of any privacy unit."""
-        return self._largest if self._parallel else self._total
+    def spent(self) -> tuple[Loss, ...]:
+        """The largest losses of privacy units: no unit has more of both parts than one of these."""
+        return tuple(self._largest) or (NOTHING,)
 
     def touches(self, cohort: Cohort) -> bool:
         """Tell whether some document of the cohort was in a release before."""
-        return self._largest_in(cohort) > 0
+        return any(loss.mu_squared > 0 for loss in self._in(cohort))
 
-    def of(self, cohort: Cohort | None) -> Fraction:
-        """Return the largest loss among the units of a cohort; None stands for new documents."""
+    def of(self, cohort: Cohort | None) -> set[Loss]:
+        """Return the losses among the units of a cohort; None stands for new documents."""
         if not self._parallel:
-            return self._total
-        return Fraction(0) if cohort is None else self._largest_in(cohort)
+            return {self._total}
+        return {NOTHING} if cohort is None else self._in(cohort)
 
-    def add(self, cohort: Cohort, mu_squared: float) -> None:
+    def add(self, cohort: Cohort, price: Loss) -> None:
         """Charge every document of the cohort."""
-        charge = Fraction(mu_squared)
         for part in cohort.documents:
-            slots, losses = self._steps.setdefault(part.stream, ([0], [Fraction(0)]))
+            slots, losses = self._steps.setdefault(part.stream, ([0], [NOTHING]))
             first = _split(slots, losses, part.start)
             last = _split(slots, losses, part.stop)
             for i in range(first, last):
-                losses[i] += charge
-                self._largest = max(self._largest, losses[i])
+                losses[i] = losses[i].plus(price)
+                if self._parallel:
+                    self._see(losses[i])
             # From right to left: what is merged stands behind what is still to be looked at.
             for i in range(last, max(first, 1) - 1, -1):
                 if losses[i] == losses[i - 1]:
                     del slots[i], losses[i]
-        self._total += charge
+        self._total = self._total.plus(price)
+        if not self._parallel:
+            self._largest = [self._total]
 
-    def _largest_in(self, cohort: Cohort) -> Fraction:
-        largest = Fraction(0)
+    def _see(self, new: Loss) -> None:
+        def below(one: Loss, other: Loss) -> bool:
+            return one.mu_squared <= other.mu_squared and one.set_aside <= other.set_aside
+
+        if not any(below(new, known) for known in self._largest):
+            self._largest = [known for known in self._largest if not below(known, new)] + [new]
+
+    def _in(self, cohort: Cohort) -> set[Loss]:
+        found = set()
         for part in cohort.documents:
-            slots, losses = self._steps.get(part.stream, ([0], [Fraction(0)]))
+            slots, losses = self._steps.get(part.stream, ([0], [NOTHING]))
             inside = slice(bisect_right(slots, part.start) - 1, bisect_left(slots, part.stop))
-            largest = max(largest, *losses[inside])
-        return largest
+            found.update(losses[inside])
+        return found
 
 
 def round_up(value: Fraction) -> float:
@@ -239,7 +371,7 @@ def sqrt_down(value: Fraction) -> float:
     return root
 
 
-def _split(slots: list[int], losses: list[Fraction], slot: int) -> int:
+def _split(slots: list[int], losses: list[Loss], slot: int) -> int:
     """Let the loss change at a slot, if by nothing, and return its index."""
     i = bisect_left(slots, slot)
     if i == len(slots) or slots[i] != slot:

@@ -60,10 +60,9 @@ def make_app(
     the daemon has no more of its time taken, and no more threads, however many ask.
 
     With `private`, only snapshots that are private are served, and what is not private
-    (``/status``, ``/metrics``) goes to those who send `operator_token`; without one, to requests of
-    this machine that nobody forwarded. Clients send either token as ``Authorization: Bearer
-    TOKEN``; that of the operator opens all. `host` is the address that the server is bound to:
-    other names are refused where it is known.
+    (``/status``, ``/metrics``) goes to those who send `operator_token`; without one, to nobody.
+    Clients send either token as ``Authorization: Bearer TOKEN``; that of the operator opens all.
+    `host` is the address that the server is bound to: other names are refused where it is known.
     """
     require(
         token != "",

@@ -23,6 +23,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamlda.service.http.connections import CROWDED, MOST_CONNECTIONS, MOST_OF_ADDRESS
+
 logger = logging.getLogger(__name__)
 
 #: Cheap, and asked by what would stop the daemon: never refused for the rate of others.
@@ -30,9 +32,6 @@ PROBES = ("/livez", "/readyz")
 
 #: Exact counts of what was read, with privacy for operators only.
 OPERATING = ("/status", "/metrics")
-
-#: A request with one of these, or with any ``X-Forwarded-...``, is somebody else's.
-FORWARDED = ("forwarded", "via", "x-real-ip")
 
 #: Files of the page: they hold no data, and a browser cannot send a token for them.
 PAGE = ("/", "/page.css", "/page.js", "/icon.svg")
@@ -61,7 +60,8 @@ class Limits:
     body_seconds: float = 10.0
     #: Most texts to infer at once.
     texts: int = 100
-    #: Requests of all clients together, but the probes: in the long run, and at once after a pause.
+    #: Requests but the probes, in the long run, and at once after a pause: of all clients with a
+    #: token together, and of all without one. Where there is no token, it is all clients.
     per_second: float = 30.0
     burst: float = 120.0
 
@@ -124,7 +124,9 @@ class Guard:
         self._app, self._private = app, private
         self._hosts = allowed_hosts(host)
         self._token, self._operator_token = token, operator_token
-        self._bucket = TokenBucket(limits.per_second, limits.burst)
+        self._bucket, self._strangers = (
+            TokenBucket(limits.per_second, limits.burst) for _ in range(2)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -170,8 +172,13 @@ class Guard:
                 f"host={'another' if host else 'none'}",
                 "open it by that address",
             )
+        is_operator = _carries(headers, self._operator_token)
+        is_known = self._token is None or is_operator or _carries(headers, self._token)
         if path not in PROBES:
-            wait = self._bucket.take()
+            if scope.get("state", {}).get(CROWDED):
+                raise _CROWDED
+            # Who has no token can use up nothing of those who have.
+            wait = (self._bucket if is_known else self._strangers).take()
             if wait > 0:
                 raise Refused(
                     429,
@@ -182,8 +189,7 @@ class Guard:
                 )
         if path == "/livez" or path in PAGE:
             return
-        is_operator = _carries(headers, self._operator_token)
-        if self._token is not None and not (is_operator or _carries(headers, self._token)):
+        if not is_known:
             raise Refused(
                 401,
                 "a request must carry the token of the server",
@@ -191,19 +197,23 @@ class Guard:
                 "send Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
-        if not self._private or path not in OPERATING or is_operator:
-            return
-        # Where there is a token of the operator, a proxy that names no client gets nothing.
-        if self._operator_token is not None or not _is_local(scope, headers):
+        # Loopback opens nothing: behind a proxy that names no client it is everybody.
+        if self._private and path in OPERATING and not is_operator:
             raise Refused(
                 403,
                 "operating figures are not private, and must go to the operator only",
                 f"operator_token={'none' if self._operator_token is None else 'another'}",
-                "send the token of http.operator_token_file, or without one ask on this "
-                "machine, past any proxy",
+                "send the token of http.operator_token_file, and set one if there is none",
             )
 
 
+_CROWDED = Refused(
+    503,
+    "connections must not be more than the server answers at a time",
+    f"most={MOST_CONNECTIONS} of_one_address={MOST_OF_ADDRESS}",
+    "wait for the other answers, then ask again",
+    {"Retry-After": "1", "Connection": "close"},
+)
 _FAILED = Refused(
     500, "a request must not fail", "error=internal", "see the log of the daemon, and report it"
 )
@@ -229,15 +239,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def _is_local(scope: Scope, headers: Headers) -> bool:
-    """Return whether a request was made on this machine, as far as it can be known."""
-    client = scope.get("client") or ("",)
-    forwarded = any(
-        name in FORWARDED or name.startswith("x-forwarded-") for name in map(str.lower, headers)
-    )
-    return is_loopback(client[0]) and not forwarded
 
 
 def _carries(headers: Headers, token: str | None) -> bool:

@@ -6,14 +6,14 @@ from importlib.metadata import version
 from typing import Any
 
 from streamlda.service.http.guard import PROBES, Limits
-from streamlda.service.status import OUTCOMES
+from streamlda.service.status import FAILURES, OUTCOMES
 
 Schema = dict[str, Any]
 
 NOT_PRIVATE = (
     "Operating figures: exact counts of what was read. They are **not private**, even where the "
-    "snapshots are. In private mode they need the operator's token; where there is none, they are "
-    "served to requests of this machine that no proxy forwarded."
+    "snapshots are. In private mode they need the operator's token; where there is none, nobody is "
+    "served."
 )
 
 _TEXT: Schema = {"type": "string"}
@@ -36,7 +36,7 @@ _ERRORS = {
     "415": "The body is not JSON.",
     "421": "The Host header names another host.",
     "429": "Too many requests; see Retry-After.",
-    "503": "The file of the snapshot is damaged.",
+    "503": "Too many connections are being answered, or the file of the snapshot is damaged.",
 }
 
 
@@ -164,9 +164,7 @@ def _operation(
     body: Schema | None = None,
 ) -> dict[str, Any]:
     free = path == "/livez" or (schema is None and kind != "text/plain")
-    codes = ["421", *([] if path in PROBES else ["429"]), *([] if free else ["401"])]
-    if schema in ("Snapshot", "Proportions"):
-        codes.append("503")
+    codes = ["421", *([] if path in PROBES else ["429", "503"]), *([] if free else ["401"])]
     made: dict[str, Any] = {
         "summary": summary,
         "responses": {"200": _answer("Done.", _named(schema) if schema else _TEXT, kind)},
@@ -295,6 +293,7 @@ def _status() -> Schema:
         bytes=_WHOLE,
         rejects=_COUNTS,
         dead_letters=_COUNTS,
+        failures=_object(**dict.fromkeys(FAILURES, _WHOLE)),
         places=_MAYBE_WHOLE,
         places_left=_MAYBE_WHOLE,
         lag=_object(
@@ -319,7 +318,12 @@ def _status() -> Schema:
         memory=_object(resident_bytes=_MAYBE_WHOLE, limit_bytes=_MAYBE_WHOLE),
         rounds=_WHOLE,
         releases=_WHOLE,
+        last_snapshot=_or_null(_TIME),
         checkpoint=_or_null(_object(age_seconds=_NUMBER, seconds=_NUMBER, size_bytes=_WHOLE)),
-        budget=_or_null(_object(epsilon_spent=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER)),
+        budget=_or_null(
+            _object(
+                epsilon_spent=_NUMBER, epsilon_left=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER
+            )
+        ),
         last_poll=_or_null(_TIME),
     )

@@ -12,12 +12,10 @@ import uvicorn
 from starlette.applications import Starlette
 
 from streamlda.errors import StreamLDAError
+from streamlda.service.http.connections import MOST_CONNECTIONS, Connection
 
 #: Longest that starting, and then stopping, may take, in seconds.
 START_SECONDS, STOP_SECONDS = 10.0, 3.0
-
-#: Most connections that are answered at a time; further ones get a 503.
-MOST_CONNECTIONS = 128
 
 
 class Server:
@@ -34,7 +32,7 @@ class Server:
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -43,7 +41,6 @@ class Server:
             server_header=False,
             # Whom a header names as the client is not believed.
             proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)

@@ -75,10 +75,11 @@ function showStatus(status) {
 
   at("budget").hidden = !status.budget;
   if (status.budget) {
-    const { epsilon_spent: spent, epsilon_total: total, delta } = status.budget;
-    figure("budget-left", `ε ${spent.toFixed(2)}`);
-    meter("budget-meter", spent, total, `epsilon ${spent.toFixed(2)} of ${total.toFixed(2)} spent`);
-    at("budget-note").textContent = `spent of ${total.toFixed(2)}, at δ ${delta.toExponential(0)}`;
+    const { epsilon_left: left, epsilon_total: total, delta } = status.budget;
+    figure("budget-left", `ε ${left.toFixed(2)}`);
+    meter("budget-meter", total - left, total, `epsilon ${left.toFixed(2)} of ${total.toFixed(2)} left`);
+    at("budget-note").textContent =
+      `left of ${total.toFixed(2)} for what was in no release, at δ ${delta.toExponential(0)}`;
   }
 }
 
@@ -138,7 +139,7 @@ function signIn(isNeeded) {
   const opens = isNeeded && at("sign-in").hidden;
   at("sign-in").hidden = !isNeeded;
   at("topics").hidden = isNeeded;
-  at("links").hidden = state.token !== null || isNeeded; // a link cannot carry the token
+  at("links").hidden = state.token !== null || state.viewer || isNeeded; // a link carries no token
   if (isNeeded) {
     trouble(state.token ? "This is not the token of the daemon." : "");
     state.token = null;

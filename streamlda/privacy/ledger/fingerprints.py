@@ -1,0 +1,190 @@
+"""What documents are known by in a ledger, whatever the source was called that they came from.
+
+All are values of keyed BLAKE2b, 64 bits of them: to those without the key they are random numbers,
+equal where documents are equal, and no text can be tried against them. The key lies beside the
+ledger (`FingerprintKey`), so a ledger may be shown, and its key may not.
+
+Three kinds, each in bounded space:
+
+*marks* of the records of a file, or of another container: d_n = F(d_(n-1), F(text of record n)), a
+value for the first n records, whatever the file is called or how it is stored. Kept are those of
+the last record of a release, and for n = 16, 32, 64, ..., so that a copy that was cut is known;
+
+*files*: of whole files that one release took by the thousand, d_n of each, and no more: 8 bytes;
+
+*sketch*: the `SKETCH` smallest of the values of documents that are not blank, each once: a sample
+of the texts themselves that depends neither on order nor on containers.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from heapq import heappush, heapreplace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import failure
+from streamlda.container import sync_folder
+from streamlda.errors import LedgerError
+
+#: Values in a sketch, and how many of them known documents must have for a release to be refused:
+#: with a share f of documents that were in releases of at most the same size, it is refused with
+#: probability P(Bin(64, f) >= 16): 0.94 at f = 1/3, 0.016 at 1/7.
+SKETCH, REPEATED = 64, 16
+
+#: The first mark of a container; further ones where the number of records doubles.
+FIRST_MARK = 16
+
+_KEY_BYTES, _VALUE_BYTES, _LINK_BYTES = 32, 8, 16
+_VALUES = np.dtype("<u8")
+
+
+class FingerprintKey:
+    """A random secret, and the functions that it chooses."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._keyed = blake2b(key=secret, digest_size=_LINK_BYTES)
+        #: Tells keys apart, and says nothing about this one.
+        self.name = self._of(b"name").hex()[:16]
+
+    @classmethod
+    def make(cls, path: Path) -> None:
+        """Put a new key where none lies, for its owner only."""
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES).hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(path.parent)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a key; `LedgerError` if it is none, `OSError` if it cannot be read."""
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+        if len(text) != 2 * _KEY_BYTES or set(text) - set("0123456789abcdef"):
+            raise failure(
+                "the key of a ledger must be whole",
+                path=str(path),
+                remedy="bring it back from a copy: without it, documents are not known again",
+                error=LedgerError,
+            )
+        return cls(bytes.fromhex(text))
+
+    def of_text(self, text: str | None) -> bytes:
+        """Return the fingerprint of a document; blank ones and records without one are alike."""
+        stripped = "" if text is None else text.strip()
+        return self._of(b"text", stripped.encode("utf-8", "surrogatepass")) if stripped else b""
+
+    def of_counts(self, columns: NDArray[np.int32], counts: NDArray[np.float64]) -> bytes:
+        """Return the fingerprint of a row of counts: of its columns, increasing, and counts."""
+        pairs = (columns.astype("<i8").tobytes(), counts.astype("<f8").tobytes())
+        return self._of(b"row", *pairs) if len(columns) else b""
+
+    def link(self, before: bytes, document: bytes) -> bytes:
+        """Return the fingerprint of records, from that of all but the last, and of the last."""
+        return self._of(b"link", before or bytes(_LINK_BYTES), document)
+
+    def _of(self, *parts: bytes) -> bytes:
+        state = self._keyed.copy()
+        state.update(b"".join(parts))
+        return state.digest()
+
+
+def is_mark(records: int) -> bool:
+    """Tell whether so many records have a mark, wherever a release ends."""
+    return records >= FIRST_MARK and records & (records - 1) == 0
+
+
+def value_of(fingerprint: bytes) -> int:
+    """Return the 64 bits of a fingerprint that are kept."""
+    return int.from_bytes(fingerprint[:_VALUE_BYTES], "little")
+
+
+class Mark(NamedTuple):
+    """The value of the first `records` records of a container."""
+
+    origin: str
+    records: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """What the documents of one release are known by; see the module.
+
+    `key` is its name; `source` how the source was spelled, and `reading` the settings by which
+    records became documents: by others, the same records have other fingerprints.
+    """
+
+    key: str
+    source: str = ""
+    reading: str = ""
+    marks: tuple[Mark, ...] = ()
+    files: bytes = b""
+    sketch: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as plain JSON values."""
+        sketch = np.array(self.sketch, dtype=_VALUES).tobytes()
+        return {
+            "key": self.key,
+            "source": self.source,
+            "reading": self.reading,
+            "marks": [[origin, records, f"{value:016x}"] for origin, records, value in self.marks],
+            "files": base64.b64encode(self.files).decode("ascii"),
+            "sketch": base64.b64encode(sketch).decode("ascii"),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the fingerprints that `to_json` described."""
+        marks = tuple(Mark(origin, n, int(value, 16)) for origin, n, value in values["marks"])
+        sketch = values_of(base64.b64decode(values["sketch"])).tolist()
+        return cls(
+            *(values["key"], values["source"], values["reading"], marks),
+            *(base64.b64decode(values["files"]), tuple(sketch)),
+        )
+
+
+def values_of(packed: bytes) -> NDArray[np.uint64]:
+    """Return values that lie one behind the other."""
+    return np.frombuffer(packed, dtype=_VALUES)
+
+
+def packed(value: int) -> bytes:
+    """Return one value as it lies among others."""
+    return value.to_bytes(_VALUE_BYTES, "little")
+
+
+class Sketch:
+    """The `SKETCH` smallest distinct values of documents that are not blank. O(1) memory."""
+
+    def __init__(self, values: Iterable[int] = ()) -> None:
+        self._kept: set[int] = set()
+        # A heap of the negatives: the largest value that is kept comes first.
+        self._heap: list[int] = []
+        for value in values:
+            self.add(value)
+
+    def add(self, value: int) -> None:
+        """Take a value."""
+        if len(self._heap) < SKETCH:
+            if value not in self._kept:
+                self._kept.add(value)
+                heappush(self._heap, -value)
+        elif value < -self._heap[0] and value not in self._kept:
+            self._kept.add(value)
+            self._kept.discard(-heapreplace(self._heap, -value))
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The values, smallest first."""
+        return tuple(sorted(self._kept))

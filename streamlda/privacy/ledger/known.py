@@ -1,0 +1,86 @@
+"""The documents that a ledger knows: which records of a container were in releases, by content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.privacy.ledger.fingerprints import Fingerprints, values_of
+from streamlda.privacy.ledger.terms import Cohort
+
+
+class KnownDocuments:
+    """What is known of the documents of some releases, to be asked while records are read.
+
+    Memory: 8 bytes for each of many files and 512 for each release, and once `find` was called
+    some 150 for each mark and each of many files.
+    """
+
+    def __init__(self) -> None:
+        #: Every origin of documents, and those of releases without fingerprints.
+        self.origins: set[str] = set()
+        self.unmarked: set[str] = set()
+        #: Names of the keys that fingerprints were made with.
+        self.keys: set[str] = set()
+        #: How many of the first records of each origin were in releases, and of the longest of all
+        #: containers at most.
+        self.reach: dict[str, int] = {}
+        self.longest = 0
+        self._readings: dict[str, set[str]] = {}
+        self._met: dict[int, str] = {}
+        self._to_index: list[Fingerprints] = []
+        self._sketches: dict[str | None, list[NDArray[np.uint64]]] = {}
+
+    def add(self, cohort: Cohort) -> None:
+        """Take the documents of a release."""
+        origins = {part.stream for part in cohort.documents}
+        self.origins |= origins
+        found = cohort.fingerprints
+        if found is None:
+            self.unmarked |= origins
+            return
+        self._readings.setdefault(found.source, set()).add(found.reading)
+        self.keys.add(found.key)
+        self._sketches.setdefault(cohort.run, []).append(np.array(found.sketch, dtype=np.uint64))
+        for part in cohort.documents:
+            self.reach[part.stream] = max(part.stop, self.reach.get(part.stream, 0))
+            self.longest = max(part.stop, self.longest)
+        self._to_index.append(replace(found, sketch=()))
+
+    def read_otherwise(self, reading: str) -> list[str]:
+        """Return the sources whose documents are not known, read like this; as they were spelled.
+
+        Those that were read by other settings, and those of releases without fingerprints.
+        """
+        otherwise = {name for name, found in self._readings.items() if found - {reading}}
+        return sorted(otherwise | self.unmarked)
+
+    def find(self, value: int) -> str | None:
+        """Return the origin of the first records of a container, if this is their value.
+
+        "" for one of many files. None if they are not known.
+        """
+        for found in self._to_index:
+            for mark in found.marks:
+                self._met.setdefault(mark.value, mark.origin)
+            for each in values_of(found.files).tolist():
+                self._met.setdefault(each, "")
+        self._to_index.clear()
+        return self._met.get(value)
+
+    def repeated(self, sketch: Sequence[int], run: str | None = None) -> int:
+        """Return how many documents of a sketch are in those of releases. Time O(releases).
+
+        Not in those of `run` itself: its slots hold different documents, however alike. Short texts
+        come again and again in one stream, and a stage that is paid must not be the last for it.
+        """
+        drawn = np.array(sketch, dtype=np.uint64)
+        found = np.zeros(len(drawn), dtype=np.bool_)
+        for name, sketches in self._sketches.items():
+            if name is None or name != run:
+                sketches[:] = [np.unique(np.concatenate(sketches))]
+                found |= np.isin(drawn, sketches[0])
+        return int(found.sum())

@@ -1,0 +1,237 @@
+"""Which documents the running release of a private run has taken: an accumulator, without files.
+
+Records come with the container that they stand in and their number there (from 1). Of them it
+keeps, in bounded space, ranges of each container and what they are known by
+(`streamlda.privacy.ledger.fingerprints`): what the cohort of the release will say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from hashlib import blake2b
+from typing import Any
+
+from streamlda.checks import failure
+from streamlda.errors import LedgerError
+from streamlda.privacy.ledger.fingerprints import (
+    FIRST_MARK,
+    FingerprintKey,
+    Fingerprints,
+    Mark,
+    Sketch,
+    is_mark,
+    packed,
+    value_of,
+)
+from streamlda.privacy.ledger.known import KnownDocuments
+from streamlda.privacy.ledger.terms import Cohort, DocumentRange
+
+#: Containers of a release that are kept one by one; of more, whole ones are put together.
+MOST_PARTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What a ledger calls a container, and how many of its first records are spent.
+
+    `link` is the fingerprint of those (`FingerprintKey.link`).
+    """
+
+    origin: str
+    spent: int = 0
+    link: bytes = b""
+
+
+@dataclass(slots=True)
+class Part:
+    """Records of one container that a release takes: `start` to `stop`, not included.
+
+    `value` is that of all its records up to `stop`, once the part has ended.
+    """
+
+    origin: str
+    start: int
+    stop: int
+    value: int | None
+
+
+class Provenance:
+    """The documents of the running release.
+
+    `known` are those of releases before, by the `key` of the ledger. `source` and `reading` are as
+    in `Fingerprints`. Ranges are of containers or, `by_slots`, of the record slots of the run under
+    the name of the source. `container_of` says what is
+    known of a container before its first record is read; one of which nothing is goes by its name.
+    """
+
+    def __init__(
+        self,
+        key: FingerprintKey,
+        known: KnownDocuments,
+        source: str,
+        *,
+        reading: str = "",
+        by_slots: bool = False,
+        container_of: Callable[[str], Container | None] = lambda location: None,
+    ) -> None:
+        self.key, self.known = key, known
+        self._source, self._reading = source, reading
+        self._by_slots, self._container_of = by_slots, container_of
+        #: What tells containers from all others, where their locations do not.
+        self.names: Mapping[str, str] = {}
+        # Where reading stands: in which container, behind which record, under which origin, and
+        # the fingerprint of all records up to there (None if the first ones were not seen).
+        self._location, self._record, self._origin = "", 0, ""
+        self._link: bytes | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin another release where reading stands."""
+        self._parts: list[Part] = []
+        self._open: Part | None = None
+        self._marks: list[Mark] = []
+        self._files, self._n_files, self._records_of_files = b"", 0, 0
+        self._sketch = Sketch()
+        #: Where records were met that were in a release.
+        self._met: tuple[str, int, str] | None = None
+
+    def add_texts(
+        self,
+        locations: Sequence[tuple[str, int, *tuple[Any, ...]]],
+        texts: Iterable[str | None],
+        *,
+        released: bool = False,
+    ) -> None:
+        """Take records, each with its text or None; `released` ones were in a release already."""
+        of_text = self.key.of_text
+        self.add(locations, map(of_text, texts), released=released)
+
+    def add(
+        self,
+        locations: Sequence[tuple[str, int, *tuple[Any, ...]]],
+        documents: Iterable[bytes],
+        *,
+        released: bool = False,
+    ) -> None:
+        """Take records by their fingerprints. Time some 3 us a record."""
+        link, find, sketch = self.key.link, self.known.find, self._sketch
+        for (location, record, *_), document in zip(locations, documents, strict=True):
+            if record != self._record + 1 or location != self._location:
+                self._enter(location, record)
+            self._record = record
+            if not released:
+                if self._open is None:
+                    self._open = Part(self._origin, record - 1, record, None)
+                    self._parts.append(self._open)
+                self._open.stop = record
+                if document:
+                    sketch.add(value_of(document))
+            if self._link is None:
+                continue
+            self._link = link(self._link, document)
+            if released:
+                continue
+            if record >= FIRST_MARK:
+                value = value_of(self._link)
+                met = find(value)
+                if is_mark(record):
+                    self._marks.append(Mark(self._origin, record, value))
+                if met is not None:
+                    self._met = (location, record, met)
+
+    @property
+    def sketch(self) -> tuple[int, ...]:
+        """The smallest values of documents of the running release (`Sketch`)."""
+        return self._sketch.values
+
+    def _enter(self, location: str, record: int) -> None:
+        self._leave()
+        if len(self._parts) >= MOST_PARTS:
+            self._put_together()
+        found = self._container_of(location) or Container(self.names.get(location, location))
+        self._location, self._origin = location, found.origin
+        self._link = found.link if record == found.spent + 1 else None
+
+    def _leave(self) -> None:
+        """End the part that is being read, with the mark of its last record."""
+        part, self._open = self._open, None
+        if part is not None and self._link is not None:
+            part.value = value_of(self._link)
+            self._marks.append(Mark(part.origin, part.stop, part.value))
+
+    def _put_together(self) -> None:
+        """Keep no more of the parts so far than the value of each."""
+        together = [part for part in self._parts if part.value is not None]
+        origins = {part.origin for part in together}
+        self._files += b"".join(packed(part.value) for part in together if part.value is not None)
+        self._n_files += len(together)
+        self._records_of_files += sum(part.stop - part.start for part in together)
+        self._parts = [part for part in self._parts if part.value is None]
+        self._marks = [mark for mark in self._marks if mark.origin not in origins]
+
+    def cohort(self, first: int, last: int, generation: int, run: str | None = None) -> Cohort:
+        """Return the cohort of a release of the slots from `first` to before `last` of a run.
+
+        Refuses records that were met in a release before (`LedgerError`).
+        """
+        if self._met is not None:
+            location, records, origin = self._met
+            raise failure(
+                "records must not have been in a release before, under whatever name",
+                source=location,
+                first_records=records,
+                origin=origin,
+                remedy="take documents that were in none; nothing was spent on these",
+                error=LedgerError,
+            )
+        self._leave()
+        marks = self._marks
+        if not self._by_slots:
+            ranges = [DocumentRange(part.origin, part.start, part.stop) for part in self._parts]
+            if self._files:
+                name = blake2b(self._files, digest_size=8).hexdigest()
+                whole = f"{self._n_files} files {name}"
+                ranges.append(DocumentRange(whole, 0, self._records_of_files))
+        else:
+            ranges = [DocumentRange(self._source, first, last)]
+            marks = [mark._replace(origin=self._source) for mark in marks]
+        begin = ranges[0]
+        return Cohort(
+            f"{begin.stream}:{begin.start}-{begin.stop}",
+            tuple(ranges),
+            generation,
+            slots=(first, last),
+            run=run,
+            fingerprints=Fingerprints(
+                *(self.key.name, self._source, self._reading),
+                *(tuple(marks), self._files, self._sketch.values),
+            ),
+        )
+
+    # State.
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values, but for what is given when it is made."""
+        given = tuple(self._marks), self._files, self._sketch.values
+        return {
+            "parts": [astuple(part) for part in self._parts],
+            "open": self._open is not None,
+            "records_of_files": [self._n_files, self._records_of_files],
+            "fingerprints": Fingerprints("", "", "", *given).to_json(),
+            "met": self._met,
+            "at": [self._location, self._record, self._origin],
+            "link": None if self._link is None else self._link.hex(),
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Go on from what `to_json` described."""
+        found = Fingerprints.from_json(values["fingerprints"])
+        self._parts = [Part(*part) for part in values["parts"]]
+        self._open = self._parts[-1] if values["open"] else None
+        self._n_files, self._records_of_files = values["records_of_files"]
+        self._marks, self._files = list(found.marks), found.files
+        self._sketch = Sketch(found.sketch)
+        self._met = None if values["met"] is None else tuple(values["met"])
+        self._location, self._record, self._origin = values["at"]
+        self._link = None if values["link"] is None else bytes.fromhex(values["link"])

@@ -1,0 +1,107 @@
+"""What a private run asks of its ledger, and what is refused before it pays for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from streamlda.checks import require
+from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.privacy.ledger import Ledger
+from streamlda.private.budget import WordsAndDelta, check_first_price, words_and_delta
+from streamlda.private.settings import PrivateSettings
+from streamlda.run.census import UNSPENT, Census
+from streamlda.run.parts import stream_name
+from streamlda.settings.build import private_settings, public_words
+from streamlda.settings.rules import source_of
+from streamlda.settings.table import RunSettings
+from streamlda.text.vocabulary import Vocabulary
+
+
+class PrivateTerms(NamedTuple):
+    """What a private run asks for, for the most words there can be; the choice of words, if any."""
+
+    settings: PrivateSettings
+    words: Vocabulary | None
+    choice: WordsAndDelta | None
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> PrivateTerms:
+        """Return what the settings ask for."""
+        words, privacy = public_words(settings), settings.privacy
+        if words is not None:
+            return cls(private_settings(settings, words.n_features), words, None)
+        assert privacy.epsilon is not None
+        assert privacy.delta is not None
+        choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
+        asked = private_settings(settings, settings.vocabulary.size, choice.delta)
+        return cls(asked, None, choice)
+
+
+def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> None:
+    """Refuse to begin a run that its ledger does not allow, before any document is read.
+
+    Raises `LedgerError` or `BudgetExceededError`.
+    """
+    stream, words_event, words = stream_name(settings), None, 0
+    require(
+        stream not in ledger.known.unmarked,
+        "documents must not be in two releases, and an earlier version released from this source "
+        "without keeping what it held",
+        stream=stream,
+        ledger=str(ledger.path),
+        remedy=UNSPENT,
+        error=LedgerError,
+    )
+    if terms.choice is not None:
+        words_event, words = terms.choice.selection.event, settings.vocabulary.documents
+    # Of other sources, names are all that is known before they are read.
+    named = source_of(settings) in ("stdin", "follow")
+    check_first_price(ledger, terms.settings, words_event, words, stream if named else None)
+
+
+def check_slots(
+    settings: RunSettings, terms: PrivateTerms, census: Census, warn: Callable[[str], None]
+) -> None:
+    """Refuse to begin a run whose files cannot end in a model; nothing is spent.
+
+    Warns where the noise is for more snapshots than the files give. Raises `InsufficientDataError`,
+    or `LedgerError` if that is since documents were released.
+    """
+    if settings.snapshots.seconds is not None:
+        # Where a clock ends windows, the records that they have are known when they have passed.
+        words = window = least = 0
+    else:
+        words = 0 if terms.choice is None else settings.vocabulary.documents
+        window, least = terms.settings.documents_per_snapshot, terms.settings.least_slots
+        # How many words there will be decides how a window is cut: a whole one always suffices.
+        least = window if words else least
+    values = {"vocabulary_documents": words} if words else {}
+    enough = census.slots >= max(1, words + least)
+    require(
+        enough or not census.spent,
+        "documents must not be in two releases, and too few of these were in none",
+        released=census.spent,
+        slots=census.slots,
+        documents_per_snapshot=window or None,
+        **values,
+        remedy=UNSPENT,
+        error=LedgerError,
+    )
+    require(
+        enough,
+        "a private snapshot needs a whole window of record slots, behind those of the vocabulary",
+        slots=census.slots,
+        documents_per_snapshot=window,
+        **values,
+        remedy=f"set snapshots.every (--snapshot-every) to at most {max(0, census.slots - words)}, "
+        "take fewer records for the vocabulary, or read more; nothing was spent",
+        error=InsufficientDataError,
+    )
+    most, here = settings.snapshots.most, (census.slots - words) // max(1, window)
+    shared = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
+    if window and shared and most is not None and here < most:
+        warn(
+            f"the noise of each snapshot is for snapshots={most}, and the files have record slots "
+            f"for {max(1, here)}; with fewer (--snapshots) there is less noise"
+        )

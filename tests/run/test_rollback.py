@@ -1,0 +1,318 @@
+"""Private runs whose ledger is behind what it has released, or another one: they are refused."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from streamlda.errors import InvalidSettingError, LedgerError
+from streamlda.lock import FileLock, LockedError
+from streamlda.model.topic_model import load
+from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.statement import not_private
+from streamlda.run.opening import capture, open_ledger, open_pipeline
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
+from tests.run.opened import run_settings
+from tests.service.daemon_process import texts, write_documents
+
+WINDOW = 1000
+
+
+class Topic:
+    """A topic of snapshots, kept as long as the object: the last value of each key."""
+
+    def __init__(self):
+        self.values = {}
+
+    def publish(self, key, value, headers):
+        self.values[key] = value
+
+    def newest(self, key):
+        return self.values.get(key)
+
+
+class Group:
+    """A consumer group, and the source that shows its offsets there."""
+
+    def __init__(self):
+        self.left, self.source = [], None
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+    def notes(self):
+        return self.left
+
+
+class Scene(NamedTuple):
+    folder: Any
+    #: The same for all copies: a checkpoint is of that file.
+    documents: Any
+    topic: Topic
+    group: Group
+
+    @contextmanager
+    def opened(self, **flags):
+        folder = self.folder
+        given = {
+            "vocabulary.hash_bits": 5,
+            "privacy.epsilon": 12.0,
+            "privacy.delta": 1e-3,
+            "privacy.ledger": str(folder / "run/ledger"),
+            "snapshots.every": WINDOW,
+            "source.files": str(self.documents),
+            "checkpoint.folder": str(folder / "run/checkpoints"),
+            "output.folder": str(folder / "out"),
+            "output.file": str(folder / "model"),
+            **flags,
+        }
+        settings = run_settings("private", folder / "run", given)
+        with ExitStack() as opened:
+            store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
+            publisher = Publisher(
+                settings.output.folder, settings.output.file, private=True, sink=self.topic
+            )
+            opened.enter_context(publisher)
+            ledger = open_ledger(settings, opened, print, publisher)
+            run = open_pipeline(settings, store, ledger)
+            self.group.source = opened.enter_context(closing(run.open_source(settings)))
+            run.go_on(self.group, settings)
+            yield run, store, publisher, ledger
+
+    def learn(self, **flags):
+        """Publish the topics of the next window, as the daemon does."""
+        with self.opened(**flags) as (run, store, publisher, ledger):
+            pipeline, model = run.pipeline, None
+            while model is None:
+                while pipeline.due:
+                    pipeline.add(self.group.poll(pipeline.due))
+                model = pipeline.release().model
+                store.write(capture(pipeline, store, self.group.position()))
+                self.group.left = [Evidence("", ledger.ledger_id, ledger.generation).note]
+            publisher.store(model)
+            publisher.send()
+        return model
+
+    def left(self, *kinds, lost=False):
+        """Remove what shows that the ledger was further, or was (`lost`), but for these kinds."""
+        paths = {"folder": "out", "file": "model", "releases": "run/ledger.releases"}
+        if lost:
+            paths["key"] = "run/ledger.key"
+        for kind, name in paths.items():
+            path = self.folder / name
+            if kind not in kinds and path.exists():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if "topic" not in kinds:
+            self.topic.values.clear()
+        if "group" not in kinds:
+            self.group.left = []
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A run that published twice, and what its machine was like after the first time."""
+    folder = tmp_path_factory.mktemp("published")
+    documents = write_documents(folder / "documents.jsonl", texts(3 * WINDOW))
+    scene = Scene(folder, documents, Topic(), Group())
+    scene.learn()
+    shutil.copytree(scene.folder / "run", scene.folder / "before")
+    scene.learn()
+    return scene
+
+
+@pytest.fixture
+def scene(published, tmp_path):
+    shutil.copytree(published.folder, tmp_path / "scene")
+    found = Scene(tmp_path / "scene", published.documents, Topic(), Group())
+    found.topic.values.update(published.topic.values)
+    found.group.left = [*published.group.left]
+    return found
+
+
+def roll_back(scene):
+    """Restore ledger, marker and checkpoints as they were; what was released since stays."""
+    releases, kept = scene.folder / "run/ledger.releases", scene.folder / "kept"
+    releases.rename(kept)
+    shutil.rmtree(scene.folder / "run")
+    shutil.copytree(scene.folder / "before", scene.folder / "run")
+    shutil.copytree(kept, releases, dirs_exist_ok=True)
+
+
+def lose_ledger(scene):
+    for path in (scene.folder / "run").glob("ledger*"):
+        if path.is_file() and path.name != "ledger.key":
+            path.unlink()
+    shutil.rmtree(scene.folder / "run/checkpoints")
+
+
+KINDS = ["releases", "folder", "file", "topic", "group"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_older_copy_is_refused_by_each_thing_that_is_newer(scene, kind):
+    roll_back(scene)
+    scene.left(kind)
+    before = (scene.folder / "run/ledger").read_bytes()
+    with pytest.raises(LedgerError, match="must not be older than") as refused:
+        scene.learn()
+    assert "its budget counts as used up: bring the newest copy back" in str(refused.value)
+    assert (scene.folder / "run/ledger").read_bytes() == before
+    # Nothing that is newer: all of the machine is as it was, which nobody can tell.
+    scene.left()
+    assert scene.learn().settings["places"] == 2 * WINDOW
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "key"])
+def test_a_new_ledger_is_refused_beside_what_another_one_left(scene, kind):
+    lose_ledger(scene)
+    scene.left(kind, lost=True)
+    # What a source shows is known when it is open, and the ledger is made before.
+    rule = "must be of its own ledger" if kind == "group" else "beside what another one left"
+    with pytest.raises(LedgerError, match=rule):
+        scene.learn()
+    assert (scene.folder / "run/ledger").exists() == (kind == "group")
+    lose_ledger(scene)
+    scene.left(lost=True)
+    assert scene.learn().settings["places"] == WINDOW
+
+
+def test_models_that_a_file_held_before_tell_too(scene):
+    """A file whose newest model was moved elsewhere."""
+    with Publisher(scene.folder / "model.snapshots", None, private=True) as publisher:
+        publisher.store(load(scene.folder / "model"))
+    roll_back(scene)
+    scene.left()
+    with pytest.raises(LedgerError, match=r"where='.*/model\.snapshots/snapshot-000001'"):
+        scene.learn()
+
+
+def test_a_damaged_newest_snapshot_leaves_the_one_before_to_tell(scene):
+    roll_back(scene)
+    scene.left("folder")
+    (scene.folder / "out/snapshot-000002").write_bytes(b"torn")
+    scene.learn()
+    lose_ledger(scene)
+    scene.left("folder", lost=True)
+    (scene.folder / "out/snapshot-000003").write_bytes(b"torn")
+    with pytest.raises(LedgerError, match="beside what another one left"):
+        scene.learn()
+
+
+def test_two_ledgers_do_not_share_what_they_publish(scene):
+    mine = {
+        "privacy.ledger": str(scene.folder / "run/mine"),
+        "checkpoint.folder": str(scene.folder / "mine"),
+    }
+    apart = {"output.folder": str(scene.folder / "my-out"), "output.file": None}
+    others = scene._replace(topic=Topic(), group=Group())
+    others.learn(**mine, **apart)
+    for kind in ("folder", "file", "topic"):
+        taken = dict(apart)
+        if kind == "folder":
+            taken["output.folder"] = str(scene.folder / "out")
+        if kind == "file":
+            taken["output.file"] = str(scene.folder / "model")
+        topic = scene.topic if kind == "topic" else Topic()
+        with pytest.raises(LedgerError, match="must be of its own ledger"):
+            others._replace(topic=topic).learn(**mine, **taken)
+    assert others.learn(**mine, **apart).settings["places"] == 2 * WINDOW
+
+
+def test_models_of_0_1_0_show_the_ledger_alone():
+    statement = {"ledger": "0" * 32}
+    assert Evidence.of(statement, "w") == ("w", "0" * 32, 0)
+    assert Evidence.of({"ledger": "in memory"}, "w") is None
+    assert Evidence.of({**statement, "generation": 7}, "w").generation == 7
+
+
+def test_a_note_says_what_it_was_made_of():
+    made = Evidence("", "0123456789abcdef" * 2, 12)
+    assert Evidence.of_note(made.note, "") == made
+    for other in ("", "offsets", made.note + " ", made.note.upper(), "streamlda x 1"):
+        assert Evidence.of_note(other, "") is None
+
+
+def test_private_snapshots_and_others_do_not_share_a_folder(scene):
+    for private, folder in ((False, "out"), (True, "open")):
+        if private:
+            with Publisher(scene.folder / folder, None, private=False) as publisher:
+                publisher.store(replace(load(scene.folder / "model"), privacy=not_private()))
+        with pytest.raises(InvalidSettingError, match="must not lie in one folder with others"):
+            Publisher(scene.folder / folder, None, private=private)
+    # What was refused holds no lock.
+    Publisher(scene.folder / "out", None, private=True).close()
+
+
+# One owner at a time.
+
+HOLD = """
+import sys
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.snapshots import Snapshots
+publisher = Publisher(sys.argv[1], None, private=False)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_folder_of_snapshots_has_one_writer_until_it_ends_however(tmp_path):
+    folder = tmp_path / "out"
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(InvalidSettingError, match=rf"one process that writes.*pid={other.pid}"):
+            Publisher(folder, None, private=False)
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    with (
+        Publisher(folder, None, private=False),
+        pytest.raises(InvalidSettingError, match=f"pid={os.getpid()}"),
+    ):
+        Publisher(folder, None, private=False)
+    Publisher(folder, None, private=False).close()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidSettingError, match=r"must be writable.*--output-folder"):
+        Publisher(tmp_path / "file/out", None, private=False)
+
+
+def test_a_forked_child_does_not_keep_a_lock(tmp_path):
+    path = tmp_path / "lock"
+    lock = FileLock(path)
+    fork = multiprocessing.get_context("fork")
+    ready, done = fork.Event(), fork.Event()
+    child = fork.Process(target=lambda: (ready.set(), done.wait(60)))
+    child.start()
+    assert ready.wait(60)
+    with pytest.raises(LockedError):
+        FileLock(path)
+    lock.free()
+    FileLock(path).free()
+    done.set()
+    child.join(60)
+
+
+def test_a_snapshot_says_at_which_release_of_the_ledger_it_was_made(published):
+    snapshots = Snapshots(published.folder / "out")
+    found = [snapshots.model(number).privacy["generation"] for number in snapshots.numbers()]
+    stages = len(snapshots.model(1).privacy["stages"])
+    assert found == [stages, 2 * stages]
+    (message,) = published.topic.values.values()
+    assert json.loads(message)["privacy"]["generation"] == found[1]
