@@ -35,7 +35,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components, warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
-from streamlda.refinement.choice import choose
+from streamlda.refinement.choice import chosen
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import pass_settings, unflattened
@@ -124,13 +124,9 @@ def refined(
                 advance(1)
         stepwise.flush()
         if aside is not None:
-            candidate = replace(model, components=stepwise.components)
-            choice = choose(model, candidate, aside, rival)
-            model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
-            if not choice.refined:
+            model, kept = chosen(model, stepwise, aside, rival)
+            if not kept:
                 return model
-            stepwise.add(aside)
-            stepwise.flush()
             documents = DocumentBatch.joined([documents, aside])
             done["documents"] = documents.n_documents
         components = stepwise.components
