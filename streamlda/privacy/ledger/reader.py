@@ -268,7 +268,7 @@ class LedgerReader:
             self._check_price(loss, price)
 
     def _check_price(self, loss: Loss, price: Loss) -> None:
-        """Refuse a release on units that have spent so much before, if they have."""
+        """Refuse a release that is not covered by what its units have left."""
         terms, releases = self.terms, self.generation
         used_up = terms.horizon is not None and releases >= terms.horizon
         if used_up or not terms.covers(loss.plus(price)):
