@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.privacy.ledger.fingerprints import Fingerprints, values_of
+from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints, values_of
 from streamlda.privacy.ledger.terms import Cohort
 
 
@@ -33,6 +33,9 @@ class KnownDocuments:
         self._met: dict[int, str] = {}
         self._to_index: list[Fingerprints] = []
         self._sketches: dict[str | None, list[NDArray[np.uint64]]] = {}
+        self._to_open: list[tuple[str | None, tuple[int, ...]]] = []
+        #: Opens sketches.
+        self.key: FingerprintKey | None = None
 
     def add(self, cohort: Cohort) -> None:
         """Take the documents of a release."""
@@ -44,7 +47,7 @@ class KnownDocuments:
             return
         self._readings.setdefault(found.source, set()).add(found.reading)
         self.keys.add(found.key)
-        self._sketches.setdefault(cohort.run, []).append(np.array(found.sketch, dtype=np.uint64))
+        self._to_open.append((cohort.run, found.sketch))
         for part in cohort.documents:
             self.reach[part.stream] = max(part.stop, self.reach.get(part.stream, 0))
             self.longest = max(part.stop, self.longest)
@@ -77,6 +80,11 @@ class KnownDocuments:
         Not in those of `run` itself: its slots hold different documents, however alike. Short texts
         come again and again in one stream, and a stage that is paid must not be the last for it.
         """
+        for name, sealed in self._to_open:
+            assert self.key is not None
+            opened = np.array(self.key.opened(sealed), dtype=np.uint64)
+            self._sketches.setdefault(name, []).append(opened)
+        self._to_open.clear()
         drawn = np.array(sketch, dtype=np.uint64)
         found = np.zeros(len(drawn), dtype=np.bool_)
         for name, sketches in self._sketches.items():
@@ -84,3 +92,11 @@ class KnownDocuments:
                 sketches[:] = [np.unique(np.concatenate(sketches))]
                 found |= np.isin(drawn, sketches[0])
         return int(found.sum())
+
+    def repeated_of(self, cohort: Cohort) -> int:
+        """Return how many documents drawn from a release to come were in those of other runs."""
+        found = cohort.fingerprints
+        if found is None:
+            return 0
+        assert self.key is not None
+        return self.repeated(self.key.opened(found.sketch), cohort.run)
