@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger import Cohort, Container, FingerprintKey, KnownDocuments, Provenance
+from streamlda.privacy.ledger import (
+    Cohort,
+    Container,
+    DocumentRange,
+    FingerprintKey,
+    Fingerprints,
+    KnownDocuments,
+    Provenance,
+)
 from streamlda.privacy.ledger.fingerprints import SKETCH, Sketch, value_of
 from streamlda.privacy.ledger.provenance import MOST_PARTS
 
@@ -136,7 +144,9 @@ def test_the_share_that_is_refused():
             known = KnownDocuments()
             # Of many releases, which the documents of another order come from.
             for some in old.reshape(4, -1):
-                known._sketches.append(np.array(Sketch(some.tolist()).values, np.uint64))
+                sketch = Sketch(some.tolist()).values
+                of = DocumentRange("s", int(some[0]), int(some[0]) + 1)
+                known.add(Cohort("", (of,), 0, fingerprints=Fingerprints("", sketch=sketch)))
             refused[part] += known.repeated(Sketch(new.tolist()).values) >= 16
     assert refused[3] > 257
     assert refused[7] < 24

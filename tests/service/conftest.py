@@ -25,7 +25,7 @@ def status():
     made.set_warmup((1, 2))
     made.set_budget(1.0, 1.0, 2.0, 1e-9)
     made.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 0.5, None)]))
-    made.polled()
+    made.answered()
     return made
 
 
