@@ -52,11 +52,14 @@ def fed(files, cuts=(), restored=False, released=()):
     return [*found_cohorts, found.cohort(0, len(at), 0)]
 
 
-def opened(cohorts):
-    """Return documents and fingerprints of cohorts, sketches as the key shows them."""
+def opened(cohorts, files):
+    """Return documents and fingerprints of cohorts, and what sketches hold of the records."""
+    values = {value_of(KEY.of_text(text)) for text in records(files)[1]}
     marks = [c.fingerprints for c in cohorts]
-    shown = [replace(each, sketch=KEY.opened(each.sketch)) for each in marks]
-    return [(c.documents, each) for c, each in zip(cohorts, shown, strict=True)]
+    drawn = [values.intersection(KEY.opened(each.sketch)) for each in marks]
+    assert all(drawn)
+    marks = [replace(each, sketch=()) for each in marks]
+    return [(c.documents, *each) for c, *each in zip(cohorts, marks, drawn, strict=True)]
 
 
 @settings(max_examples=40)
@@ -68,12 +71,12 @@ def opened(cohorts):
 def test_cuts_and_restarts_change_nothing(files, cuts, released):
     n = sum(files)
     cuts, released = {c for c in cuts if c < n}, {r for r in released if r < n}
-    wanted = opened(fed(files, released=released))
+    wanted = opened(fed(files, released=released), files)
     for restored in (False, True):
-        assert opened(fed(files, cuts, restored, released)) == wanted
+        assert opened(fed(files, cuts, restored, released), files) == wanted
     # Every record is in one range.
-    assert sum(p.stop - p.start for c, _ in wanted for p in c) == n
-    assert all(len(documents) <= MOST_PARTS + 1 for documents, _ in wanted)
+    assert sum(p.stop - p.start for c, *_ in wanted for p in c) == n
+    assert all(len(documents) <= MOST_PARTS + 1 for documents, *_ in wanted)
 
 
 @pytest.mark.parametrize("files", [[100], [20, 40], [3] * 200])
