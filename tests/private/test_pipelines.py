@@ -6,9 +6,9 @@ is mu = 0.237.
 False alarms: each bound refutes a sound pipeline with probability 1e-8 (`ALPHA`), and at most a
 hundred are looked at in a test; that what is published follows from the releases, and how far a
 canary reaches, are looked up, not estimated. Power: with `PAIRS` pairs of runs the lower bound of
-mu at 95 % is above half of the claim with probability above 0.98: of all canaries together mu is
-0.22 or more, and its standard error below 0.029. A planted bug is found with probability above
-1 - 1e-5 in the runs that are made.
+mu at 95 % is above half of the claim with probability above 0.99, and above 0.96 for users, whose
+canaries share some noise, and for "noisy-power", whose questions a canary answers by half. A
+planted bug is found with probability above 1 - 1e-5 in the runs that are made.
 """
 
 import copy
@@ -17,7 +17,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from streamlda.model import topic_model
 from streamlda.privacy import noise as noise_module
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.selection import WordSelection
@@ -62,7 +61,6 @@ ROUTES = {
 @pytest.fixture(autouse=True)
 def looked_up_once(monkeypatch):
     """What is the same in every run, and slow."""
-    monkeypatch.setattr(topic_model, "version", cache(topic_model.version))
     monkeypatch.setattr(source_module, "entry_points", cache(source_module.entry_points))
     made = cache(budget.calibrate_selection)
 
@@ -138,7 +136,7 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
 
 @pytest.mark.parametrize("route", ["quantile", "words"])
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
-    verdict = audit(scene_of(route, folder, monkeypatch), 10, folder, echoes=False)
+    verdict = audit(scene_of(route, folder, monkeypatch), 6, folder, echoes=False)
     assert not verdict.faults, str(verdict)
     # Canaries attain what is claimed: a bug that doubles it is seen.
     assert all(each.reach > 0.85 * CLAIM for each in verdict.findings.values()), str(verdict)
@@ -261,8 +259,8 @@ BUGS = [
     (choice_by_raw_sums, "refinement", 20, "published"),
     (raw("tokens", "start_tokens"), "refinement", 6, "published"),
     (raw("first"), "quantile", 4, "published"),
-    (votes_with_half_the_noise, "words", 20, "words (1) votes: quiet"),
-    (no_threshold, "words", 10, "lone words"),
+    (votes_with_half_the_noise, "words", 12, "words (1) votes: quiet"),
+    (no_threshold, "words", 6, "lone words"),
     (users_without_a_bound, "users", 4, f"{WORDS[0]}: reach"),
 ]
 
