@@ -78,9 +78,9 @@ class Machine:
         self._memory_short_since: float | None = None
         self._source = SourceRetry()
         self._letters = Retry("dead-letters")
-        self._saving = Retry("checkpoints")
+        self._saving = Retry("checkpoint")
         self._storing = Retry("output")
-        self._publishing = Retry("topic")
+        self._publishing = Retry("publish")
         # A release was made and is not stored.
         self._unstored = False
         # Something was learned since the last checkpoint; one must come before anything else.

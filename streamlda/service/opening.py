@@ -37,6 +37,7 @@ class Start:
                 found = open_it()
             except SourceAwayError as error:
                 log_failure("open-failed", error)
+                self.status.count_failure(what, reason_of(error))
                 self._show(retry.failed(time.monotonic(), reason_of(error)))
             else:
                 self._show(retry.done(time.monotonic()))

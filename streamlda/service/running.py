@@ -86,10 +86,10 @@ def run(settings: RunSettings) -> int:
         start = Start(status, Supervisor())
         letters = start.wait_for("dead-letters", lambda: dead_letter_sink(settings))
         _closed_with(opened, letters)
-        publisher.sink = start.wait_for("topic", lambda: snapshot_sink(settings))
+        publisher.sink = start.wait_for("publish", lambda: snapshot_sink(settings))
         _closed_with(opened, publisher.sink)
         ledger = start.wait_for(
-            "topic",
+            "publish",
             lambda: open_ledger(
                 settings,
                 opened,

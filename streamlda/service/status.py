@@ -32,7 +32,7 @@ OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 FAILURES = ("learn", "release", "output", "checkpoint", "dead-letters", "publish", "source")
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
-STALLABLE = ("source", "dead-letters", "output", "checkpoints", "topic")
+STALLABLE = ("source", "dead-letters", "output", "checkpoint", "publish")
 
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)

@@ -405,7 +405,7 @@ def test_a_failed_publication_is_tried_again():
     assert m.Publish() in told(machine, Tick(4.0))
     assert m.Publish() not in told(machine, Tick(9.0))
     assert shown(machine, m.Failed(9.0, "publish", reason="Gone"))[0].reason == "Gone"
-    assert shown(machine, m.Published(10.0)) == [m.Recovered("topic", 7.0)]
+    assert shown(machine, m.Published(10.0)) == [m.Recovered("publish", 7.0)]
 
 
 @pytest.mark.parametrize(

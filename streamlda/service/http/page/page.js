@@ -9,8 +9,8 @@ const STALLED = {
   source: "source away",
   "dead-letters": "dead letters cannot be written",
   output: "snapshots cannot be stored",
-  checkpoints: "checkpoints cannot be written",
-  topic: "snapshots cannot be sent",
+  checkpoint: "checkpoints cannot be written",
+  publish: "snapshots cannot be sent",
 };
 const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
 
