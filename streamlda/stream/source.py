@@ -200,6 +200,11 @@ class Source(Protocol):
 
     Notes
     -----
+    A source may have more, for display: `lag`, `lost`, `silent` (for how many seconds of polling a
+    part of it has not answered; 0 if all do, None if that is not known yet) and `last_answer` (when
+    it answered last, by ``time.monotonic``). What is away raises `SourceAwayError`, what will not
+    be read as it is set `SourceRefusedError`.
+
     The position returned after a poll resumes *after* the last record of that poll, rejects
     included. Opening a source reads no document. The same source polled with other batch sizes
     yields the same documents in the same order.

@@ -345,13 +345,14 @@ def full(tmp_path):
 
     In its place there is one in which nobody can write.
     """
-    folder, aside = tmp_path / "snapshots", tmp_path / "aside"
+    folder, aside, documents = tmp_path / "snapshots", tmp_path / "aside", texts(12_000)
 
     def fill(daemon):
         daemon.wait_for("http")
         folder.rename(aside)
         folder.symlink_to("/proc")
-        write_documents(tmp_path / "documents.jsonl", texts(12_000))
+        with (tmp_path / "documents.jsonl").open("ab", 0) as file:
+            file.write(b"".join(json.dumps({"text": text}).encode() + b"\n" for text in documents))
         daemon.wait_for("output-failed", 2)
 
     def room():
