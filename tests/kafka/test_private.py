@@ -49,7 +49,7 @@ def open_run(topics, topic, tmp_path):
             source = run.open_source(settings)
             opened.callback(source.close)
             run.go_on(source, settings)
-            skip_records(source, run.slots_to_skip, run.pipeline, lambda: None)
+            skip_records(source, run.slots_to_skip, run.pipeline)
             yield run, source, store
 
     return open_run

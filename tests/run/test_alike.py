@@ -41,8 +41,16 @@ def test_texts_that_come_again_and_again_are_different_documents_of_a_run(settin
     texts = rng.choice(few, 600).tolist()
     assert len(fit(settings("texts", texts)).model.components) == 2
     # Those of another run are not, in another order and under another name.
-    with pytest.raises(LedgerError, match="must have been in a release before"):
+    with pytest.raises(LedgerError, match="must not be in two releases"):
         fit(settings("others", texts[::-1]))
+
+
+def test_a_file_of_texts_that_come_again_may_grow(settings):
+    rng = np.random.default_rng(1)
+    few = [" ".join(rng.choice(WORDS[:3] if i % 2 else WORDS[3:], 8)) for i in range(40)]
+    texts = rng.choice(few, 1200).tolist()
+    fit(settings("texts", texts[:600]))
+    assert fit(settings("texts", texts)).counts.records == 600
 
 
 def test_a_ledger_without_its_key_does_not_tell_how_many_documents_or_which_are_alike(

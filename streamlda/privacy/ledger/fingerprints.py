@@ -118,7 +118,7 @@ class FingerprintKey:
 
 
 def is_mark(records: int) -> bool:
-    """Tell whether so many records have a mark, wherever a release ends."""
+    """Return whether this many records have a mark, wherever a release ends."""
     return records >= FIRST_MARK and records & (records - 1) == 0
 
 
