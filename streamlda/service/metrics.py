@@ -86,6 +86,7 @@ class Metrics:
             "Documents without an event time, or before the first bin.",
             found["undated"],
         )
+        yield _gauge("late_documents", "Documents too late for the time bins held.", found["late"])
         yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
         yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])

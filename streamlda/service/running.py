@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.opened_run import OpenedRun
+from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,

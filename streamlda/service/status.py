@@ -91,6 +91,7 @@ class Status:
         self._snapshot: str | None = None
         self._warmup: tuple[int, int] | None = None
         self._undated: int | None = None
+        self._late: int | None = None
         self._lost: dict[str, int] | None = None
 
     def beat(self) -> None:
@@ -215,10 +216,10 @@ class Status:
         with self._lock:
             self._warmup = warmup
 
-    def set_undated(self, n: int | None) -> None:
-        """Note documents without a time or before the first bin; None if no times are read."""
+    def set_in_no_bin(self, undated: int | None, late: int | None) -> None:
+        """Note documents in no time bin, as `Pipeline.undated` and `Pipeline.late`."""
         with self._lock:
-            self._undated = n
+            self._undated, self._late = undated, late
 
     def set_lost(self, lost: Mapping[str, int]) -> None:
         """Note what the source could not read any more, by its unit."""
@@ -304,6 +305,7 @@ class Status:
                     "partitions": {str(number): lag for number, lag in self._lag.items()},
                 },
                 "undated": self._undated,
+                "late": self._late,
                 "lost": self._lost,
                 "warmup": self._warmup
                 and dict(zip(("documents", "of"), self._warmup, strict=True)),

@@ -74,7 +74,9 @@ def every_4000(tmp_path, source):
     return settings_of(tmp_path, source, snapshots__every=4000)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 def test_a_signal_saves_and_ends_and_the_next_run_goes_on(tmp_path, every_4000, twin, number):
     settings = every_4000 | {"checkpoint.interval": "1 h"}
     with Daemon(settings, command=slow(settings, learn=0.3)) as daemon:
@@ -200,7 +202,7 @@ def test_counters_go_on_behind_a_restart_and_tell_the_truth_behind_a_kill(tmp_pa
     assert found.items() >= truth.items(), "what was read again is counted once"
 
 
-@pytest.mark.parametrize("unit", ["document", "user"])
+@pytest.mark.parametrize("unit", [pytest.param("document", marks=pytest.mark.long), "user"])
 def test_used_up_the_daemon_idles_and_serves_and_starts_again(tmp_path, unit):
     source = tmp_path / "documents.jsonl"
     rows = [{"text": text, "user": f"u{i}"} for i, text in enumerate(texts(900))]

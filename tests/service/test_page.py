@@ -141,8 +141,10 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
     status.set_lost({"records": 25})
     status.set_lag({0: 2048}, "bytes")
+    status.set_in_no_bin(0, 12)
     seen.page.reload()
-    seen.has(unused="43", unused_note="too short 40, not-json 2, too-long 1; lost: 25 records")
+    notes = ["too short 40, not-json 2, too-long 1", "too late for the time bins: 12"]
+    seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))
     seen.has(lag="2.0 KiB", lag_note="in files")
     status.stalled("source", "KafkaTimeoutError", 60.0)
     expect(seen.page.locator("#phase")).to_contain_text("not ready")

@@ -103,6 +103,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "lost",
             "warmup",
             "undated",
+            "late",
             "last_snapshot",
         ),
     }
@@ -124,7 +125,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     status.set_slots(80, 920)
     status.set_lag({2: None, 0: 7, 1: 5})
     status.set_lost({"records": 4})
-    status.set_undated(17)
+    status.set_in_no_bin(17, 3)
     status.set_warmup((9_000, 20_000))
     status.set_queue(4096)
     status.set_memory(2**28)
@@ -145,6 +146,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         "lag": {"records": 12, "bytes": None, "partitions": {"0": 7, "1": 5, "2": None}},
         "lost": {"records": 4},
         "undated": 17,
+        "late": 3,
         "warmup": {"documents": 9_000, "of": 20_000},
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
         "budget": {
@@ -178,6 +180,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("failures_total", ("what", "publish")): 0,
         ("last_snapshot_timestamp_seconds",): 1795348800,
         ("undated_documents",): 17,
+        ("late_documents",): 3,
         ("queue_bytes",): 4096,
         ("resident_memory_bytes",): 2**28,
         ("memory_limit_bytes",): 2**30,

@@ -312,6 +312,11 @@ def _status() -> Schema:
             "description": "Documents without an event time or before the first bin; null if no "
             "times are read.",
         },
+        late={
+            **_MAYBE_WHOLE,
+            "description": "Documents older than the oldest of the time bins that are held; null "
+            "if no times are read.",
+        },
         lost={
             "oneOf": [_COUNTS, {"type": "null"}],
             "description": "What could not be read any more: records, gaps, bytes.",

@@ -91,7 +91,7 @@ function showStatus(status) {
 }
 
 /** What was read and not learned from, by reason, and what could not be read. */
-function showUnused({ documents, rejects, lost, undated }) {
+function showUnused({ documents, rejects, lost, undated, late }) {
   const reasons = Object.entries(rejects);
   if (documents.short) reasons.push(["too short", documents.short]);
   reasons.sort((a, b) => b[1] - a[1]);
@@ -100,6 +100,7 @@ function showUnused({ documents, rejects, lost, undated }) {
   at("unused-note").textContent = [
     reasons.map(([reason, n]) => `${reason} ${number(n)}`).join(", ") || "none",
     undated ? `without a time or before the first bin: ${number(undated)}` : "",
+    late ? `too late for the time bins: ${number(late)}` : "",
     gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",
   ].filter(Boolean).join("; ");
 }
