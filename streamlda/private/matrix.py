@@ -8,6 +8,7 @@ fits may spend from it in between.
 from __future__ import annotations
 
 import os
+import secrets
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -181,7 +182,11 @@ class MatrixFit:
                 cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
                 ledger.check(self.settings.event, cohort)
                 provenance = Provenance(ledger.key, ledger.known, self._stream, by_slots=True)
-                releaser = ReleaseManager(self._noise, ledger, self._stream, provenance=provenance)
+                releaser = ReleaseManager(
+                    *(self._noise, ledger, self._stream),
+                    provenance=provenance,
+                    run=secrets.token_hex(8),
+                )
                 learner = RowLearner(self.settings, releaser, vocabulary=VOCABULARY)
             # Rows after these may have been released by others meanwhile; the releases will tell.
             learner.releaser.ledger = ledger
@@ -221,8 +226,8 @@ def check_rows(ledger: Ledger, documents: Sequence[bytes], running: Sequence[int
     repeated = ledger.known.repeated(sketch) + len({*sketch} & {*running})
     require(
         repeated < REPEATED,
-        f"of {SKETCH} rows drawn from a matrix, fewer than {REPEATED} must have been given before, "
-        "under whatever name of their stream",
+        f"rows must not be in two releases, and of {SKETCH} drawn from these, fewer than "
+        f"{REPEATED} may have been given before, under whatever name of their stream",
         repeated=repeated,
         drawn=len(sketch),
         ledger=str(ledger.path),

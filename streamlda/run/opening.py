@@ -253,7 +253,7 @@ def _open_private(
     known = ledger.known_at(run.began)
     census = take_census(settings, ledger.key, known, fresh=fresh, should_stop=should_stop)
     if fresh and census is not None:
-        check_slots(settings, terms, census)
+        check_slots(settings, terms, census, warn)
         if census.spent:
             warn(f"records={census.spent} were in releases before, and are left out")
     provenance = provenance_of(settings, ledger, census)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from streamlda.checks import require
@@ -59,10 +60,13 @@ def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> N
     check_first_price(ledger, terms.settings, words_event, words, stream if named else None)
 
 
-def check_slots(settings: RunSettings, terms: PrivateTerms, census: Census) -> None:
+def check_slots(
+    settings: RunSettings, terms: PrivateTerms, census: Census, warn: Callable[[str], None]
+) -> None:
     """Refuse to begin a run whose files cannot end in a model; nothing is spent.
 
-    Raises `InsufficientDataError`, or `LedgerError` if that is since documents were released.
+    Warns where the noise is for more snapshots than the files give. Raises `InsufficientDataError`,
+    or `LedgerError` if that is since documents were released.
     """
     if settings.snapshots.seconds is not None:
         # Where a clock ends windows, the records that they have are known when they have passed.
@@ -94,3 +98,10 @@ def check_slots(settings: RunSettings, terms: PrivateTerms, census: Census) -> N
         "take fewer records for the vocabulary, or read more; nothing was spent",
         error=InsufficientDataError,
     )
+    most, here = settings.snapshots.most, (census.slots - words) // max(1, window)
+    shared = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
+    if window and shared and most is not None and here < most:
+        warn(
+            f"the noise of each snapshot is for snapshots={most}, and the files have record slots "
+            f"for {max(1, here)}; with fewer (--snapshots) there is less noise"
+        )

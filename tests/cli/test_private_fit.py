@@ -107,7 +107,9 @@ def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
     slots = Snapshots(kept).model(1).privacy["cohort"], load(tmp_path / "m").privacy["cohort"]
     assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
     for number in (2, 3):
-        fit(folder, tmp_path, "--stream", f"s{number}", every=9200)
+        other = tmp_path / f"{number}.jsonl"
+        run("simulate", *SIZES, 60, "-n", 1000, "--seed", number, "-o", other)
+        run("fit", other, *options(folder, tmp_path, every=1000))
         assert Snapshots(kept).latest() == number
     assert Snapshots(kept).path(2).read_bytes() == newest
     run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 500)
@@ -210,6 +212,19 @@ def test_prefix_snapshots_take_everything_since_the_start(
     statement = load(tmp_path / "m").privacy
     assert statement["mode"] == "prefix"
     assert statement["cohort"] == {"first": first, "last": 8999}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--mode", "prefix"),
+        ("--unit", "user", "--user-field", "by", "--documents-per-user", 4),
+    ],
+)
+@pytest.mark.parametrize("most", [1, 3])
+def test_noise_for_more_snapshots_than_there_are_slots_is_warned_of(folder, tmp_path, more, most):
+    said = fit(folder, tmp_path, *more, "--snapshots", most, every=9000)
+    assert ("is for snapshots=3, and the files have record slots for 1" in said) == (most == 3)
 
 
 @pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False), (300, False)])

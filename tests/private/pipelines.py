@@ -114,7 +114,8 @@ def published(model):
     if model is None:
         return None
     arrays = (model.components, model.alpha, model.prevalence, model.background)
-    promise = {name: said for name, said in model.privacy.items() if name != "ledger"}
+    of_ledger = ("ledger", "generation")
+    promise = {name: said for name, said in model.privacy.items() if name not in of_ledger}
     words = model.vocabulary.words
     return [*(a.tobytes() for a in arrays), words, repr(model.diagnostics), repr(promise)]
 

@@ -138,7 +138,7 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
 
 @pytest.mark.parametrize("route", ["quantile", "words"])
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
-    verdict = audit(scene_of(route, folder, monkeypatch), 10, folder, echoes=False)
+    verdict = audit(scene_of(route, folder, monkeypatch), 6, folder, echoes=False)
     assert not verdict.faults, str(verdict)
     # Canaries attain what is claimed: a bug that doubles it is seen.
     assert all(each.reach > 0.85 * CLAIM for each in verdict.findings.values()), str(verdict)
@@ -261,8 +261,8 @@ BUGS = [
     (choice_by_raw_sums, "refinement", 20, "published"),
     (raw("tokens", "start_tokens"), "refinement", 6, "published"),
     (raw("first"), "quantile", 4, "published"),
-    (votes_with_half_the_noise, "words", 20, "words (1) votes: quiet"),
-    (no_threshold, "words", 10, "lone words"),
+    (votes_with_half_the_noise, "words", 12, "words (1) votes: quiet"),
+    (no_threshold, "words", 6, "lone words"),
     (users_without_a_bound, "users", 4, f"{WORDS[0]}: reach"),
 ]
 

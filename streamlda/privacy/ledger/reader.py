@@ -324,11 +324,11 @@ class LedgerReader:
             remedy="choose a new name",
         )
         found = cohort.fingerprints
-        repeated = 0 if found is None or replay else self.known.repeated(found.sketch)
+        repeated = 0 if found is None or replay else self.known.repeated(found.sketch, cohort)
         self._require(
             repeated < REPEATED,
-            f"of {SKETCH} documents drawn from a release, fewer than {REPEATED} must have been in "
-            "a release before, under whatever name",
+            f"documents must not be in two releases, and of {SKETCH} drawn from these, fewer than "
+            f"{REPEATED} may have been in one, under whatever name",
             repeated=repeated,
             drawn=found and len(found.sketch),
             remedy="take documents that were in none; nothing was spent on these",
