@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +25,11 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import DocumentCompletion
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.stepwise_em import StepwiseEM
 
 Array = NDArray[np.float64]
 
-#: Numbers, from 1, of the usable documents that are set aside, so many as may be kept in memory as
+#: Numbers, from 1, of the usable documents that are set aside, few enough to be kept in memory as
 #: long as the choice is open: every fifth of the first 400, for of 250 documents of 30 tokens every
 #: twentieth told too little, then every twentieth up to 20,000. The start never learns them: with
 #: every tenth the 3087 documents of kos had perplexity 1681 and NPMI 0.192 (means of eight seeds),
@@ -110,6 +112,23 @@ def choose(
     if rival is not None and found.refined and found.gain is not None and found.gain < CLOSE_GAIN:
         return _compared(rival(), refined, aside)
     return found
+
+
+def chosen(
+    model: TopicModel,
+    stepwise: StepwiseEM,
+    aside: DocumentBatch,
+    rival: Callable[[], TopicModel] | None = None,
+) -> tuple[TopicModel, bool]:
+    """Return the model that was refined, saying what was compared, and whether topics are kept.
+
+    Those that are kept have learned the documents set aside.
+    """
+    choice = choose(model, replace(model, components=stepwise.components), aside, rival)
+    if choice.refined:
+        stepwise.add(aside)
+        stepwise.flush()
+    return replace(model, diagnostics={**model.diagnostics, **choice.diagnostics}), choice.refined
 
 
 def _compared(start: TopicModel, refined: TopicModel, aside: DocumentBatch) -> Choice:

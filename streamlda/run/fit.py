@@ -172,7 +172,7 @@ class _Crank:
             for problem in run.checkpoint.skipped:
                 self._warn(f"a checkpoint was skipped: {problem}")
         run.go_on(self._source, self._settings)
-        skip_records(self._source, run.slots_to_skip, self._pipeline, lambda: None)
+        skip_records(self._source, run.slots_to_skip, self._pipeline)
         if run.released is not None:
             self._publish(run.released)
             # A second release without a checkpoint between could not be gone behind.

@@ -1,8 +1,8 @@
 """``streamlda fit --epsilon``: what a private run asks for, writes, spends, prints and refuses."""
 
 import json
-import shutil
 import re
+import shutil
 from itertools import pairwise
 
 import numpy as np

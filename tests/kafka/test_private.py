@@ -51,7 +51,7 @@ def open_run(topics, topic, tmp_path):
             run.go_on(source, settings)
             # What is to be skipped is there: a few polls bring it.
             polls = iter(range(9))
-            skip_records(source, run.slots_to_skip, run.pipeline, lambda: next(polls))
+            skip_records(source, run.slots_to_skip, run.pipeline, lambda _: next(polls))
             yield run, source, store
 
     return open_run
