@@ -17,7 +17,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from streamlda.model import topic_model
 from streamlda.privacy import noise as noise_module
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.selection import WordSelection
@@ -62,7 +61,6 @@ ROUTES = {
 @pytest.fixture(autouse=True)
 def looked_up_once(monkeypatch):
     """What is the same in every run, and slow."""
-    monkeypatch.setattr(topic_model, "version", cache(topic_model.version))
     monkeypatch.setattr(source_module, "entry_points", cache(source_module.entry_points))
     made = cache(budget.calibrate_selection)
 
