@@ -103,19 +103,17 @@ class OpenedRun:
         where = f"the offsets of kafka.group={settings.kafka.group!r}"
         shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
         self.ledger.check_evidence(each for each in shown if each is not None)
-        known, name = self.ledger.known, stream_name(settings)
         for location, log in _logs(source).items():
-            spent = known.reach.get(log.name, 0)
+            spent = self.ledger.known.reach.get(log.name, 0)
             goes_on = log.next + self.slots_to_skip
-            unknown = self.checkpoint is None and name in known.unmarked
             require(
-                not unknown and (goes_on == spent if self.slots_to_skip else goes_on >= spent),
+                goes_on == spent if self.slots_to_skip else goes_on >= spent,
                 "a run without its checkpoints must not begin before what was in a release of its "
                 "log",
                 error=LedgerError,
                 source=location,
                 begins=log.next,
-                spent="unknown (by an earlier version)" if unknown else spent,
+                spent=spent,
                 remedy="bring the folder of checkpoints back, or take records behind: with an "
                 "empty folder and kafka.start=latest (--kafka-start)",
             )

@@ -194,7 +194,7 @@ class Status:
     def set_budget(
         self, epsilon_spent: float, epsilon_left: float, epsilon_total: float, delta: float
     ) -> None:
-        """Note the privacy budget: of the units that spent most, and of those yet to come."""
+        """Note the privacy budget: the most that a unit has spent, and what new ones have left."""
         with self._lock:
             self._budget = {
                 "epsilon_spent": epsilon_spent,
@@ -325,8 +325,8 @@ class Status:
         yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
         yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
         for name, text in (
-            ("epsilon_spent", "Budget of a unit, spent by those that spent most."),
-            ("epsilon_left", "Budget of a unit, left for those that were in no release."),
+            ("epsilon_spent", "The most that any unit has spent."),
+            ("epsilon_left", "What units that were in no release have left; 0 ends releases."),
             ("epsilon_total", "Budget of a unit."),
             ("delta", "What epsilon leaves open."),
         ):

@@ -79,7 +79,8 @@ class KafkaSettings:
         "text", "earliest", "Where to begin without a checkpoint.",
         choices=("earliest", "latest"))
     group: str | None = entry(
-        "text", None, "Consumer group under which lag is shown; positions are kept in checkpoints.")
+        "text", None, "Consumer group under which lag is shown, and a private run notes its "
+        "ledger; positions are kept in checkpoints.")
     protocol: str = entry(
         "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry(

@@ -17,7 +17,7 @@ from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
 from tests.kafka.test_producer import SECRET, offsets, put, record
-from tests.kafka.topics import read, wait_until
+from tests.kafka.topics import read
 
 
 def numbers(first, last):
@@ -118,8 +118,7 @@ def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
     read(source, 3)
     position = source.position()
     source.close()
-    topics.admin.delete_topics([topic])
-    wait_until(lambda: topic not in topics.admin.list_topics(), 60)
+    topics.remove(topic)
     topics.fill(topic, numbers(0, 9))
     with pytest.raises(SourceError, match="topic_id="):
         at(source_of(topics, topic), position)

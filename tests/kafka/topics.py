@@ -84,6 +84,15 @@ class Topics:
         consumer.close()
         return [row for part in parts for row in rows[part]]
 
+    def remove(self, topic):
+        """Delete a topic; it is gone on return."""
+        # One that looks for the topic once more makes it again.
+        for producer in self._producers.values():
+            producer.close(timeout=5)
+        self._producers.clear()
+        self.admin.delete_topics([topic])
+        wait_until(lambda: topic not in self.admin.list_topics(), 60)
+
     def remove_before(self, topic, offset, partition=0):
         """Delete the records before `offset`, as retention does."""
         self.admin.delete_records({TopicPartition(topic, partition): offset})

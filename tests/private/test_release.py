@@ -198,7 +198,7 @@ def test_no_new_ledger_is_made_beside_the_releases_of_another(folder, clipping):
     before = sorted((folder / "ledger.releases").iterdir())
     for name in ("ledger", "ledger.marker"):
         (folder / name).unlink()
-    with pytest.raises(LedgerError, match="beside what another one released"):
+    with pytest.raises(LedgerError, match="beside what another one left"):
         open_ledger(path, settings_of(clipping=clipping))
     assert sorted((folder / "ledger.releases").iterdir()) == before
     assert not path.exists()

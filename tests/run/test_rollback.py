@@ -103,9 +103,11 @@ class Scene(NamedTuple):
             publisher.send()
         return model
 
-    def left(self, *kinds):
-        """Remove what shows that the ledger was further, but for these kinds."""
+    def left(self, *kinds, lost=False):
+        """Remove what shows that the ledger was further, or was (`lost`), but for these kinds."""
         paths = {"folder": "out", "file": "model", "releases": "run/ledger.releases"}
+        if lost:
+            paths["key"] = "run/ledger.key"
         for kind, name in paths.items():
             path = self.folder / name
             if kind not in kinds and path.exists():
@@ -148,7 +150,7 @@ def roll_back(scene):
 
 def lose_ledger(scene):
     for path in (scene.folder / "run").glob("ledger*"):
-        if path.is_file():
+        if path.is_file() and path.name != "ledger.key":
             path.unlink()
     shutil.rmtree(scene.folder / "run/checkpoints")
 
@@ -170,17 +172,17 @@ def test_an_older_copy_is_refused_by_each_thing_that_is_newer(scene, kind):
     assert scene.learn().settings["places"] == 2 * WINDOW
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_new_ledger_is_refused_beside_what_another_one_released(scene, kind):
+@pytest.mark.parametrize("kind", [*KINDS, "key"])
+def test_a_new_ledger_is_refused_beside_what_another_one_left(scene, kind):
     lose_ledger(scene)
-    scene.left(kind)
+    scene.left(kind, lost=True)
     # What a source shows is known when it is open, and the ledger is made before.
-    rule = "must be of its own ledger" if kind == "group" else "beside what another one released"
+    rule = "must be of its own ledger" if kind == "group" else "beside what another one left"
     with pytest.raises(LedgerError, match=rule):
         scene.learn()
     assert (scene.folder / "run/ledger").exists() == (kind == "group")
-    scene.left()
     lose_ledger(scene)
+    scene.left(lost=True)
     assert scene.learn().settings["places"] == WINDOW
 
 
@@ -200,9 +202,9 @@ def test_a_damaged_newest_snapshot_leaves_the_one_before_to_tell(scene):
     (scene.folder / "out/snapshot-000002").write_bytes(b"torn")
     scene.learn()
     lose_ledger(scene)
-    shutil.rmtree(scene.folder / "run/ledger.releases")
+    scene.left("folder", lost=True)
     (scene.folder / "out/snapshot-000003").write_bytes(b"torn")
-    with pytest.raises(LedgerError, match="beside what another one released"):
+    with pytest.raises(LedgerError, match="beside what another one left"):
         scene.learn()
 
 

@@ -22,7 +22,7 @@ def status():
     made.set_lost({"records": 2})
     made.set_undated(4)
     made.set_warmup((1, 2))
-    made.set_budget(1.0, 1.0, 2.0, 1e-9)
+    made.set_budget(1.0, 2.0, 2.0, 1e-9)
     made.polled()
     return made
 

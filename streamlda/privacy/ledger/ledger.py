@@ -88,7 +88,7 @@ class Ledger(LedgerReader):
         try:
             folder = file.path.with_name(f"{file.path.name}.{artifacts}")
             if create and not file.exists():
-                _check_unused(file.path, folder, evidence)
+                _check_unused(file, folder, evidence)
                 require(
                     terms, "a new ledger must have terms", terms=None, remedy="pass LedgerTerms"
                 )
@@ -262,15 +262,16 @@ class Ledger(LedgerReader):
         )
 
 
-def _check_unused(path: Path, folder: Path, evidence: Sequence[Evidence]) -> None:
+def _check_unused(file: LedgerFile, folder: Path, evidence: Sequence[Evidence]) -> None:
     """Refuse to make a ledger where another one was, or where another's releases are published."""
-    found = next(iter(evidence), None)
-    lies = str(folder) if folder.is_dir() and any(folder.iterdir()) else found and found.where
+    left = [found.where for found in evidence]
+    left += [str(folder)] if folder.is_dir() and any(folder.iterdir()) else []
+    left += [str(file.key)] if file.key.exists() else []
     require(
-        lies is None,
-        "a new ledger must not begin beside what another one released",
-        path=str(path),
-        releases=lies,
+        not left,
+        "a new ledger must not begin beside what another one left",
+        path=str(file.path),
+        left=", ".join(left),
         remedy=f"if its documents are among those of this run, {EXHAUSTED}; else give other "
         "documents a ledger and outputs (file, folder, topic, consumer group) of other names",
         error=LedgerError,

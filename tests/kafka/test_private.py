@@ -1,0 +1,189 @@
+"""Private runs over a topic: their releases take absolute offsets of one log, and no others."""
+
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from streamlda.errors import LedgerError
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.ledger import Cohort, DocumentRange, read_report
+from streamlda.run.opening import open_ledger, open_pipeline
+from streamlda.run.parts import skip_records
+from streamlda.settings.load import load_settings
+from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.publishing import Publisher
+from tests.service.daemon_process import texts
+
+#: Records of a window, and those that are there before a run that starts with the latest.
+WINDOW, BEFORE = 400, 100
+
+
+@pytest.fixture
+def open_run(topics, topic, tmp_path):
+    """Open a run with one ledger, and its source where it goes on."""
+
+    @contextmanager
+    def open_run(folder="run", **flags):
+        given = {
+            "topics.count": 3,
+            "topics.oversampling": 5,
+            "vocabulary.hash_bits": 5,
+            "privacy.epsilon": 12.0,
+            "privacy.delta": 1e-3,
+            "privacy.ledger": str(tmp_path / "ledger"),
+            "snapshots.every": WINDOW,
+            "source.kind": "kafka",
+            "source.format": "text",
+            "kafka.bootstrap": topics.bootstrap,
+            "kafka.topic": topic,
+            "kafka.partitions": "0",
+            "checkpoint.folder": str(tmp_path / folder),
+            **{name.replace("__", "."): value for name, value in flags.items()},
+        }
+        settings = load_settings(None, {}, given)
+        with ExitStack() as opened:
+            store = opened.enter_context(Checkpoints.open(tmp_path / folder))
+            publisher = opened.enter_context(Publisher(None, None, private=True))
+            ledger = open_ledger(settings, opened, print, publisher)
+            run = open_pipeline(settings, store, ledger)
+            source = run.open_source(settings)
+            opened.callback(source.close)
+            run.go_on(source, settings)
+            skip_records(source, run.slots_to_skip, run.pipeline, lambda: None)
+            yield run, source, store
+
+    return open_run
+
+
+def release(run, source):
+    """Read to the end of the stage, and release it."""
+    while run.pipeline.due:
+        run.pipeline.add(source.poll(run.pipeline.due, 0.2))
+    run.pipeline.release()
+
+
+def ranges(tmp_path):
+    return [each["documents"] for each in read_report(tmp_path / "ledger")["snapshots"]]
+
+
+def as_bytes(documents):
+    return [text.encode() for text in documents]
+
+
+@pytest.fixture
+def released(topics, topic, open_run):
+    """Make one release of a run, which began with the latest record, and lose its checkpoints."""
+    topics.fill(topic, as_bytes(texts(BEFORE)), as_bytes(texts(BEFORE, seed=2)))
+    with open_run(kafka__start="latest") as (run, source, _):
+        topics.send(topic, as_bytes(texts(WINDOW, seed=3)))
+        release(run, source)
+        return source.logs()[f"{topic}/0"]
+
+
+def test_a_release_takes_offsets_of_one_log(topic, released, tmp_path):
+    """Of one topic of that name, in one cluster; a release has 6 records here."""
+    kafka, topic_id, number = released.name.removeprefix("kafka:").split("/")
+    assert kafka
+    assert (len(topic_id), number) == (36, "0")
+    assert ranges(tmp_path) == [[[released.name, BEFORE, released.next]]]
+    assert released.next > BEFORE
+
+
+@pytest.mark.parametrize(
+    ("folder", "start", "begins"),
+    [("run", "earliest", 0), ("new", "earliest", 0), ("run", "latest", 500)],
+)
+def test_without_checkpoints_a_run_does_not_begin_before_what_is_spent(
+    folder, start, begins, released, open_run, tmp_path
+):
+    """Nor does it skip records that are not those of its release (hole 9 of the review)."""
+    with (
+        pytest.raises(LedgerError, match=rf"begins={begins} spent={released.next}; bring"),
+        open_run(folder, kafka__start=start),
+    ):
+        pass
+    assert len(ranges(tmp_path)) == 1
+
+
+def test_behind_what_is_spent_a_run_begins_with_other_documents(
+    topics, topic, released, open_run, tmp_path
+):
+    with open_run("new", kafka__start="latest") as (run, source, _):
+        topics.send(topic, as_bytes(texts(WINDOW, seed=4)))
+        release(run, source)
+    assert ranges(tmp_path)[1][0][:2] == [released.name, BEFORE + WINDOW]
+
+
+def test_another_partition_has_other_documents(released, open_run, tmp_path):
+    with open_run("new", kafka__partitions="1") as (run, source, _):
+        release(run, source)
+    ((name, first, _),) = ranges(tmp_path)[1]
+    assert (name, first) == (released.name[:-1] + "1", 0)
+
+
+@pytest.mark.real_broker
+def test_another_topic_of_the_same_name_has_other_documents(
+    topics, topic, released, open_run, tmp_path
+):
+    topics.remove(topic)
+    topics.fill(topic, as_bytes(texts(BEFORE, seed=5)))
+    with open_run("new") as (run, source, _):
+        release(run, source)
+    ((name, first, _),) = ranges(tmp_path)[1]
+    assert first == 0
+    assert name.split("/")[0] == released.name.split("/")[0]
+    assert name != released.name
+
+
+def test_documents_copied_to_another_topic_are_known_by_what_they_say(
+    topics, topic, open_run, tmp_path
+):
+    """The offsets are those of another log; nothing is paid for them."""
+    rows = as_bytes(texts(WINDOW))
+    for name in (topic, f"{topic}-copy"):
+        topics.fill(name, rows)
+    with open_run(snapshots__every=10 * WINDOW) as (run, source, _):
+        release(run, source)
+    with (
+        open_run("new", kafka__topic=f"{topic}-copy", snapshots__every=10 * WINDOW) as (
+            run,
+            source,
+            _,
+        ),
+        pytest.raises(LedgerError, match="in a release before, under whatever name"),
+    ):
+        release(run, source)
+    assert len(ranges(tmp_path)) == 1
+
+
+def test_a_run_that_is_behind_one_release_goes_on_behind_it(topics, topic, open_run, tmp_path):
+    topics.fill(topic, as_bytes(texts(WINDOW)))
+    for _ in range(2):
+        # The second one finds the first one's release, and no checkpoint.
+        with open_run() as (run, source, _):
+            release(run, source)
+    (first,), (second,) = ranges(tmp_path)
+    assert (first[1], first[2]) == (0, second[1])
+
+
+def test_aborted_records_take_their_offsets(topics, topic, open_run, tmp_path):
+    topics.make(topic)
+    rows = as_bytes(texts(20))
+    topics.transact(topic, *rows[:3])
+    topics.transact(topic, *rows[3:5], end="abort")
+    topics.send(topic, rows[5:])
+    with open_run() as (run, source, _):
+        release(run, source)
+    ((_, first, last),) = ranges(tmp_path)[0]
+    assert (first, last) == (0, run.pipeline.records)
+
+
+def test_offsets_of_a_release_of_an_earlier_version_are_not_known(topics, topic, open_run):
+    """It counted from the first record that it read, under the name of the topic."""
+    topics.fill(topic, as_bytes(texts(WINDOW)))
+    with open_run() as (run, _, _):
+        before = (DocumentRange(f"kafka:{topic}/0", 0, 9),)
+        run.ledger.begin(Cohort("before", before, 0), GaussianRelease(20.0))
+        run.ledger.recover()
+    with pytest.raises(LedgerError, match="an earlier version released from"), open_run("new"):
+        pass
