@@ -207,6 +207,7 @@ class _Reader:
             census.containers[location] = Container(origin, found.spent, found.link)
         census.spent += found.spent
         census.slots += records - found.spent
+        self._check_sketch(location)
         for value in self._sketch.values:
             census.sketch.add(value)
 
@@ -240,6 +241,19 @@ class _Reader:
         self._marks |= dict.fromkeys(self._own, location)
         if self._own:
             self._lengths[location] = self._records
+
+    def _check_sketch(self, location: str) -> None:
+        """Refuse a file that says what the files before it say, in another order."""
+        alike = len({*self._sketch.values} & {*self._census.sketch.values})
+        require(
+            alike < REPEATED,
+            f"of {SKETCH} documents drawn from a file, fewer than {REPEATED} must be in files "
+            "before it: the same documents must not be in two files of a run",
+            source=location,
+            repeated=alike,
+            remedy="leave one of the files out; nothing was spent",
+            error=LedgerError,
+        )
 
     def _name(self, location: str) -> str:
         """Return what the ledger is to call a file whose documents it does not know."""

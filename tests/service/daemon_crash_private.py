@@ -49,7 +49,7 @@ AGAIN = {
 def forget_to_pass():
     """Go on with the records of a release as if it had not used them."""
     opened = running.open_pipeline
-    running.open_pipeline = lambda *args: replace(opened(*args), slots_to_skip=0)
+    running.open_pipeline = lambda *args, **more: replace(opened(*args, **more), slots_to_skip=0)
 
 
 def watched(folder, texts, on_step):
@@ -102,20 +102,21 @@ def verify(folder):
         spent, budget = ledger.epsilon_spent, ledger.terms.epsilon
     by_number = {shot["intent"]: shot for shot in shots}
     assert len({number for number, *_ in draws}) == len(draws), "noise was drawn twice"
-    place = 0
+    place, source = 0, str((folder.parent / "documents.jsonl").resolve())
     for shot in shots:
-        ((stream, first, last),) = shot["documents"]
-        assert (stream, first) == ("trial", place), "every place is in one release"
+        ((name, first, last),) = shot["documents"]
+        assert (name, first) == (source, place), "every place is in one release"
+        assert shot["slots"] == [first, last]
         place = last
     for number, first, last in draws:
-        assert by_number[int(number)]["documents"] == [["trial", int(first), int(last)]]
+        assert by_number[int(number)]["slots"] == [int(first), int(last)]
     drawn = {int(number) for number, *_ in draws}
     for number, shot in by_number.items():
         if shot["state"] == "committed":
             assert number in drawn
             (path,) = folder.glob(f"ledger.releases/{number:06d}-*.safetensors")
             stored = read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION).metadata
-            assert [["trial", stored["first"], stored["last"] + 1]] == shot["documents"]
+            assert [stored["first"], stored["last"] + 1] == shot["slots"]
     # Documents are in one release each: they never pay more than the price of one.
     assert spent <= budget
     assert spent > 0 or not shots

@@ -95,22 +95,24 @@ def test_a_ledger_that_refuses_is_78(tmp_path, source):
     settings = private(tmp_path, source)
     run_to_end(settings)
     assert "epsilon" in refused({**settings, "privacy.epsilon": 3.0})
-    # Without its checkpoints the documents would be released again.
+    # Without its checkpoints the documents would be released again, whatever they are called.
     elsewhere = {**settings, "checkpoint.folder": str(tmp_path / "empty")}
-    assert "bring the folder back" in refused(elsewhere)
-    # Under another name the same ledger takes other documents.
-    run_to_end({**elsewhere, "source.stream": "other", "output.folder": str(tmp_path / "more")})
+    elsewhere |= {"source.stream": "other", "output.folder": str(tmp_path / "more")}
+    assert "must not be in two releases" in refused(elsewhere)
+    # The same ledger takes other documents.
+    others = write_documents(tmp_path / "others.jsonl", texts(2500, seed=2))
+    run_to_end({**elsewhere, "source.files": str(others)})
 
 
 def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
-    rare = [f"w{chr(97 + i % 26)}" for i in range(900)]
+    rare = [f"w{chr(97 + i % 26)} {i}" for i in range(1400)]
     source = write_documents(tmp_path / "documents.jsonl", rare)
     words = {"vocabulary.kind": "private", "vocabulary.documents": 300, "privacy.epsilon": 0.1}
     settings = private(tmp_path, source, **words)
     with Daemon(settings) as daemon:
         assert daemon.end() == 65
     assert "a private choice must find a word" in daemon.events("release-failed")[0]["message"]
-    assert "choose another ledger" in refused(settings, code=65)
+    assert "begin behind them" in refused(settings, code=65)
 
 
 def test_a_source_that_is_not_there_is_74(tmp_path):
