@@ -14,9 +14,9 @@ database is opened for each operation and closed after it: no connection lives o
 a file that was replaced meanwhile is noticed, because its last row is not the one expected.
 
 What is not found: an older copy of *both* files (what is newer and lies elsewhere tells, see
-`Ledger.check_epoch` and `streamlda.privacy.ledger.evidence`); a forgery with recomputed checksums (no
-key is involved); two copies that are both spent from, or two ledgers for the same documents; and a
-second name for the file by a hard link.
+`Ledger.check_epoch` and `streamlda.privacy.ledger.evidence`); a forgery with recomputed checksums
+(no key is involved); two copies that are both spent from, or two ledgers for the same documents;
+and a second name for the file by a hard link.
 """
 
 from __future__ import annotations
