@@ -99,7 +99,7 @@ lock: setup
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(UV_COMPILE) --upgrade --all-extras --group build --group dev --group bench pyproject.toml \
 	  --output-file requirements-dev.lock
-	$(UV_COMPILE) --constraint requirements-dev.lock --group build pyproject.toml \
+	$(UV_COMPILE) --constraint requirements-dev.lock --extra http --extra kafka --group build pyproject.toml \
 	  --output-file requirements.lock
 
 clean:

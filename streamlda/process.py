@@ -1,9 +1,12 @@
-"""What the system says of this process."""
+"""What the system says of this process, and what it allows it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+#: The first version of control groups has a number near 2^63 for no limit.
+NO_LIMIT = 2**60
 
 
 def resident_bytes() -> int:
@@ -18,3 +21,33 @@ def resident_bytes() -> int:
         # In bytes on macOS, in kibibytes elsewhere.
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def allowed_bytes(
+    own: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """Return the memory that the control groups of this process allow; None for no limit.
+
+    Of either version: the least limit of its group and of those around it, as far as they are seen
+    from a container. `own` names its groups, whose files lie in `groups`.
+    """
+    try:
+        lines = own.read_text("utf-8").splitlines()
+    except OSError:
+        return None  # A system without control groups.
+    limits = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            base, name = groups, "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inner = (base / path.lstrip("/")).parts
+        for depth in range(len(base.parts), len(inner) + 1):
+            file = Path(*inner[:depth], name)
+            # A container may be shown its path on the host, which is not there.
+            value = file.read_text("ascii").strip() if file.exists() else "max"
+            limits += [int(value)] if value.isdigit() and int(value) < NO_LIMIT else []
+    return min(limits, default=None)

@@ -87,11 +87,11 @@ def _report(message: str, code: int) -> int:
 def commands(context: click.Context) -> None:
     """Learn LDA topics from a stream of documents: one pass, bounded memory.
 
-    Exit codes: 0 done; 1 the answer is no (budget --check); 2 wrong usage; 65 the data (too few
-    documents, mostly rejects, a damaged file); 70 an internal error; 71 too little memory; 74 the
-    source, the disk or the network failed; 75 the end took too long; 78 settings, words, ledger
-    or checkpoints refuse; 130 or 143 stopped by SIGINT (Ctrl-C) or SIGTERM; 141 standard output
-    was closed by its reader. Errors, warnings and progress go to standard error.
+    Exit codes: 0 done; 1 the answer is no (budget --check, run --probe); 2 wrong usage; 65 the data
+    (too few documents, mostly rejects, a damaged file); 70 an internal error; 71 too little memory;
+    74 the source, the disk or the network failed; 75 the end took too long; 78 settings, words,
+    ledger or checkpoints refuse; 130 or 143 stopped by SIGINT (Ctrl-C) or SIGTERM; 141 standard
+    output was closed by its reader. Errors, warnings and progress go to standard error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

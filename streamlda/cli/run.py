@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import GroupedCommand, config_option, read_settings, settings_options
-from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
+from streamlda.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
 from streamlda.settings.setting import RUN
 
 if TYPE_CHECKING:
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @settings_options(RUN)
 @config_option
 @click.option("--check", is_flag=True, help="Only check the settings, and print the memory plan.")
-def run(config: str | None, check: bool, **flags: Any) -> None:
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Only ask the daemon of these settings whether it is alive: exit code 1 if not.",
+)
+def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
     """Learn topics from SOURCE... or a Kafka topic, for as long as records come.
 
     A SOURCE is a file that grows or a folder that fills (--source-kind follow), or is read once.
@@ -36,6 +41,12 @@ def run(config: str | None, check: bool, **flags: Any) -> None:
     if check:
         _show_plan(settings)
         return
+    if probe:
+        from streamlda.service.probe import is_alive
+
+        alive = is_alive(settings.http)
+        click.echo("alive" if alive else "not alive")
+        raise SystemExit(OK if alive else NO)
     from streamlda.service.daemon import leave
     from streamlda.service.logs import log_failure, start_logging
     from streamlda.service.running import run as run_daemon
@@ -53,9 +64,11 @@ def run(config: str | None, check: bool, **flags: Any) -> None:
 
 
 def _show_plan(settings: RunSettings) -> None:
+    from streamlda.service.memory import memory_limit
     from streamlda.service.running import check
     from streamlda.settings.table import MIB
 
-    plan = check(settings)
-    for part, size in [*plan, ("in all", sum(size for _, size in plan))]:
+    plan, limit = check(settings), memory_limit(settings)
+    allowed = "" if limit is None else f", of {limit / MIB:,.0f} MiB allowed"
+    for part, size in [*plan, (f"in all{allowed}", sum(size for _, size in plan))]:
         click.echo(f"{size / MIB:10,.0f} MiB  {part}")

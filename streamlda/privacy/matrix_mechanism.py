@@ -34,7 +34,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy.optimize
+import scipy
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between, require, require_state

@@ -8,6 +8,7 @@ fits may spend from it in between.
 from __future__ import annotations
 
 import os
+import secrets
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -181,7 +182,11 @@ class MatrixFit:
                 cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
                 ledger.check(self.settings.event, cohort)
                 provenance = Provenance(ledger.key, ledger.known, self._stream, by_slots=True)
-                releaser = ReleaseManager(self._noise, ledger, self._stream, provenance=provenance)
+                releaser = ReleaseManager(
+                    *(self._noise, ledger, self._stream),
+                    provenance=provenance,
+                    run=secrets.token_hex(8),
+                )
                 learner = RowLearner(self.settings, releaser, vocabulary=VOCABULARY)
             # Rows after these may have been released by others meanwhile; the releases will tell.
             learner.releaser.ledger = ledger

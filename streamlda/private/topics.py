@@ -27,9 +27,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import log_ndtr
 
 from streamlda.arrays import Arrays, from_arrays, to_arrays
 from streamlda.checks import require
@@ -321,7 +320,7 @@ def positive_mean(noisy: Array, stddev: float) -> Array:
     """
     z = noisy / stddev
     log_density = -(z**2) / 2 - np.log(2 * np.pi) / 2
-    mean = noisy + stddev * np.exp(log_density - log_ndtr(z))
+    mean = noisy + stddev * np.exp(log_density - scipy.special.log_ndtr(z))
     # Far below 0 the difference is lost to rounding; there it is near s / |z|.
     mean = np.maximum(mean, stddev / (2 * (1.0 + np.abs(z))))
     distribution: Array = mean / mean.sum()
@@ -348,7 +347,7 @@ def _sketched_eigenpairs(sketch: Array, probes: Array, n: int) -> tuple[Array, A
 
 def _prevalence(topics: Array, first: Array) -> Array:
     """Return the mixture of the topics that is nearest to M1, every topic with a little."""
-    found = nnls(topics.T, first)[0]
+    found = scipy.optimize.nnls(topics.T, first)[0]
     total = found.sum()
     found = found / total if total > 0 else np.full(len(topics), 1 / len(topics))
     found = np.maximum(found, LEAST_ALPHA / len(topics))

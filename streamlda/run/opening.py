@@ -227,9 +227,15 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
 
 
 def capture(
-    pipeline: Pipeline[Any], store: Checkpoints, position: Position
+    pipeline: Pipeline[Any],
+    store: Checkpoints,
+    position: Position,
+    about: Mapping[str, Any] | None = None,
 ) -> PendingCheckpoint | None:
-    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
+    """Copy what a checkpoint holds; None while there is nothing but records to read again.
+
+    `about` are plain JSON values to keep beside those of the pipeline.
+    """
     if pipeline.learner is None:
         return None
     assert pipeline.vocabulary is not None
@@ -237,7 +243,7 @@ def capture(
         pipeline.learner,
         position,
         pipeline.vocabulary,
-        pipeline.values(),
+        {**pipeline.values(), **(about or {})},
         pipeline.waiting,
         pipeline.beside(),
     )

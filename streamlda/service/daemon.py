@@ -235,6 +235,7 @@ class Daemon:
             self._dead_letters.flush(FLUSH_SECONDS)
         except StreamLDAError as error:
             log_failure("dead-letters-failed", error)
+            self._status.count_failure("dead-letters")
             self._letters_failed = True
 
     def _poll(self) -> None:
@@ -257,9 +258,6 @@ class Daemon:
             self._newest_batch += 1
             self._batches[self._newest_batch] = batch, position
             self._polled_to = position
-            self._status.count_bytes(sum(map(len, batch.documents)))
-            for reject in batch.rejects:
-                self._status.count_reject(reject.reason)
         now, n_rejects = time.monotonic(), len(batch.rejects)
         self._tell(m.Polled(now, batch.n_records, batch.size_bytes, n_rejects, batch.exhausted))
 

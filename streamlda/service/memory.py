@@ -7,6 +7,7 @@ daemon keeps grows with the stream. ``tests/service/test_memory.py`` checks it a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from streamlda.engine.measures import MEASURES_BYTES
@@ -16,6 +17,7 @@ from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
 from streamlda.model.representatives import CANDIDATES
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
+from streamlda.process import allowed_bytes
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
@@ -24,6 +26,10 @@ from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 from streamlda.text.column_words import COLUMN_BYTES
 
 Plan = list[tuple[str, int]]
+
+#: Part of what the control group allows that is the daemon's: the kernel also counts files that
+#: are being written, buffers of connections, and other processes there, such as a health check.
+OF_GROUP = 0.9
 
 #: The interpreter with all libraries and the compiled kernels. Measured: 213 MiB after the imports
 #: (Python 3.11, NumPy 2, Numba 0.6x, SciPy), some 20 MiB more once the kernels are loaded.
@@ -79,17 +85,28 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     return [*plan, ("what is left free", sum(size for _, size in plan) // LEFT_FREE)]
 
 
+def memory_limit(settings: RunSettings) -> int | None:
+    """Return the most memory to take: ``memory.limit``, else a part of what the group allows."""
+    if settings.memory.limit is not None:
+        return settings.memory.limit
+    allowed = allowed_bytes()
+    return None if allowed is None else int(OF_GROUP * allowed)
+
+
 def check_memory(settings: RunSettings, n_features: int | None = None) -> Plan:
-    """Return the plan, if it stays within ``memory.limit``."""
+    """Return the plan, if it stays within the limit."""
     plan = memory_plan(settings, n_features)
-    limit, total = settings.memory.limit, sum(size for _, size in plan)
+    limit, total = memory_limit(settings), sum(size for _, size in plan)
     if limit is None or total <= limit:
         return plan
+    wanted = f'set memory.limit = "{-(-total // MIB)} MiB"'
+    if settings.memory.limit is None:
+        wanted = f"allow the control group {math.ceil(total / OF_GROUP / MIB)} MiB"
     parts = "".join(f"\n- {what}: {_mib(size)}" for what, size in plan)
     raise InvalidSettingError(
         "the memory that is planned must be within memory.limit, got "
         f"memory.limit={_mib(limit)} planned={_mib(total)}; {_remedy(settings, total - limit)}, or "
-        f'set memory.limit = "{-(-total // MIB)} MiB":{parts}'
+        f"{wanted}:{parts}"
     )
 
 

@@ -16,15 +16,16 @@ from streamlda.run.parts import (
     snapshot_sink,
     stream_name,
 )
+from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
-from streamlda.service.memory import Plan, check_memory
+from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import Committed, Worker, publish_model
+from streamlda.service.worker import SERVICE, Committed, Worker, publish_model
 from streamlda.settings.build import public_words
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
@@ -68,14 +69,15 @@ def run(settings: RunSettings) -> int:
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
     with ExitStack() as opened:
         supervisor = Supervisor()
-        status = Status(
-            private=settings.private,
-            stream=stream_name(settings),
-            memory_limit_bytes=settings.memory.limit,
-        )
         assert settings.output.folder is not None
         assert settings.checkpoint.folder is not None
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
+        status = Status(
+            private=settings.private,
+            stream=stream_name(settings),
+            memory_limit_bytes=memory_limit(settings),
+            shown=ShownCounters(store.folder),
+        )
         letters = _closed_with(opened, dead_letter_sink(settings))
         publisher = Publisher(
             settings.output.folder,
@@ -100,6 +102,8 @@ def run(settings: RunSettings) -> int:
             *(settings, store, ledger, None if rejects is None else file.write),
             warn=lambda message: log("warning", "opening", message=message),
         )
+        if found.checkpoint is not None and SERVICE in found.checkpoint.about:
+            status.keep(found.checkpoint.about[SERVICE])
 
         def put(record: Any, reason: str) -> None:
             letters.put(record, reason)
@@ -123,7 +127,7 @@ def run(settings: RunSettings) -> int:
             status,
             supervisor,
             dead_letters=letters,
-            memory_limit_bytes=settings.memory.limit,
+            memory_limit_bytes=memory_limit(settings),
         )
         if found.released is not None:
             publish_model(publisher, found.released)

@@ -11,19 +11,12 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
-from importlib.metadata import version
-from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from streamlda.checks import one_of
-from streamlda.errors import MissingExtraError
-
 if TYPE_CHECKING:
-    from prometheus_client import Metric
-
+    from streamlda.service.counters import ShownCounters
     from streamlda.storage.snapshots import Summary
 
 #: The loop must go round within this time, in seconds, or the daemon is taken for dead.
@@ -32,8 +25,11 @@ LIVE_SECONDS = 30.0
 #: Documents per second are taken over this time, in samples this far apart, in seconds.
 RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
 
-#: What became of a document.
-OUTCOMES = ("learned", "short", "rejected", "blank")
+#: What became of a record, as `Pipeline.outcomes`.
+OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
+
+#: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
+FAILURES = ("learn", "release", "checkpoint", "dead-letters", "publish")
 
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
@@ -48,7 +44,8 @@ class Status:
     Every method takes O(1) time but for the number of partitions; memory O(partitions). The
     daemon counts as alive for `LIVE_SECONDS` from here on.
 
-    `stream` is what is read, for people: no secret, since it is shown.
+    `stream` is what is read, for people: no secret, since it is shown. `shown` is what Prometheus
+    was shown before this process began.
     """
 
     def __init__(
@@ -57,17 +54,20 @@ class Status:
         private: bool,
         stream: str,
         memory_limit_bytes: int | None = None,
+        shown: ShownCounters | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._private, self._stream, self._clock = private, stream, clock
+        self._shown = shown
         self._lock = threading.Lock()
         self._began = self._beat = clock()
         self._ready, self._reason = False, "starting"
         self._phase = "starting"
         self._documents = dict.fromkeys(OUTCOMES, 0)
-        self._samples: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._samples: deque[tuple[float, int]] = deque()
         self._rejects: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
+        self._failures = dict.fromkeys(FAILURES, 0)
         self._bytes = 0
         self._slots: int | None = None
         self._slots_left: int | None = None
@@ -83,6 +83,7 @@ class Status:
         self._budget: dict[str, float] | None = None
         self._last_poll: float | None = None
         self._topics: list[tuple[str, str, float]] = []
+        self._snapshot: str | None = None
         self._warmup: tuple[int, int] | None = None
         self._undated: int | None = None
         self._lost: dict[str, int] | None = None
@@ -112,26 +113,48 @@ class Status:
         with self._lock:
             self._phase = phase
 
-    def count(self, outcome: str, n: int) -> None:
-        """Add documents of one outcome."""
-        one_of(OUTCOMES, outcome=outcome, remedy="correct the caller")
+    def set_records(
+        self, outcomes: Mapping[str, int], rejects: Mapping[str, int], snapshots: int
+    ) -> None:
+        """Note what became of all records so far, why some were rejected, and the snapshots made.
+
+        They are of the state, so a checkpoint goes back to those that stand behind it. A reason
+        never holds document text.
+        """
         with self._lock:
-            self._documents[outcome] += n
+            self._documents, self._releases = dict(outcomes), snapshots
+            self._rejects = {}
+            for reason, n in rejects.items():
+                _count(self._rejects, reason, n)
             now = self._clock()
             if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
                 self._samples.pop()
-            self._samples.append((now, sum(self._documents.values())))
+            self._samples.append((now, sum(outcomes.values())))
             self._forget_samples(now)
 
-    def count_reject(self, reason: str) -> None:
-        """Count a document that could not be used; a reason never holds document text."""
+    def count_failure(self, what: str) -> None:
+        """Count a failure of one of `FAILURES`."""
         with self._lock:
-            _count(self._rejects, reason)
+            self._failures[what] += 1
+
+    def kept(self) -> dict[str, Any]:
+        """Return the counters that a checkpoint keeps beside those of the pipeline."""
+        with self._lock:
+            counters = {"dead_letters": self._dead_letters, "failures": self._failures}
+            return {"bytes": self._bytes, **{name: dict(n) for name, n in counters.items()}}
+
+    def keep(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what `kept` returned."""
+        with self._lock:
+            self._bytes += kept["bytes"]
+            for name, table in (("dead_letters", self._dead_letters), ("failures", self._failures)):
+                for key, n in kept[name].items():
+                    table[key] = table.get(key, 0) + n
 
     def count_dead_letter(self, reason: str) -> None:
         """Count a record that was written to the dead-letter topic."""
         with self._lock:
-            _count(self._dead_letters, reason)
+            _count(self._dead_letters, reason, 1)
 
     def count_bytes(self, n: int) -> None:
         """Add bytes read from the stream."""
@@ -186,15 +209,10 @@ class Status:
             for i, bound in enumerate(CHECKPOINT_SECONDS):
                 self._save_buckets[i] += seconds <= bound
 
-    def released(self) -> None:
-        """Note a published snapshot."""
-        with self._lock:
-            self._releases += 1
-
     def set_budget(
         self, epsilon_spent: float, epsilon_left: float, epsilon_total: float, delta: float
     ) -> None:
-        """Note the privacy budget: the most that a unit has spent, and what new ones have left."""
+        """Note the privacy budget: of the units that spent most, and of those yet to come."""
         with self._lock:
             self._budget = {
                 "epsilon_spent": epsilon_spent,
@@ -204,9 +222,10 @@ class Status:
             }
 
     def set_snapshot(self, newest: Summary | None) -> None:
-        """Note the prevalence of the topics of the newest snapshot; private mode, if it is private.
+        """Note when the newest snapshot was made, and the prevalence of its topics.
 
-        So far and since the snapshot before; unknown shares have no sample.
+        In private mode, if it is private. Prevalence is so far and since the snapshot before;
+        unknown shares have no sample.
         """
         if newest is None or (self._private and not newest.private):
             return
@@ -219,7 +238,7 @@ class Status:
             if topic.id is not None and share is not None
         ]
         with self._lock:
-            self._topics = found
+            self._topics, self._snapshot = found, newest.created
 
     def polled(self) -> None:
         """Note that the source was asked, by the clock on the wall."""
@@ -248,6 +267,7 @@ class Status:
                 "bytes": self._bytes,
                 "rejects": dict(self._rejects),
                 "dead_letters": dict(self._dead_letters),
+                "failures": dict(self._failures),
                 "places": self._slots,
                 "places_left": self._slots_left,
                 "lag": {
@@ -265,6 +285,7 @@ class Status:
                 },
                 "rounds": self._rounds,
                 "releases": self._releases,
+                "last_snapshot": self._snapshot,
                 "checkpoint": saved
                 and {
                     "age_seconds": now - saved[0],
@@ -278,93 +299,31 @@ class Status:
 
     def metrics(self) -> bytes:
         """Return all of it in the text format of Prometheus, version 0.0.4."""
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest
-        except ImportError as error:
-            raise MissingExtraError("prometheus-client", "http", "showing metrics") from error
-        registry = CollectorRegistry()
-        registry.register(self)
-        return generate_latest(registry)
+        from streamlda.service.metrics import Metrics
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics: this makes a `Status` a collector of prometheus-client."""
-        found = self.status()
-        memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
-        yield _counter("documents", "Documents read.", found["documents"], "outcome")
-        yield _counter("rejects", "Documents not usable.", found["rejects"], "reason")
-        yield _counter("dead_letters", "Records set aside.", found["dead_letters"], "reason")
-        yield _counter("bytes", "Bytes read from the stream.", found["bytes"])
-        yield _counter(
-            "rounds",
-            "Rounds finished; the start of a refinement, or a projection given, is one.",
-            found["rounds"],
-        )
-        yield _counter("releases", "Snapshots published.", found["releases"])
-        yield _gauge("places", "Record slots read since the stream began.", found["places"])
-        yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
-        shares = _gauge(
-            "topic_prevalence", "Share of tokens: of all (of a private window), of the interval."
-        )
-        for topic, of, share in self._shares():
-            shares.add_sample(shares.name, {"topic": topic, "of": of}, share)
-        yield shares
-        lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
-        of_records = {} if found["lag"]["records"] is None else lag
-        yield _gauge("kafka_lag_records", "Records that wait.", of_records, "partition")
-        yield _gauge(
-            "undated_documents",
-            "Documents without an event time, or before the first bin.",
-            found["undated"],
-        )
-        yield _gauge("lost", "What could not be read any more.", found["lost"], "unit")
-        yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
-        yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
-        yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
-        yield self._durations()
-        age, size = (saved["age_seconds"], saved["size_bytes"]) if saved else (None, None)
-        yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
-        yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
-        for name, text in (
-            ("epsilon_spent", "The most that any unit has spent."),
-            ("epsilon_left", "What units that were in no release have left; 0 ends releases."),
-            ("epsilon_total", "Budget of a unit."),
-            ("delta", "What epsilon leaves open."),
-        ):
-            yield _gauge(f"privacy_{name}", text, budget and budget[name])
-        yield _gauge("last_poll_timestamp_seconds", "When the source was asked.", self._last_poll)
-        yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
-        yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
-        yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
-        build = _gauge("build_info", "Versions.")
-        labels = {"version": version("streamlda"), "python": python_version()}
-        build.add_sample(build.name, labels, 1)
-        yield build
+        return Metrics(self, self._shown).text()
 
-    def _shares(self) -> list[tuple[str, str, float]]:
+    def last_poll(self) -> float | None:
+        """Return when the source was asked, by the clock on the wall."""
+        with self._lock:
+            return self._last_poll
+
+    def shares(self) -> list[tuple[str, str, float]]:
+        """Return number, what it is of, and prevalence, of each topic of the newest snapshot."""
         with self._lock:
             return self._topics
 
-    def _durations(self) -> Metric:
-        from prometheus_client.metrics_core import HistogramMetricFamily
-
+    def durations(self) -> tuple[list[int], float]:
+        """Return how many checkpoints took each of `CHECKPOINT_SECONDS` at most, and all of it."""
         with self._lock:
-            buckets = [
-                ("+Inf" if bound == math.inf else str(bound), n)
-                for bound, n in zip(CHECKPOINT_SECONDS, self._save_buckets, strict=True)
-            ]
-            return HistogramMetricFamily(
-                "streamlda_checkpoint_duration_seconds",
-                "Time that checkpoints took.",
-                buckets=buckets,
-                sum_value=self._save_seconds,
-            )
+            return list(self._save_buckets), self._save_seconds
 
     def _is_alive(self) -> bool:
         return self._clock() - self._beat < LIVE_SECONDS
 
     def _rate(self, now: float) -> float:
         self._forget_samples(now)
-        since, total = self._samples[0]
+        since, total = self._samples[0] if self._samples else (now, 0)
         # Nothing came between a sample that is older and the time looked at; and over a very short
         # time one batch would look like a rate.
         seconds = min(max(now - since, 1.0), RATE_SECONDS)
@@ -376,28 +335,7 @@ class Status:
             self._samples.popleft()
 
 
-def _count(table: dict[str, int], reason: str) -> None:
+def _count(table: dict[str, int], reason: str, n: int) -> None:
     known = reason in table or len(table) < MOST_REASONS
     key = reason if known else "other"
-    table[key] = table.get(key, 0) + 1
-
-
-def _metric(
-    kind: str,
-    name: str,
-    text: str,
-    values: float | dict[str, int] | None = None,
-    label: str | None = None,
-) -> Any:
-    """Return a metric; one that is not known has no sample, rather than a wrong one."""
-    from prometheus_client import metrics_core
-
-    family: Any = getattr(metrics_core, f"{kind}MetricFamily")
-    found = family(f"streamlda_{name}", text, labels=[label] if label else [])
-    if values is not None:
-        for key, value in values.items() if isinstance(values, dict) else [("", values)]:
-            found.add_metric([key], value)
-    return found
-
-
-_counter, _gauge = partial(_metric, "Counter"), partial(_metric, "Gauge")
+    table[key] = table.get(key, 0) + n

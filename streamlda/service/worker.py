@@ -30,6 +30,8 @@ from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
 
+#: Under which a checkpoint keeps the counters of the daemon.
+SERVICE = "service"
 #: Called with the position of a checkpoint that is on the disk, and a note of its ledger.
 Committed = Callable[[Position, str], None]
 
@@ -108,21 +110,20 @@ class Worker:
             do()
         except Exception as error:
             log_failure(f"{what}-failed", error)
+            self._status.count_failure(what)
             self._tell(Failed(time.monotonic(), what, exit_code(error)))  # type: ignore[arg-type]
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
-            found = self._pipeline.add(batch)
-            self._status.count("learned", found.learned)
-            self._status.count("short", found.short)
-            self._status.count("rejected", len(batch.rejects))
-            self._status.count("blank", batch.n_blanks)
+            self._pipeline.add(batch)
+            self._status.count_bytes(sum(map(_n_bytes, batch.documents)))
             self._show()
         pipeline = self._pipeline
         self._tell(Learned(time.monotonic(), pipeline.rounds, pipeline.fraction_of_window))
 
     def _show(self) -> None:
-        due = self._pipeline.due
+        pipeline, due = self._pipeline, self._pipeline.due
+        self._status.set_records(pipeline.outcomes, pipeline.counts.rejects, pipeline.snapshots)
         self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
         self._status.set_rounds(self._pipeline.rounds)
         self._status.set_warmup(self._pipeline.warmup)
@@ -147,14 +148,14 @@ class Worker:
             self._status.set_snapshot(self._publisher.newest())
         self._show()
         self._show_budget()
-        self._status.released()
         pipeline = self._pipeline
         done = ReleaseDone(time.monotonic(), made, pipeline.due, pipeline.fraction_of_window)
         self._tell(done)
 
     def _take(self, position: Position) -> None:
         start = time.monotonic()
-        captured = capture(self._pipeline, self._store, position)
+        about = {SERVICE: self._status.kept()}
+        captured = capture(self._pipeline, self._store, position, about)
         stalled = time.monotonic() - start
         self._tell(CheckpointTaken(time.monotonic()))
         if captured is None:
@@ -180,6 +181,10 @@ class Worker:
         note = "" if self._ledger is None else Evidence("", body["ledger_id"], body["epoch"]).note
         self._committed(body["position"], note)
         self._tell(CheckpointDone(time.monotonic()))
+
+
+def _n_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _carry_out(tasks: SimpleQueue[Callable[[], None] | None]) -> None:

@@ -281,7 +281,8 @@ class MemorySettings:
     """How much memory may be used."""
 
     limit: int | None = entry(
-        "bytes", None, "Most resident memory; default: no limit.", unit="bytes", least=1)
+        "bytes", None, "Most resident memory; default: nine tenths of what the control group "
+        "(container, systemd unit) allows, else no limit.", unit="bytes", least=1)
     queue: int = entry(
         "bytes", 64 * MIB, "Most memory of documents that wait.", unit="bytes", least=MIB)
     patience: float = entry(

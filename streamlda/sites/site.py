@@ -265,7 +265,7 @@ class Site:
     def _cohort(self, accumulator: ShareAccumulator) -> Cohort:
         first, last = accumulator.first, accumulator.last
         if self.provenance is not None:
-            return self.provenance.cohort(first, last, self.ledger.generation)
+            return self.provenance.cohort(first, last, self.ledger.generation, self.config.digest)
         documents = (DocumentRange(self.stream, first, last),)
         return Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
 

@@ -11,8 +11,10 @@ A folder of checkpoints belongs to one daemon, which holds a lock on it. In it l
 ``rows-000007``
     Documents that wait for their block, as counts, and, behind `BESIDE`, what the pipeline keeps
     for models to show; only if there is any of it.
-``words-DIGEST``
-    The vocabulary of it, which generations share.
+``words-000007``
+    Its vocabulary.
+
+No generation shares a file with another: damage to one leaves the other whole.
 
 A checkpoint is copied in memory, written whole under new names and forced to the disk; then one
 transaction makes it the current one and drops the third newest. Killed at any moment, the next
@@ -35,7 +37,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -65,7 +66,8 @@ ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 
 #: Begins the names of arrays that are no documents, in ``rows``.
 BESIDE = "beside."
-OURS = re.compile(r"((state|rows)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+#: Words of 0.1.0, which generations shared, are named by their digest.
+OURS = re.compile(r"((state|rows|words)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,9 @@ class Checkpoints:
         body = dict(captured.body)
         generation = self._index.newest_number() + 1
         self._step("save:begin")
-        body["words"] = self._write_words(captured.vocabulary)
+        path = self.folder / f"words-{generation:06d}"
+        _write_words(path, captured.vocabulary)
+        body["words"] = _described(path)
         self._step("save:words")
         body["rows"] = None
         if captured.rows:
@@ -317,15 +321,6 @@ class Checkpoints:
             _path=self.folder / body["state"]["name"],
         )
 
-    def _write_words(self, vocabulary: Vocabulary) -> dict[str, Any]:
-        text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
-        data = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
-        path = self.folder / f"words-{blake2b(data.tobytes(), digest_size=16).hexdigest()}"
-        # Not trusted because of its name: it may be damaged, and this repairs it.
-        if not path.exists() or _text_of(path) != text:
-            write_arrays(path, WORDS_FORMAT, WORDS_VERSION, {"text": data}, {}, mode=OWNER_ONLY)
-        return _described(path)
-
     def _remove_leftovers(self) -> None:
         """Remove what a crash left behind, and what belonged to the third newest."""
         named = set()
@@ -354,14 +349,13 @@ def _described(path: Path) -> dict[str, Any]:
     return {"name": path.name, "digest": digest, "size_bytes": size_bytes}
 
 
-def _text_of(path: Path) -> str | None:
-    try:
-        file = read_arrays(path, WORDS_FORMAT, WORDS_VERSION)
-    except ModelFileError:
-        return None
-    return file.arrays["text"].tobytes().decode("ascii")
+def _write_words(path: Path, vocabulary: Vocabulary) -> None:
+    text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
+    data = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+    write_arrays(path, WORDS_FORMAT, WORDS_VERSION, {"text": data}, {}, mode=OWNER_ONLY)
 
 
 def _read_words(path: Path) -> Vocabulary:
-    values = json.loads(_text_of(path) or "null")
+    data = read_arrays(path, WORDS_FORMAT, WORDS_VERSION).arrays["text"]
+    values = json.loads(data.tobytes())
     return Vocabulary.from_metadata(values["metadata"], values["words"])

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from streamlda.model.diagnostics import common_columns, hellinger
 from streamlda.model.topic_model import TopicModel
@@ -58,7 +58,7 @@ def follow(
     `next_id` is the first id that was never used; it is returned as it is afterwards.
     """
     apart = distances(before, after)
-    rows, columns = linear_sum_assignment(np.minimum(apart, FARTHEST))
+    rows, columns = scipy.optimize.linear_sum_assignment(np.minimum(apart, FARTHEST))
     origin = dict(zip(columns.tolist(), rows.tolist(), strict=True))
     topics = []
     for k, share in enumerate(after.shares):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -14,6 +13,8 @@ class RecordCounts:
     `short` documents have fewer than 3 tokens in the vocabulary; of the others, `undated` ones have
     no event time or one before the first bin, if times are read. `tokens` are those of encoded
     documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
+    `skipped` records were taken by a release that a crash cut off from its checkpoint: what became
+    of each is not known.
     """
 
     records: int = 0
@@ -23,6 +24,7 @@ class RecordCounts:
     unseen_tokens: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
     undated: int = 0
+    skipped: int = 0
 
     @property
     def unseen_fraction(self) -> float:
@@ -31,13 +33,7 @@ class RecordCounts:
 
     def update(self, other: RecordCounts) -> None:
         """Add what another part of the stream has met."""
-        for name in ("records", "documents", "short", "undated", "tokens", "unseen_tokens"):
+        names = ("records", "documents", "short", "undated", "tokens", "unseen_tokens", "skipped")
+        for name in names:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejects.update(other.rejects)
-
-
-class Progress(NamedTuple):
-    """What a batch of records added: documents learned from, and documents too short for it."""
-
-    learned: int
-    short: int

@@ -35,7 +35,7 @@ from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
 from streamlda.stream.blocks import Blocks
-from streamlda.stream.counts import Progress, RecordCounts
+from streamlda.stream.counts import RecordCounts
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
 from streamlda.stream.time_bins import TimeBins, TimeSpan
@@ -178,6 +178,18 @@ class Pipeline(Generic[LearnerT]):
         return None if self._time_bins is None else self.counts.undated
 
     @property
+    def outcomes(self) -> dict[str, int]:
+        """Records by what became of them; documents that wait for the words are not among them."""
+        counts, rejected = self.counts, self.counts.rejects.total()
+        return {
+            "learned": counts.documents - counts.short - len(self._waiting.texts),
+            "short": counts.short,
+            "rejected": rejected,
+            "blank": counts.records - counts.documents - rejected - counts.skipped,
+            "skipped": counts.skipped,
+        }
+
+    @property
     def since_release(self) -> int:
         """Records taken since the last release: those of the running stage, or of a snapshot."""
         return self.records - self._released_at
@@ -198,7 +210,7 @@ class Pipeline(Generic[LearnerT]):
 
     # Records.
 
-    def add(self, batch: RecordBatch) -> Progress:
+    def add(self, batch: RecordBatch) -> None:
         """Take records, at most those until something is `due`. Time O(characters + learning)."""
         due = self.due
         require(
@@ -218,57 +230,56 @@ class Pipeline(Generic[LearnerT]):
             for reject in batch.rejects:
                 self._on_reject(reject)
         if self.counts_slots:
-            return self._add_slots(batch)
-        found = batch.with_text(first)
-        return self._wait(found) if self._learner is None else self._learn(found)
+            self._add_slots(batch)
+        elif self._learner is None:
+            self._wait(batch.with_text(first))
+        else:
+            self._learn(batch.with_text(first))
 
-    def _add_slots(self, batch: RecordBatch) -> Progress:
+    def _add_slots(self, batch: RecordBatch) -> None:
         """Give every record its slot: a row, or a vote for words."""
         if self._learner is None:
             assert isinstance(self.words, PrivateVocabularySelection)
             for text in batch.texts:
                 self.words.vote(text or "")
             self._voted += batch.n_records
-            return Progress(batch.n_documents, 0)
+            return
         assert self.vocabulary is not None
         encoded = self.vocabulary.encode([text or "" for text in batch.texts])
         taken = self._learner.add(encoded.batch, batch.users or None)
         assert taken == batch.n_records, "polls end where stages do"
         self.counts.tokens += encoded.tokens
         self.counts.unseen_tokens += encoded.unseen_tokens
-        learned = int(np.count_nonzero(encoded.batch.usable))
-        self.counts.short += batch.n_documents - learned
-        return Progress(learned, batch.n_documents - learned)
+        self.counts.short += batch.n_documents - int(np.count_nonzero(encoded.batch.usable))
 
-    def _wait(self, found: LocatedTexts) -> Progress:
+    def _wait(self, found: LocatedTexts) -> None:
         """Keep documents until there are enough to learn the words from."""
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
         waiting.add(found)
-        if not self.words.enough(len(waiting.texts), waiting.characters):
-            return Progress(0, 0)
-        return self._learn_words()
+        if self.words.enough(len(waiting.texts), waiting.characters):
+            self._learn_words()
 
-    def _learn_words(self) -> Progress:
+    def _learn_words(self) -> None:
         """Learn the words from the first documents, and then topics from all that wait."""
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
         first = self.words.beginning(waiting.texts)
         self.begin(self.words.learn(first))
         self._waiting, self.vocabulary_documents = LocatedTexts(), len(first)
-        return self._learn(waiting)
+        self._learn(waiting)
 
-    def _learn(self, found: LocatedTexts) -> Progress:
+    def _learn(self, found: LocatedTexts) -> None:
         assert self.vocabulary is not None
         assert self._learner is not None
-        texts, learned, start = found.texts, 0, 0
+        texts, start = found.texts, 0
         times = np.array(found.times, dtype=np.float64)
         for stop in _cuts(texts):
             encoded = self.vocabulary.encode(texts[start:stop])
             self._illustrations.add(texts[start:stop], found.locations[start:stop], encoded.batch)
             self.counts.tokens += encoded.tokens
             self.counts.unseen_tokens += encoded.unseen_tokens
-            learned += int(np.count_nonzero(encoded.batch.usable))
+            self.counts.short += int(np.count_nonzero(~encoded.batch.usable))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
                     self._on_reject(Reject(*found.locations[start + i][:2], SHORT))
@@ -281,8 +292,6 @@ class Pipeline(Generic[LearnerT]):
             for block in self._blocks.add(batch):
                 self._learner.add(block)
             start = stop
-        self.counts.short += len(texts) - learned
-        return Progress(learned, len(texts) - learned)
 
     # Releases.
 
@@ -336,6 +345,7 @@ class Pipeline(Generic[LearnerT]):
     def skip(self, records: int) -> None:
         """Count records that a release has used, and that are skipped unread."""
         self.counts.records += records
+        self.counts.skipped += records
         self._released_at = self.records
         if self.provenance is not None:
             self.provenance.clear()
@@ -423,9 +433,11 @@ class Pipeline(Generic[LearnerT]):
         self.vocabulary, self._learner = vocabulary, learner
         self._illustrations.begin(vocabulary, learner, beside or {})
         self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
-        counts = dict(values.get("counts", {}))
+        places = int(values.get("places", 0))
+        # Checkpoints that count nothing else are of runs whose outcomes are not known.
+        counts = dict(values.get("counts", {"skipped": places}))
         counts["rejects"] = Counter(counts.get("rejects", {}))
-        self.counts = RecordCounts(records=int(values.get("places", 0)), **counts)
+        self.counts = RecordCounts(records=places, **counts)
         self.first_slot = int(values.get("first_place", 0))
         self.snapshots = int(values.get("snapshots", 0))
         self._span = TimeSpan(*values.get("span", ()))

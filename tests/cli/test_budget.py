@@ -1,7 +1,9 @@
 """``streamlda budget``: in this process, and as a process beside a writer."""
 
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +13,7 @@ import pytest
 
 from streamlda.errors import BudgetExceededError
 from streamlda.privacy.accounting import noise_multiplier
-from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader
 from streamlda.privacy.ledger import state as state_module
 from tests.cli.conftest import refused, run
@@ -40,19 +42,42 @@ def test_table_shows_terms_amounts_releases_and_what_to_do(ledger):
         "3: 1 committed, 1 pending, 1 lost",
         "e^epsilon = 2.719 times as likely",
         "with a document as without it, but for a probability of delta",
-        "record slots of the stream stream",
-        "a slot is the number of a record, from 0",
+        "stream stream\n",
+        "slots are numbers of records in their stream, from 0",
+        "each release cost epsilon 0.",
         "pending: release 3 is paid for",
         "Ledger.recover()",
         "lost:    1 ended without an artefact (1)",
     ):
         assert wanted in shown
     assert all(len(line) <= 100 for line in shown.splitlines())
+    # A price that all had is said once.
+    assert not re.search("epsilon +spent$", shown, re.MULTILINE)
     rows = {cells[0]: cells for cells in map(str.split, shown.splitlines()) if cells}
     ends = [rows[n][-2:] for n in "123"]
     assert ends == [["lost", "-"], ["committed", "artifact-2"], ["pending", "-"]]
     assert rows["2"][3:5] == ["c10-20", "10..19"]
     assert rows["3"][3].startswith("...aaa")
+
+
+def test_prices_and_streams_that_differ_are_shown_for_each_release(ledger):
+    documents = [DocumentRange(name, 0, 10) for name in ("/data/b.txt", "/data/a.txt")]
+    for i, (part, z) in enumerate(zip(documents, (20.0, 40.0), strict=True)):
+        drawn = Approximate(GaussianRelease(z), 2.0**-40)
+        intent = ledger.begin(Cohort(f"c{i}", (part,), i), drawn, description="pairs")
+        publish(ledger, intent, f"artifact-{i}")
+    shown = budget(ledger.path).stdout
+    assert "stream 1: /data/b.txt\nstream 2: /data/a.txt\n" in shown
+    rows = [line.split() for line in shown.splitlines() if re.match(" *[12]  2", line)]
+    (first, *_), (second, *_) = prices = [row[-2:] for row in rows]
+    assert [row[3:6] for row in rows] == [["pairs", f"{n}:", "0..9"] for n in (1, 2)]
+    assert float(second) < float(first) == float(prices[1][1]) < 1
+    # (1 + e) 2^-40, rounded up.
+    assert "set aside   delta 3.382e-12 " in shown
+    report = ledger.report()
+    assert [shot["set_aside"] for shot in report["snapshots"]] == [
+        pytest.approx((1 + math.e) * 2**-40, rel=1e-12)
+    ] * 2
 
 
 def test_amounts_left_are_those_of_the_unit_and_mode(folder):

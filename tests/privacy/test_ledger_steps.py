@@ -1,13 +1,14 @@
 """The three steps of a release, `begin`, `publish` and `recover`, and crashes at any moment."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerError
-from streamlda.privacy.accounting import cost, mu_of, noise_multiplier
-from streamlda.privacy.events import Composed, GaussianRelease
+from streamlda.privacy.accounting import cost, epsilon_of, mu_of, noise_multiplier
+from streamlda.privacy.events import Approximate, Composed, GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader, budget_table
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, create, publish, release
 
@@ -22,6 +23,8 @@ def test_disjoint_documents_do_not_add_up_but_the_same_do(ledger):
     assert Fraction(ledger.spent) >= 3 * Fraction(PRICE)
     assert ledger.spent == pytest.approx(3 * PRICE, rel=1e-15)
     assert ledger.remaining == pytest.approx(mu_of(1.0, 1e-6) ** 2, rel=1e-14)
+    assert ledger.epsilon_left == pytest.approx(1.0, rel=1e-9)
+    assert 0 < ledger.epsilon_spent < 1.0
 
 
 def test_all_releases_of_a_user_add_up(folder):
@@ -30,6 +33,7 @@ def test_all_releases_of_a_user_add_up(folder):
             release(ledger, 10 * i, 10 * i + 10)
         assert ledger.spent == pytest.approx(3 * PRICE, rel=1e-15)
         assert ledger.remaining == pytest.approx(mu_of(1.0, 1e-6) ** 2 - 3 * PRICE)
+        assert 0 < ledger.epsilon_left < 1
         with pytest.raises(BudgetExceededError):
             ledger.check(Composed([EVENT] * 3))
         assert isinstance(ledger.to_event(), Composed)
@@ -56,6 +60,45 @@ def test_planned_releases_fit_exactly_and_one_more_is_refused(ledger):
     assert caught.value.spent == 0
     with pytest.raises(InvalidSettingError, match="must cost something"):
         ledger.check(Composed([]))
+
+
+def test_what_is_set_aside_is_spent_and_known_to_the_next_writer(folder):
+    """A user is in all releases: the first says how much each mu^2 may take of delta beside."""
+    drawn = Approximate(EVENT, 1e-10, 2e-8)
+    with create(folder, privacy_unit="user") as ledger:
+        release(ledger, 0, 10, drawn)
+        alone = ledger.last_intent
+        assert alone.set_aside == pytest.approx(2e-8 + (1 + math.e) * 1e-10)
+    with Ledger.open(folder / "ledger", ledger.terms) as ledger:
+        more = replace(drawn, tv_distance=2e-10)
+        with pytest.raises(LedgerError, match="must set no more of delta aside"):
+            ledger.begin(cohort_of(ledger, 10, 20), more)
+        # As much for each mu^2, or less, is allowed, and counted as much.
+        release(ledger, 10, 20, drawn)
+        release(ledger, 20, 30, EVENT)
+        report = ledger.report()
+        assert report["spent"]["set_aside"] == pytest.approx(3 * alone.set_aside)
+        left = 1e-6 - 3 * alone.set_aside
+        epsilon = epsilon_of(math.sqrt(3 * PRICE), left)
+        assert ledger.epsilon_spent == pytest.approx(epsilon, rel=1e-9)
+    # There is room for it in mu^2, and in delta for one, not for two.
+    full = Approximate(EVENT, 0.0, 0.6e-6)
+    assert mu_of(1.0, 0.4e-6) ** 2 > 2 * PRICE
+    (folder / "new").mkdir()
+    with create(folder / "new", privacy_unit="user") as ledger:
+        release(ledger, 0, 10, full)
+        with pytest.raises(BudgetExceededError, match="set_aside=6"):
+            ledger.check(full)
+
+
+def test_replays_at_a_higher_rate_are_refused(ledger):
+    release(ledger, 0, 10, Approximate(EVENT, 1e-10))
+    for tv_distance in (1.001e-10, 1e-9):
+        with pytest.raises(LedgerError, match="no more of delta aside"):
+            release(ledger, 0, 10, Approximate(EVENT, tv_distance), replay=True)
+        # Documents that were in none pay at their own rate.
+        release(ledger, ledger.generation * 10, ledger.generation * 10 + 10, EVENT)
+    release(ledger, 0, 10, Approximate(EVENT, 0.999e-10), replay=True)
 
 
 def test_documents_are_released_once_unless_asked_for(ledger):

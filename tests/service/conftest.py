@@ -6,7 +6,8 @@ import pytest
 
 from streamlda.service.http import Server, make_app
 from streamlda.service.status import Status
-from streamlda.storage.snapshots import Snapshots
+from streamlda.storage.identity import Topic
+from streamlda.storage.snapshots import Snapshots, Summary
 from tests.service.planted import model, over_time, shifted, topics
 from tests.service.web import PLENTY
 
@@ -22,7 +23,8 @@ def status():
     made.set_lost({"records": 2})
     made.set_undated(4)
     made.set_warmup((1, 2))
-    made.set_budget(1.0, 2.0, 2.0, 1e-9)
+    made.set_budget(1.0, 1.0, 2.0, 1e-9)
+    made.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 0.5, None)]))
     made.polled()
     return made
 

@@ -6,7 +6,13 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.statement import ReleasedStage, private_statement
+from streamlda.service.status import OUTCOMES
 from streamlda.text.vocabulary import Vocabulary
+
+
+def outcomes(**records):
+    """Return how many records came to what."""
+    return dict.fromkeys(OUTCOMES, 0) | records
 
 
 def topics(n_components=4, n_features=60, *, seed=1, concentration=0.1):

@@ -16,7 +16,7 @@ from streamlda.service.http import Limits, make_app
 from streamlda.service.http.guard import TokenBucket
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
-from tests.service.planted import model, private, topics
+from tests.service.planted import model, outcomes, private, topics
 from tests.service.web import JSON, JSON_VALUES, PLENTY, TOKEN, ask, call, checked, error_of, infer
 
 AS_JSON = (b"content-type", b"application/json")
@@ -157,13 +157,12 @@ def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
         status = Status(private=True, stream="planted", clock=lambda: 0.0)
         status.set_ready(True)
         status.set_slots(100_001, 5)
-        status.count("learned", learned)
-        status.count("short", 100_001 - learned)
+        reasons = {"not JSON": 100_001 - learned}
+        found = outcomes(learned=learned, rejected=100_001 - learned)
+        status.set_records(found, reasons, 1)
         status.count_bytes(600 * learned)
         status.set_queue(99 * learned)
         status.set_warmup((learned, 200_000))
-        for _ in range(100_001 - learned):
-            status.count_reject("not JSON")
         app = make_app(
             status, snapshots, private=True, token=token, operator_token="other", limits=PLENTY
         )

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
-from streamlda.service.status import LIVE_SECONDS, MOST_REASONS, Status
+from streamlda.errors import MissingExtraError
+from streamlda.service.counters import FILE, ShownCounters
+from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, Status
 from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
+from tests.service.planted import outcomes
 
 
 class Clock:
@@ -66,11 +68,12 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "lost",
             "warmup",
             "undated",
+            "last_snapshot",
         ),
     }
     assert told["lag"] == {"records": None, "bytes": None, "partitions": {}}
     names = {key[0] for key in samples(status)}
-    assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost"}
+    assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost_total"}
     assert "topic_prevalence" not in names
     assert "uptime_seconds" in names
 
@@ -78,12 +81,10 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
 def test_the_page_and_prometheus_are_told_the_same(status, clock):
     status.set_phase("learning")
     status.set_ready(True)
-    documents = {"learned": 70, "short": 5, "rejected": 3, "blank": 2}
-    for outcome, n in documents.items():
-        status.count(outcome, n)
-    for reason in ("not JSON", "not JSON", "too long"):
-        status.count_reject(reason)
+    documents = outcomes(learned=70, short=5, rejected=3, blank=2)
+    status.set_records(documents, {"not JSON": 2, "too long": 1}, 1)
     status.count_dead_letter("not JSON")
+    status.count_failure("checkpoint")
     status.count_bytes(12345)
     status.set_slots(80, 920)
     status.set_lag({2: None, 0: 7, 1: 5})
@@ -97,8 +98,8 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     clock.now += 4
     status.checkpoint(2.0, 2000)
     clock.now += 6
-    status.released()
-    status.set_budget(0.5, 1.5, 2.0, 1e-9)
+    status.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, True, []))
+    status.set_budget(0.5, 1.25, 2.0, 1e-9)
     status.polled()
 
     told = status.status()
@@ -113,10 +114,12 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
         "budget": {
             "epsilon_spent": 0.5,
-            "epsilon_left": 1.5,
+            "epsilon_left": 1.25,
             "epsilon_total": 2.0,
             "delta": 1e-9,
         },
+        "failures": dict.fromkeys(FAILURES, 0) | {"checkpoint": 1},
+        "last_snapshot": "2026-11-22T12:00:00+00:00",
         "uptime_seconds": 10,
         "memory": {"resident_bytes": 2**28, "limit_bytes": 2**30},
     }
@@ -135,7 +138,10 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("places",): 80,
         ("places_left",): 920,
         ("kafka_lag_records", ("partition", "0")): 7,
-        ("lost", ("unit", "records")): 4,
+        ("lost_total", ("unit", "records")): 4,
+        ("failures_total", ("what", "checkpoint")): 1,
+        ("failures_total", ("what", "publish")): 0,
+        ("last_snapshot_timestamp_seconds",): 1795348800,
         ("undated_documents",): 17,
         ("queue_bytes",): 4096,
         ("resident_memory_bytes",): 2**28,
@@ -147,7 +153,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("checkpoint_duration_seconds_bucket", ("le", "0.3")): 1,
         ("checkpoint_duration_seconds_bucket", ("le", "3.0")): 2,
         ("privacy_epsilon_spent",): 0.5,
-        ("privacy_epsilon_left",): 1.5,
+        ("privacy_epsilon_left",): 1.25,
         ("privacy_epsilon_total",): 2.0,
         ("privacy_delta",): 1e-9,
         ("ready",): 1,
@@ -175,7 +181,9 @@ def test_prevalence_is_that_of_the_newest_snapshot_and_unknown_shares_are_left_o
     status = Status(private=False, stream="a topic", clock=clock)
     status.set_snapshot(None)
     topics = [Topic(3, 0.25, None), Topic(None, 0.5, None), Topic(7, None, 0.1)]
-    newest = Summary(1, "now", 9, False, topics, {"prevalence": [0.5, 0.25, 0.25]})
+    newest = Summary(
+        1, "2026-11-22T12:00:00+00:00", 9, False, topics, {"prevalence": [0.5, 0.25, 0.25]}
+    )
     status.set_snapshot(newest)
     assert shares(status) == {("all", "3"): 0.25, ("interval", "3"): 0.5, ("interval", "7"): 0.25}
     for interval in (None, {"prevalence": None}):
@@ -184,7 +192,7 @@ def test_prevalence_is_that_of_the_newest_snapshot_and_unknown_shares_are_left_o
 
 
 def test_a_private_daemon_shows_only_the_prevalence_of_private_snapshots(status):
-    newest = Summary(1, "now", 9, False, [Topic(1, 1.0, None)])
+    newest = Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 1.0, None)])
     status.set_snapshot(newest)
     assert shares(status) == {}
     status.set_snapshot(replace(newest, private=True))
@@ -192,39 +200,96 @@ def test_a_private_daemon_shows_only_the_prevalence_of_private_snapshots(status)
 
 
 def test_documents_per_second_are_those_of_the_last_seconds_from_few_samples(status, clock):
-    for _ in range(1000):
+    # A state that is gone on with brings its records along: they came before.
+    for i in range(1000):
         clock.now += 0.01
-        status.count("learned", 5)
+        status.set_records(outcomes(learned=10**6 + 5 * i), {}, 0)
     assert len(status._samples) < 30
     assert status.status()["documents_per_second"] == pytest.approx(500, rel=0.02)
-    for _ in range(200):
+    learned = outcomes(learned=10**6 + 4995)
+    for i in range(1, 201):
         clock.now += 0.1
-        status.count("short", 10)
+        status.set_records(learned | {"short": 10 * i}, {}, 0)
     assert status.status()["documents_per_second"] == pytest.approx(100, rel=0.06)
     assert len(status._samples) < 30
     clock.now += 60
     assert status.status()["documents_per_second"] == 0
     # A batch after a pause is not spread over the pause.
-    status.count("learned", 1000)
+    status.set_records(learned | {"short": 3000}, {}, 0)
     assert status.status()["documents_per_second"] == pytest.approx(100)
 
 
-def test_reasons_without_end_stay_a_small_table_and_unknown_outcomes_are_refused(status):
-    for i in range(1000):
-        status.count_reject(f"reason {i}")
+def test_reasons_without_end_stay_a_small_table(status):
+    status.set_records(outcomes(rejected=1000), {f"reason {i}": 1 for i in range(1000)}, 0)
     told = status.status()["rejects"]
     assert len(told) == MOST_REASONS + 1
     assert told["other"] == 1000 - MOST_REASONS
     assert sum(told.values()) == 1000
-    with pytest.raises(InvalidSettingError, match=r"outcome must be one of .* outcome='lost'"):
-        status.count("lost", 1)
+
+
+def test_no_counter_goes_back_or_begins_at_0_once_more(tmp_path):
+    def begun(kept=None):
+        made = Status(private=False, stream="a topic", shown=ShownCounters(tmp_path))
+        if kept is not None:
+            made.keep(kept)
+        return made
+
+    def read(status, learned, rejected):
+        status.set_records(outcomes(learned=learned, rejected=rejected), {"bad": rejected}, 1)
+        status.set_lost({"records": 2})
+
+    def told(status):
+        names = ("documents", "rejects", "lost", "bytes", "dead_letters", "failures", "releases")
+        found = samples(status).items()
+        return {key: n for key, n in found if key[0].removesuffix("_total") in names and n}
+
+    first = begun()
+    read(first, 90, 10)
+    first.count_bytes(1000)
+    first.count_dead_letter("bad")
+    first.count_failure("checkpoint")
+    kept = json.loads(json.dumps(first.kept()))
+    # It goes on behind the checkpoint, is asked, and is killed.
+    read(first, 150, 50)
+    first.count_bytes(700)
+    first.count_dead_letter("bad")
+    shown = told(first)
+    assert shown["documents_total", ("outcome", "learned")] == 150
+    assert shown["rejects_total", ("reason", "bad")] == 50
+    second = begun(kept)
+    read(second, 90, 10)
+    # The state is that of the checkpoint, which is what `/status` says.
+    assert second.status()["documents"]["learned"] == 90
+    assert second.status()["bytes"] == 1000
+    assert second.status()["failures"]["checkpoint"] == 1
+    assert told(second) == shown
+    read(second, 149, 49)
+    assert told(second) == shown
+    read(second, 170, 51)
+    assert told(second)["documents_total", ("outcome", "learned")] == 170
+    assert told(second)["rejects_total", ("reason", "bad")] == 51
+    # Without the file, or with a damaged one, they go on where the checkpoint stands.
+    for damage in (b"", b"[1]", b'{"documents": {"learned": "x"}}', None):
+        file = tmp_path / FILE
+        file.unlink() if damage is None else file.write_bytes(damage)
+        third = begun(kept)
+        read(third, 90, 10)
+        assert told(third)["documents_total", ("outcome", "learned")] == 90
+        assert told(third)["bytes_total",] == 1000
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_counters_are_shown_on_a_full_disk_too(tmp_path, clock):
+    status = Status(private=False, stream="a topic", shown=ShownCounters(tmp_path / "gone"))
+    status.count_bytes(5)
+    assert samples(status)["bytes_total",] == 5
 
 
 def test_threads_lose_no_count(status):
     def work():
         for _ in range(500):
-            status.count("learned", 2)
-            status.count_reject("bad")
+            status.count_bytes(2)
+            status.count_dead_letter("bad")
             status.status()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -232,8 +297,8 @@ def test_threads_lose_no_count(status):
         thread.start()
     for thread in threads:
         thread.join()
-    assert status.status()["documents"]["learned"] == 4000
-    assert status.status()["rejects"] == {"bad": 2000}
+    assert status.status()["bytes"] == 4000
+    assert status.status()["dead_letters"] == {"bad": 2000}
 
 
 def test_without_the_package_metrics_say_what_to_install(status, monkeypatch):

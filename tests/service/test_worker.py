@@ -70,7 +70,7 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     assert found.store.newest().position == {"at": 200}
     told = found.status.status()
     blank = ROWS[:200].count(None)
-    outcomes = {"learned": 200 - blank, "short": 0, "rejected": 0, "blank": blank}
+    outcomes = {"learned": 200 - blank, "short": 0, "rejected": 0, "blank": blank, "skipped": 0}
     assert told["documents"] == outcomes
     assert (told["places"], told["places_left"], told["releases"]) == (200, 200, 1)
     assert told["checkpoint"]["size_bytes"] > 0

@@ -75,15 +75,22 @@ def test_the_second_newest_is_taken_with_its_own_position(tmp_path, documents):
             store.newest()
 
 
-def test_damaged_words_are_found_and_repaired_by_the_next_save(tmp_path, documents):
-    work(tmp_path, documents, 1)
-    (words,) = tmp_path.glob("words-*")
-    words.write_bytes(words.read_bytes()[:-1])
+def test_words_are_kept_for_each_generation_and_damage_to_one_leaves_the_other(tmp_path, documents):
+    work(tmp_path, documents, 2)
+    older, newest = sorted(tmp_path.glob("words-*"))
+    data = newest.read_bytes()
     with Checkpoints.open(tmp_path) as store:
-        with pytest.raises(ModelFileError, match="words-"):
+        for damaged in (data[:-1], data + b"0", data[:50] + bytes([data[50] ^ 1]) + data[51:]):
+            newest.write_bytes(damaged)
+            found = store.newest()
+            assert (found.generation, learned_at(found.position)) == (1, BATCH)
+            assert found.vocabulary == WORDS
+            assert newest.name in found.skipped[0]
+        older.unlink()
+        with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
             store.newest()
         store.write(store.capture(Engine(SETTINGS), position_of(0), WORDS))
-        assert store.newest().generation == 2
+        assert store.newest().generation == 3
 
 
 def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents):

@@ -9,6 +9,7 @@ hold what that commit made of them.
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.noise import SecureNoise
-from streamlda.private.budget import ledger_terms
+from streamlda.private.budget import ledger_terms, within
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
@@ -136,6 +137,11 @@ def test_private_learners_go_on_with_their_ledgers(old, expected, documents, nam
     model = load(tmp_path / f"{name}.model")
     assert model.privacy["statement"] == "private"
     with Ledger.open(tmp_path / f"{name}.ledger", ledger_terms(settings)) as ledger:
+        # Other runs, too, may go on with the ledger: of more and fewer topics, by another way.
+        for changes in ({"n_components": 2}, {"n_components": 5}, {"clipping": "worst-case"}):
+            other = replace(settings, **changes)
+            if name != "prefix" or "clipping" not in changes:
+                ledger.check(within(other, ledger.terms).event)
         assert ledger.epsilon_spent == pytest.approx(expected[f"private-{name}"]["epsilon_spent"])
         manager = ReleaseManager(SecureNoise(), ledger, name)
         learner = PrivateLearner(settings, manager, vocabulary="public")

@@ -256,6 +256,27 @@ def test_what_was_skipped_is_counted_and_reported(words):
 # Releases.
 
 
+def test_every_record_came_to_something_also_over_a_restart():
+    made = Pipeline(learner_of(4), engine)
+    batch = RecordBatch([*corpus(2), None, None, "apple"], [Reject("a", 3, "not-json")])
+    made.add(batch)
+    # Those that wait for the words came to nothing yet.
+    assert made.outcomes == {"learned": 0, "short": 0, "rejected": 1, "blank": 1, "skipped": 0}
+    made.add(RecordBatch(["apple", "apple bread cheese"]))
+    made.skip(7)
+    expected = {"learned": 3, "short": 2, "rejected": 1, "blank": 1, "skipped": 7}
+    assert made.outcomes == expected
+    assert sum(expected.values()) == made.records
+    values = json.loads(json.dumps(made.values()))
+    again = Pipeline(GIVEN, engine)
+    again.restore(GIVEN, made.learner, values)
+    assert again.outcomes == expected
+    # One that counted its records only cannot say what became of them.
+    del values["counts"]
+    again.restore(GIVEN, made.learner, values)
+    assert again.outcomes == dict.fromkeys(expected, 0) | {"skipped": made.records}
+
+
 def test_an_engine_gives_snapshots_by_its_schedule():
     texts = corpus(250)
     made = Pipeline(GIVEN, engine, schedule=Schedule(every=100, most=2), about={"stream": "s"})

@@ -26,10 +26,9 @@ _NEIGHBORS = {
     ("user", "replace-one"): "with the documents of a user as with those of another",
 }
 
-_HEADINGS = ("no", "time (UTC)", "cohort", "slots", "epsilon", "spent", "state", "artefact")
-_TO_THE_RIGHT = {0, 4, 5}
-_PLACES = 3
-_NAMES = (2, _PLACES, 7)
+_HEADINGS = ("no", "time (UTC)", "release", "slots", "state", "artefact", "epsilon", "spent")
+_TO_THE_RIGHT = {0, 6, 7}
+_NAMES = (2, 3, 5)
 
 #: Enough for four digits of any double, whatever the context of the caller.
 _CONTEXT = Context(prec=40)
@@ -90,6 +89,10 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     lines += _in_words(budget)
     spender, again, new = _whose(report)
     lines.append(_amount("spent", report["spent"], spender, upward=True))
+    if set_aside := report["spent"]["set_aside"]:
+        shown = figure(set_aside, upward=True)
+        why = "for how exactly noise is drawn, and the choice of words"
+        lines.append(f"{'set aside':11} delta {shown:11}  {why}")
     if generation and again:
         lines.append(_amount("left", report["left"], again, upward=False))
     lines.append(_amount("left (new)", report["left_for_new_documents"], new, upward=False))
@@ -105,11 +108,15 @@ def _in_words(budget: Mapping[str, Any]) -> list[str]:
     neighbors = _NEIGHBORS[budget["privacy_unit"], budget["neighboring_relation"]]
     # As a decimal: e^epsilon may be beyond the range of doubles.
     factor = figure(Decimal(budget["epsilon"]).exp(_CONTEXT), upward=True)
-    return [
+    lines = [
         f"in words    nothing published is more than e^epsilon = {factor} times as likely",
-        f"            {neighbors}, but for a probability of delta (what",
-        "            --delta has more is for how exactly noise is drawn, and the choice of words)",
+        f"            {neighbors}, but for a probability of delta",
     ]
+    if not budget["whole_delta"]:
+        lines[-1] += " (what"
+        end = "--delta had more is for how exactly noise is drawn, and the choice of words)"
+        lines.append(f"            {end}")
+    return lines
 
 
 def _whose(report: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -137,49 +144,58 @@ def _releases(report: Mapping[str, Any]) -> list[str]:
     shots = report["snapshots"]
     if not shots:
         return []
-    streams = {part[0] for shot in shots for part in shot["documents"]}
-    rows = [_cells(shot, name_stream=len(streams) > 1) for shot in shots]
-    lines = _aligned([_HEADINGS, *rows])
+    named = [shot["documents"][0][0] for shot in shots if len(shot["documents"]) == 1]
+    streams = list(dict.fromkeys(named))
+    numbers = {stream: i for i, stream in enumerate(streams, 1)}
+    rows = [_cells(shot, numbers) for shot in shots]
+    # Most ledgers have one price: said once.
+    prices = {row[-2:] for row in rows}
+    same = len(prices) == 1
+    lines = _aligned([row[:-2] if same else row for row in (_HEADINGS, *rows)])
     hidden = report["generation"] - len(shots)
     if hidden:
         # Releases are numbered from 1 without gaps: the first jump is where some were left out.
         jump = next(i for i, shot in enumerate(shots, 1) if shot["intent"] != i)
         lines.insert(jump, f"... {hidden:,} releases in between are not shown")
-    if len(streams) == 1 and streams != {""}:
-        lines.insert(0, f"record slots of the stream {printable(streams.pop())}")
+    above = ["slots are numbers of records in their stream, from 0, blank and rejected ones too"]
+    if same:
+        ((alone, spent),) = prices
+        above.insert(0, f"each release cost epsilon {alone}")
+        if spent != alone:
+            above[0] += f", and what was spent after each is {spent}"
+    if len(streams) == 1:
+        above += [f"stream {printable(streams[0])}"] * (streams != [""])
     else:
-        lines.insert(0, "record slots, after the name of their stream")
-    lines.insert(1, "(a slot is the number of a record, from 0, blank and rejected ones too)")
-    return lines
+        above += [f"stream {number}: {printable(name)}" for name, number in numbers.items()]
+    return [*above, "", *lines]
 
 
-def _cells(shot: Mapping[str, Any], *, name_stream: bool) -> tuple[str, ...]:
+def _cells(shot: Mapping[str, Any], numbers: Mapping[str, int]) -> tuple[str, ...]:
     parts = shot["documents"]
     if len(parts) == 1:
         stream, start, stop = parts[0]
-        slots = f"{stream} {start}..{stop - 1}" if name_stream else f"{start}..{stop - 1}"
+        slots = f"{start}..{stop - 1}"
+        if len(numbers) > 1:
+            slots = f"{numbers[stream]}: {slots}"
     else:
         slots = f"{sum(stop - start for _, start, stop in parts):,} in {len(parts):,} ranges"
-    texts = (shot["at"][:16].replace("T", " "), shot["cohort_id"], slots)
+    texts = (shot["at"][:16].replace("T", " "), shot["description"] or shot["cohort_id"], slots)
     return (
         str(shot["intent"]),
         *map(printable, texts),
-        figure(shot["epsilon"], upward=True),
-        figure(shot["epsilon_spent_after"], upward=True),
         shot["state"],
         "-" if shot["artifact"] is None else printable(shot["artifact"]),
+        figure(shot["epsilon"], upward=True),
+        figure(shot["epsilon_spent_after"], upward=True),
     )
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    # Names are shortened, never the numbers of slots after the name of a stream.
-    numbers = max(len(row[_PLACES].rpartition(" ")[2]) for row in rows)
-    least = dict.fromkeys(_NAMES, _NARROWEST) | {_PLACES: max(_NARROWEST, numbers + 4)}
     over = sum(widths) + 2 * (len(widths) - 1) - WIDTH
     while over > 0:
-        widest = max(_NAMES, key=lambda i: widths[i] - least[i])
-        if widths[widest] <= least[widest]:
+        widest = max(_NAMES, key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
             break
         widths[widest] -= 1
         over -= 1

@@ -32,7 +32,7 @@ class KnownDocuments:
         self._readings: dict[str, set[str]] = {}
         self._met: dict[int, str] = {}
         self._to_index: list[Fingerprints] = []
-        self._sketches: list[NDArray[np.uint64]] = [np.array([], dtype=np.uint64)]
+        self._sketches: dict[str | None, list[NDArray[np.uint64]]] = {}
 
     def add(self, cohort: Cohort) -> None:
         """Take the documents of a release."""
@@ -44,7 +44,7 @@ class KnownDocuments:
             return
         self._readings.setdefault(found.source, set()).add(found.reading)
         self.keys.add(found.key)
-        self._sketches.append(np.array(found.sketch, dtype=np.uint64))
+        self._sketches.setdefault(cohort.run, []).append(np.array(found.sketch, dtype=np.uint64))
         for part in cohort.documents:
             self.reach[part.stream] = max(part.stop, self.reach.get(part.stream, 0))
             self.longest = max(part.stop, self.longest)
@@ -71,8 +71,16 @@ class KnownDocuments:
         self._to_index.clear()
         return self._met.get(value)
 
-    def repeated(self, sketch: Sequence[int]) -> int:
-        """Return how many documents of a sketch are in those of releases. Time O(releases)."""
-        if len(self._sketches) > 1:
-            self._sketches = [np.unique(np.concatenate(self._sketches))]
-        return int(np.isin(np.array(sketch, dtype=np.uint64), self._sketches[0]).sum())
+    def repeated(self, sketch: Sequence[int], run: str | None = None) -> int:
+        """Return how many documents of a sketch are in those of releases. Time O(releases).
+
+        Not in those of `run` itself: its slots hold different documents, however alike. Short texts
+        come again and again in one stream, and a stage that is paid must not be the last for it.
+        """
+        drawn = np.array(sketch, dtype=np.uint64)
+        found = np.zeros(len(drawn), dtype=np.bool_)
+        for name, sketches in self._sketches.items():
+            if name is None or name != run:
+                sketches[:] = [np.unique(np.concatenate(sketches))]
+                found |= np.isin(drawn, sketches[0])
+        return int(found.sum())

@@ -324,7 +324,7 @@ class LedgerReader:
             remedy="choose a new name",
         )
         found = cohort.fingerprints
-        repeated = 0 if found is None or replay else self.known.repeated(found.sketch)
+        repeated = 0 if found is None or replay else self.known.repeated(found.sketch, cohort.run)
         self._require(
             repeated < REPEATED,
             f"of {SKETCH} documents drawn from a release, fewer than {REPEATED} must have been in "

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from streamlda.service.http.guard import PROBES, Limits
-from streamlda.service.status import OUTCOMES
+from streamlda.service.status import FAILURES, OUTCOMES
 
 Schema = dict[str, Any]
 
@@ -293,6 +293,7 @@ def _status() -> Schema:
         bytes=_WHOLE,
         rejects=_COUNTS,
         dead_letters=_COUNTS,
+        failures=_object(**dict.fromkeys(FAILURES, _WHOLE)),
         places=_MAYBE_WHOLE,
         places_left=_MAYBE_WHOLE,
         lag=_object(
@@ -317,6 +318,7 @@ def _status() -> Schema:
         memory=_object(resident_bytes=_MAYBE_WHOLE, limit_bytes=_MAYBE_WHOLE),
         rounds=_WHOLE,
         releases=_WHOLE,
+        last_snapshot=_or_null(_TIME),
         checkpoint=_or_null(_object(age_seconds=_NUMBER, seconds=_NUMBER, size_bytes=_WHOLE)),
         budget=_or_null(
             _object(

@@ -1,0 +1,155 @@
+"""What the daemon shows Prometheus: the figures of its `Status`, as metrics.
+
+Counters are of the stream, not of the process: none begins at 0 once more (`ShownCounters`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from importlib.metadata import version
+from platform import python_version
+from typing import TYPE_CHECKING, Any
+
+from streamlda.errors import MissingExtraError
+from streamlda.service.status import CHECKPOINT_SECONDS
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from streamlda.service.counters import ShownCounters
+    from streamlda.service.status import Status
+
+
+class Metrics:
+    """A collector of prometheus-client."""
+
+    def __init__(self, status: Status, shown: ShownCounters | None) -> None:
+        self._status, self._shown = status, shown
+
+    def text(self) -> bytes:
+        """Return the metrics in the text format of Prometheus, version 0.0.4."""
+        try:
+            from prometheus_client import CollectorRegistry, generate_latest
+        except ImportError as error:
+            raise MissingExtraError("prometheus-client", "http", "showing metrics") from error
+        registry = CollectorRegistry()
+        registry.register(self)
+        text = generate_latest(registry)
+        if self._shown is not None:
+            self._shown.save()
+        return text
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        found = self._status.status()
+        memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
+        documents, rejects, letters = (found[n] for n in ("documents", "rejects", "dead_letters"))
+        yield self._counter(
+            "documents", "Records read, by what became of them.", documents, "outcome"
+        )
+        yield self._counter("rejects", "Records not usable.", rejects, "reason")
+        yield self._counter(
+            "dead_letters", "Records set aside; one that is read again, twice.", letters, "reason"
+        )
+        yield self._counter("lost", "What could not be read any more.", found["lost"], "unit")
+        yield self._counter("failures", "What failed.", found["failures"], "what")
+        yield self._counter("bytes", "UTF-8 bytes of the documents read.", found["bytes"])
+        yield self._counter(
+            "rounds",
+            "Rounds finished; the start of a refinement, or a projection given, is one.",
+            found["rounds"],
+        )
+        yield self._counter("releases", "Snapshots made.", found["releases"])
+        newest = found["last_snapshot"]
+        yield _gauge(
+            "last_snapshot_timestamp_seconds",
+            "When the newest snapshot was made.",
+            newest and datetime.fromisoformat(newest).timestamp(),
+        )
+        yield _gauge("places", "Record slots read since the stream began.", found["places"])
+        yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
+        shares = _gauge(
+            "topic_prevalence", "Share of tokens: of all (of a private window), of the interval."
+        )
+        for topic, of, share in self._status.shares():
+            shares.add_sample(shares.name, {"topic": topic, "of": of}, share)
+        yield shares
+        lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
+        of_records = {} if found["lag"]["records"] is None else lag
+        yield _gauge("kafka_lag_records", "Records that wait.", of_records, "partition")
+        yield _gauge(
+            "undated_documents",
+            "Documents without an event time, or before the first bin.",
+            found["undated"],
+        )
+        yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
+        yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
+        yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
+        yield self._durations()
+        age, size = (saved["age_seconds"], saved["size_bytes"]) if saved else (None, None)
+        yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
+        yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
+        for name, text in (
+            ("epsilon_spent", "Budget of a unit, spent by those that spent most."),
+            ("epsilon_left", "Budget of a unit, left for those that were in no release."),
+            ("epsilon_total", "Budget of a unit."),
+            ("delta", "What epsilon leaves open."),
+        ):
+            yield _gauge(f"privacy_{name}", text, budget and budget[name])
+        polled = self._status.last_poll()
+        yield _gauge("last_poll_timestamp_seconds", "When the source was asked.", polled)
+        yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
+        yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
+        yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
+        build = _gauge("build_info", "Versions.")
+        labels = {"version": version("streamlda"), "python": python_version()}
+        build.add_sample(build.name, labels, 1)
+        yield build
+
+    def _counter(
+        self, name: str, text: str, values: int | Mapping[str, int] | None, label: str | None = None
+    ) -> Any:
+        if values is not None and self._shown is not None:
+            table = values if isinstance(values, Mapping) else {"": values}
+            raised = self._shown.raised(name, table)
+            values = raised if label else raised[""]
+        return _metric("Counter", name, text, values, label)
+
+    def _durations(self) -> Metric:
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
+        found, seconds = self._status.durations()
+        buckets = [
+            ("+Inf" if bound == math.inf else str(bound), n)
+            for bound, n in zip(CHECKPOINT_SECONDS, found, strict=True)
+        ]
+        return HistogramMetricFamily(
+            "streamlda_checkpoint_duration_seconds",
+            "Time that checkpoints took.",
+            buckets=buckets,
+            sum_value=seconds,
+        )
+
+
+def _metric(
+    kind: str,
+    name: str,
+    text: str,
+    values: float | Mapping[str, int] | None = None,
+    label: str | None = None,
+) -> Any:
+    """Return a metric; one that is not known has no sample, rather than a wrong one."""
+    from prometheus_client import metrics_core
+
+    family: Any = getattr(metrics_core, f"{kind}MetricFamily")
+    found = family(f"streamlda_{name}", text, labels=[label] if label else [])
+    if values is not None:
+        for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
+            found.add_metric([key], value)
+    return found
+
+
+_gauge = partial(_metric, "Gauge")
