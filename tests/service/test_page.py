@@ -141,11 +141,19 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
     status.set_lost({"records": 25})
     status.set_lag({0: 2048}, "bytes")
+    status.set_in_no_bin(0, 12)
     seen.page.reload()
-    seen.has(unused="43", unused_note="too short 40, not-json 2, too-long 1; lost: 25 records")
+    notes = ["too short 40, not-json 2, too-long 1", "too late for the time bins: 12"]
+    seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))
     seen.has(lag="2.0 KiB", lag_note="in files")
-    status.set_ready(False, "the broker is away")
+    status.stalled("source", "KafkaTimeoutError", 60.0)
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
+    seen.has(link="source away", lag="\N{EN DASH}")
+    expect(seen.page.locator("#trouble")).to_contain_text("Source away since")
+    expect(seen.page.locator("#trouble")).to_contain_text("(KafkaTimeoutError).")
+    status.recovered("source")
+    expect(seen.page.locator("#link")).to_have_text("live")
+    expect(seen.page.locator("#trouble")).to_be_hidden()
 
 
 def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):

@@ -13,10 +13,10 @@ journal and, after the journal is gone, the folder to the disk before a commit r
 database is opened for each operation and closed after it: no connection lives on across a fork, and
 a file that was replaced meanwhile is noticed, because its last row is not the one expected.
 
-What is not found: an older copy of *both* files (checkpoints and published artefacts that are newer
-tell, see `Ledger.check_epoch` and `Ledger.check_target`); a forgery with recomputed checksums (no
-key is involved); two copies that are both spent from, or two ledgers for the same documents; and a
-second name for the file by a hard link.
+What is not found: an older copy of *both* files (what is newer and lies elsewhere tells, see
+`Ledger.check_epoch` and `streamlda.privacy.ledger.evidence`); a forgery with recomputed checksums
+(no key is involved); two copies that are both spent from, or two ledgers for the same documents;
+and a second name for the file by a hard link.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.privacy.ledger.fingerprints import Fingerprints, values_of
+from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints, values_of
 from streamlda.privacy.ledger.terms import Cohort
 
 
@@ -51,6 +51,9 @@ class KnownDocuments:
         self._to_index: list[Fingerprints] = []
         #: By run and origins.
         self._sketches: dict[Whose, list[NDArray[np.uint64]]] = {}
+        self._to_open: list[tuple[Whose, tuple[int, ...]]] = []
+        #: Opens sketches.
+        self.key: FingerprintKey | None = None
 
     def add(self, cohort: Cohort) -> None:
         """Take the documents of a release."""
@@ -62,8 +65,7 @@ class KnownDocuments:
             return
         self._readings.setdefault(found.source, set()).add(found.reading)
         self.keys.add(found.key)
-        sketches = self._sketches.setdefault(Whose.of(cohort), [])
-        sketches.append(np.array(found.sketch, dtype=np.uint64))
+        self._to_open.append((Whose.of(cohort), found.sketch))
         for part in cohort.documents:
             self.reach[part.stream] = max(part.stop, self.reach.get(part.stream, 0))
             self.longest = max(part.stop, self.longest)
@@ -97,6 +99,11 @@ class KnownDocuments:
         documents, however alike. Short texts come again and again in one stream, and a stage that
         is paid must not be the last for it.
         """
+        for whose, sealed in self._to_open:
+            assert self.key is not None
+            opened = np.array(self.key.opened(sealed), dtype=np.uint64)
+            self._sketches.setdefault(whose, []).append(opened)
+        self._to_open.clear()
         drawn = np.array(sketch, dtype=np.uint64)
         found = np.zeros(len(drawn), dtype=np.bool_)
         asked = None if cohort is None else Whose.of(cohort)
@@ -105,3 +112,11 @@ class KnownDocuments:
                 sketches[:] = [np.unique(np.concatenate(sketches))]
                 found |= np.isin(drawn, sketches[0])
         return int(found.sum())
+
+    def repeated_of(self, cohort: Cohort) -> int:
+        """Return how many documents drawn from a release to come were in those of other runs."""
+        found = cohort.fingerprints
+        if found is None:
+            return 0
+        assert self.key is not None
+        return self.repeated(self.key.opened(found.sketch), cohort)
