@@ -321,41 +321,66 @@ def test_a_source_that_goes_away_is_waited_for_and_its_state_is_shown(tmp_path):
     assert recovered["after_seconds"] > 1
 
 
+FOLLOWED = {"source.kind": "follow", "source.stream": "followed", "snapshots.most": 3}
+FOLLOWED |= {"snapshots.when_exhausted": "stop", "checkpoint.interval": "1 h"}
+
+
+def followed(folder, **more):
+    """Return settings of a daemon that ends behind 12,000 documents of a file."""
+    source = folder / "documents.jsonl"
+    return settings_of(folder, source, FOLLOWED | more, snapshots__every=4000)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("followed")
+    write_documents(folder / "documents.jsonl", texts(12_000))
+    run_to_end(followed(folder))
+    return left_by(folder)
+
+
 @pytest.fixture
 def full(tmp_path):
-    """Take the folder of snapshots for one in which nobody can write; return what gives it back."""
-    (tmp_path / "snapshots").symlink_to("/proc")
+    """Return what fills the folder of snapshots of a daemon, and what gives it room again.
+
+    In its place there is one in which nobody can write.
+    """
+    folder, aside = tmp_path / "snapshots", tmp_path / "aside"
+
+    def fill(daemon):
+        daemon.wait_for("http")
+        folder.rename(aside)
+        folder.symlink_to("/proc")
+        write_documents(tmp_path / "documents.jsonl", texts(12_000))
+        daemon.wait_for("output-failed", 2)
 
     def room():
-        (tmp_path / "snapshots").unlink()
-        (tmp_path / "snapshots").mkdir()
+        folder.unlink()
+        aside.rename(folder)
 
-    return room
+    write_documents(tmp_path / "documents.jsonl", [])
+    return fill, room
 
 
-def test_a_full_output_folder_is_waited_for_and_nothing_is_lost(tmp_path, every_4000, twin, full):
+@pytest.mark.parametrize("ended", ["", "killed", "stopped"])
+def test_a_full_output_folder_is_waited_for_and_nothing_is_lost(tmp_path, full, undisturbed, ended):
     (port,) = free_ports(1)
-    # No checkpoint before the first release.
-    settings = every_4000 | {"http.port": port, "checkpoint.interval": "1 h"}
+    settings, (fill, room) = followed(tmp_path, **{"http.port": port}), full
     with Daemon(settings) as daemon:
-        daemon.wait_for("output-failed", 2)
+        fill(daemon)
         assert answer_of(port, "/livez")["alive"]
         assert re.fullmatch(r"output stalled since \S+: ENOENT", not_ready(port))
-        daemon.process.kill()
-        assert daemon.end() == -signal.SIGKILL
-    with Daemon(settings) as daemon:
-        daemon.wait_for("output-failed", 2)
-        full()
-        assert daemon.end() == 0
-    assert [line["what"] for line in daemon.events("recovered")] == ["output"]
-    assert left_by(tmp_path) == twin
-
-
-def test_an_end_while_the_output_folder_is_full_releases_again(tmp_path, every_4000, twin, full):
-    settings = every_4000 | {"checkpoint.interval": "1 h"}
-    with Daemon(settings) as daemon:
-        daemon.wait_for("output-failed")
-        assert daemon.stop() == 74
-    full()
-    run_to_end(settings)
-    assert left_by(tmp_path) == twin
+        if ended == "killed":
+            daemon.process.kill()
+            assert daemon.end() == -signal.SIGKILL
+        elif ended == "stopped":
+            # What was released is not stored, so it is not saved that it was.
+            assert daemon.stop() == 74
+        room()
+        if not ended:
+            assert daemon.end() == 0
+            assert [line["what"] for line in daemon.events("recovered")] == ["output"]
+    if ended:
+        run_to_end(settings)
+    left = left_by(tmp_path)
+    assert (left.state, left.snapshots) == (undisturbed.state, undisturbed.snapshots)
