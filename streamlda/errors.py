@@ -7,6 +7,10 @@
     ├── InvalidSettingError   (ValueError)   a parameter out of range, or two that clash
     ├── InsufficientDataError (ValueError)   too few usable documents for what was asked
     ├── SourceError           (OSError)      a stream of documents that cannot be opened or read
+    │   ├── SourceAwayError                  cannot be reached now: waiting may help
+    │   │   └── SinkAwayError                what is written to refuses, or does not answer
+    │   └── SourceRefusedError               will not be read as it is set: only a person can help
+    │       └── SourceAccessError            the login or the rights do not allow it
     ├── VocabularyError       (ValueError)   a word list that cannot be used
     ├── ModelFileError        (ValueError)   a file that is not a whole, unaltered streamlda file
     │   └── NewerFormatError                 written by a later version of streamlda
@@ -38,6 +42,22 @@ class InsufficientDataError(StreamLDAError, ValueError):
 
 class SourceError(StreamLDAError, OSError):
     """A stream of documents that cannot be opened or read."""
+
+
+class SourceAwayError(SourceError):
+    """What is read or written to cannot be reached now; it is the same, and waiting may help."""
+
+
+class SinkAwayError(SourceAwayError):
+    """What is written to refuses, or does not answer; nothing that was given to it is lost."""
+
+
+class SourceRefusedError(SourceError):
+    """A stream that is not the one that was read before, or not as its settings say."""
+
+
+class SourceAccessError(SourceRefusedError):
+    """A login or rights that do not allow to read or write, as far as is known now."""
 
 
 class VocabularyError(StreamLDAError, ValueError):

@@ -151,7 +151,7 @@ class StreamLDA(BaseTopicEstimator):
     Notes
     -----
     `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end; a
-    sample of them is kept to measure prevalence and coherence, 22 MiB at most
+    sample of them is kept to measure prevalence and coherence, 17 MiB and 16 bytes a word at most
     (`streamlda.engine.measures`), in states and pickles too.
     Memory O(n_features K + K^3), that, and the warm-up documents; time O(nnz K + K^3) a document
     until topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are

@@ -7,9 +7,10 @@
 65          the data: too few documents, most records rejected, a file that is damaged
 70          an internal error
 71          memory was short for too long
-74          the source, the disk or the network failed: starting again may help
+74          the source or the disk failed: starting again may help
 75          the end took longer than its grace
-78          settings, words, ledger, checkpoints or packages refuse: starting again cannot help
+78          settings, words, ledger, checkpoints, packages or the source refuse, as where it is
+            another topic or its records are gone: starting again cannot help
 130, 143    stopped by SIGINT (Ctrl-C) or SIGTERM before all was read
 141         standard output was closed by its reader
 ==========  ====================================================================================
@@ -25,6 +26,7 @@ from streamlda.errors import (
     LedgerError,
     MissingExtraError,
     ModelFileError,
+    SourceRefusedError,
     VocabularyError,
 )
 
@@ -35,7 +37,8 @@ INTERRUPTED, PIPE_CLOSED = 130, 141
 
 _OF_DATA = (InsufficientDataError, InvalidDocumentsError, ModelFileError)
 _OF_CONFIGURATION = (
-    *(BudgetExceededError, InvalidSettingError, LedgerError, MissingExtraError, VocabularyError),
+    *(BudgetExceededError, InvalidSettingError, LedgerError, MissingExtraError),
+    *(SourceRefusedError, VocabularyError),
 )
 
 

@@ -47,6 +47,11 @@ class Learner(ABC):
         return None
 
     @property
+    def late(self) -> int:
+        """Documents that came too late for the time bins that are held."""
+        return 0
+
+    @property
     def fraction_of_window(self) -> float:
         """Fraction of the time between snapshots after which a clock may end what is running."""
         return 1.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamlda.checks import failure, require
-from streamlda.errors import SourceError, StreamLDAError
+from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError, StreamLDAError
 from streamlda.stream.source import Position
 
 
@@ -47,7 +47,7 @@ def not_a_position(key: str) -> StreamLDAError:
         "a position must be one that position() of this connector returned",
         bad_key=key,
         remedy="start from the beginning",
-        error=SourceError,
+        error=SourceRefusedError,
     )
 
 
@@ -57,14 +57,14 @@ def digest_of(listed: Sequence[object]) -> str:
 
 
 def check_same(what: str, remedy: str, position: Position, **here: object) -> None:
-    """Raise `SourceError` for a position that was made with other files, paths or topics."""
+    """Raise `SourceRefusedError` for a position made with other files, paths or topics."""
     for key, value in here.items():
         require(
             position.get(key) == value,
             f"a position holds only for the {what} it was made with",
             **{key: value, f"{key}_of_position": position.get(key)},
             remedy=f"{remedy}, or start from the beginning",
-            error=SourceError,
+            error=SourceRefusedError,
         )
 
 
@@ -86,5 +86,5 @@ def unreadable(name: str, error: OSError) -> StreamLDAError:
         "files and directories must be readable",
         name=name,
         remedy=f"check that it exists and its permissions ({why})",
-        error=SourceError,
+        error=SourceAwayError,
     )

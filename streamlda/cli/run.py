@@ -34,8 +34,9 @@ def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
     SIGTERM or SIGINT: the batch is finished, a checkpoint made, and the process ends within 10
     seconds with exit code 0; a second signal ends it at once. Other exit codes: 65 too many
     records were rejected (breaker), or a file is damaged; 70 an internal error; 71 memory was
-    short; 74 the source or the disk failed; 75 the end took too long; 78 the settings, the ledger
-    or the checkpoints refuse. Killed at any moment, it goes on where its last checkpoint stands.
+    short; 74 the source is damaged or missing, or the disk failed; 75 the end took too long; 78 the
+    settings, the ledger, the checkpoints or the source refuse. A source that is away is waited for.
+    Killed at any moment, it goes on where its last checkpoint stands.
     """
     settings = read_settings(RUN, flags, config)
     if check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,6 +89,8 @@ def share(
     install 'streamlda[kafka]'. It is said to be there once the brokers have it on all replicas in
     sync. If they fail, call again: the share is kept, and is not paid for twice.
     """
+    from streamlda.checks import require
+    from streamlda.errors import LedgerError
     from streamlda.privacy.ledger import Ledger
     from streamlda.run.parts import stream_name
     from streamlda.sites.agreement import check_expected, described
@@ -124,6 +127,15 @@ def share(
         if to is not None:
             # Now, and not when the documents are summed and paid for.
             to.connect()
+        paid_from = round_keys.ledger(config.digest)
+        require(
+            paid_from is None or Path(ledger).exists(),
+            "a site must keep to one ledger, and shares before were paid from another ledger",
+            ledger=ledger,
+            ledger_id=paid_from,
+            remedy="give the path of that one: it knows which documents were in rounds before",
+            error=LedgerError,
+        )
         terms = config.ledger_terms()
         spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
         ended = spent.recover()

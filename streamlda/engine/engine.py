@@ -188,6 +188,11 @@ class Engine(Learner):
         return self.documents_seen, self.settings.warmup_documents
 
     @property
+    def late(self) -> int:
+        """Documents that came too late for the time bins that are held."""
+        return self.measures.bins.late
+
+    @property
     def refining(self) -> bool:
         """Whether topics go on by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)

@@ -56,8 +56,9 @@ def fit(
         model = engine.snapshot()
         engine.measures.restart()
         if "refinement" in model.diagnostics:
-            return _going_on(settings, model, documents)
+            return _going_on(settings, model, engine.measures)
         return engine, model
+    measures = Measures.of(documents)
     if passes is None and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents)
         model = _of_all(_start(settings, learned).unmeasured(), documents)
@@ -69,9 +70,10 @@ def fit(
             seed=seed,
             aside=aside,
             rival=(lambda: _summed(settings, learned).unmeasured()) if beyond else None,
+            samples=measures.samples,
         )
         if "refinement" in model.diagnostics:
-            return _going_on(settings, model, documents)
+            return _going_on(settings, model, measures)
         said = choice_of(model)
     if passes:
         model = _of_all(_start(settings, documents).unmeasured(), documents)
@@ -82,8 +84,14 @@ def fit(
         if not gibbs_sweeps:
             engine.measures.restart()
             return engine, model
-    model = refined(model, documents, passes=passes or 0, gibbs_sweeps=gibbs_sweeps, seed=seed)
-    return _going_on(settings, model, documents)
+    model = refined(
+        *(model, documents),
+        passes=passes or 0,
+        gibbs_sweeps=gibbs_sweeps,
+        seed=seed,
+        samples=measures.samples,
+    )
+    return _going_on(settings, model, measures)
 
 
 def _summed(settings: EngineSettings, documents: DocumentBatch) -> Engine:
@@ -99,11 +107,9 @@ def _start(settings: EngineSettings, documents: DocumentBatch) -> Engine:
 
 
 def _going_on(
-    settings: EngineSettings, model: TopicModel, documents: DocumentBatch
+    settings: EngineSettings, model: TopicModel, measures: Measures
 ) -> tuple[Engine, TopicModel]:
-    """Return an engine that goes on from a refined model of these documents, and the model."""
-    measures = Measures()
-    measures.add(documents)
+    """Return an engine that goes on from a refined model and its measures, and the model."""
     return Engine.of_model(settings, model, measures), of_one_interval(model)
 
 

@@ -20,34 +20,43 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
     COHERENCE_DOCUMENTS,
     COHERENCE_ENTRIES,
+    INFERRED_DOCUMENTS,
     SAMPLE_DOCUMENTS,
     SAMPLE_ENTRIES,
     ExpectedTokens,
     Samples,
+    inferred,
     measured,
-    prevalence,
 )
 from streamlda.refinement.sample import Sample
 
-#: Documents, and counts, of the sample of an interval. A topic of 0.5 % of the tokens of 20,000
-#: documents was off by up to 1.32, with half the sample by up to 2.05.
-INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 4000, 2**18
+#: Documents, and counts, of the sample of an interval.
+INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1600, 2**17
 
-#: Bytes of all three samples at most (21.7 MiB): 12 a count, and 24 a document.
-MEASURES_BYTES = 12 * (SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES) + 24 * (
-    SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
-)
+
+def measures_bytes(n_features: int) -> int:
+    """Return the bytes of three samples at most: 12 a count, 24 a document, 16 a word (17 MiB)."""
+    entries = SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES
+    documents = SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
+    return 12 * entries + 24 * documents + 16 * n_features
 
 
 class Measures:
-    """Samples and sums of one engine. Memory: `MEASURES_BYTES`."""
+    """Samples and sums of one engine. Memory: `measures_bytes`."""
 
     def __init__(self, documents: int = 0, tokens: float = 0.0) -> None:
-        """Begin behind so many documents and tokens."""
+        """Begin behind a number of documents and tokens."""
         self.samples, self.bins = Samples(), Bins()
         self.restart()
         self.samples.documents.end = float(documents)
         self.samples.tokens.end = self.interval.end = tokens
+
+    @classmethod
+    def of(cls, documents: DocumentBatch) -> Self:
+        """Return the measures behind the release of a model of these documents."""
+        made = cls()
+        made._take(documents.where(documents.usable))
+        return made
 
     @classmethod
     def consecutive(cls, parts: Sequence[Measures]) -> Self:
@@ -70,10 +79,13 @@ class Measures:
     def add(self, batch: DocumentBatch) -> None:
         """Take the documents of a batch that are usable."""
         documents = batch.where(batch.usable)
-        self.samples.add(documents)
+        self._take(documents)
         self.interval.add(documents)
-        self.bins.add(documents)
         self.documents += documents.n_documents
+
+    def _take(self, documents: DocumentBatch) -> None:
+        self.samples.add(documents)
+        self.bins.add(documents)
 
     def merge(self, other: Measures) -> None:
         """Take what another engine keeps, which is not changed."""
@@ -88,21 +100,26 @@ class Measures:
     ) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
         refined = "refinement" in model.diagnostics
+        sample, dated = None, self.bins.dated
         if model.prevalence is None:
-            model = measured(model, self.samples, fit_alpha=refined)
+            model, sample = measured(model, self.samples, fit_alpha=refined, every=dated)
         found = None
         if self.documents == model.documents_seen:
             found = model.prevalence
         elif len(self.interval):
-            found = prevalence(model, self.interval.drawn())
+            drawn = self.interval.drawn().fewer(INFERRED_DOCUMENTS)
+            found = inferred(model, drawn).prevalence
         interval = Interval(
             documents=self.documents,
             tokens=round(self.interval.end),
             prevalence=None if found is None else tuple(found.tolist()),
         )
         timeline = None
-        if self.bins.dated:
-            timeline = self.bins.timeline(model, self.samples, expected if refined else None, kept)
+        if dated:
+            tokens = self.samples.tokens
+            sample = sample or inferred(model, tokens.drawn())
+            known = expected if refined else None
+            timeline = self.bins.timeline(model, sample, tokens.end, known, kept)
         return replace(model, interval=interval, timeline=timeline)
 
     def state(self) -> State:

@@ -3,7 +3,6 @@
 ::
 
     start      The first `warmup_documents` documents give spectral topics as in
-               `streamlda.engine.rounds`. As many of the latest documents are kept.
                `streamlda.engine.rounds`. As many of the latest documents are kept, and some are set
                aside (`streamlda.refinement.choice`), which nothing learns until the choice.
     choice     A `StepwiseEM` starts from them and goes over the kept documents. If its topics, with

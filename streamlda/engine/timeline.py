@@ -23,13 +23,11 @@ from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
     ExpectedTokens,
-    Samples,
+    Inferred,
     correction,
     expected_shares,
-    inferred,
     weighted,
 )
-from streamlda.refinement.sample import Drawn
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -88,22 +86,22 @@ class Bins:
     def timeline(
         self,
         model: TopicModel,
-        samples: Samples,
+        found: Inferred,
+        tokens_seen: float,
         expected: ExpectedTokens | None,
         kept: DocumentBatch | None,
     ) -> Timeline:
-        """Return the tokens of topics in each bin, by a sample of all documents, not empty.
+        """Return the tokens of topics in each bin, by inference in a sample of all documents.
 
         With them `expected`, what E-steps found, or documents that are `kept`. A bin with neither
         has no tokens: what it was about is not known.
         """
-        drawn = samples.tokens.drawn()
-        theta = inferred(model, drawn.documents)
+        drawn, theta = found.drawn, found.theta
         known: dict[int, tuple[Array, float]] = {}
         if kept is not None:
-            known = _found(model, drawn, theta, kept)
+            known = _found(model, found, kept)
         elif expected is not None:
-            known = _corrected(model, drawn, theta, samples.tokens.end, expected)
+            known = _corrected(model, found, tokens_seen, expected)
         bins = bins_of(drawn.documents)
         starts = sorted(self.held)
         tokens = np.zeros((len(starts), theta.shape[1]))
@@ -148,7 +146,7 @@ class Bins:
 
 
 def _found(
-    model: TopicModel, drawn: Drawn, theta: Array, kept: DocumentBatch
+    model: TopicModel, found: Inferred, kept: DocumentBatch
 ) -> dict[int, tuple[Array, float]]:
     """Return the tokens of topics in documents by bin, by an E-step, corrected."""
     step = ExpectedTokens(np.zeros(model.n_components), model.alpha, KEPT_ITERATIONS)
@@ -156,20 +154,21 @@ def _found(
     starts, numbers = np.unique(bins_of(kept), return_inverse=True)
     sums = np.zeros((len(starts), model.n_components))
     np.add.at(sums, numbers, tokens)
-    sums *= correction(model, drawn, theta, step)
-    found = zip(starts.tolist(), sums, strict=True)
-    return {start: (row, WEIGHT) for start, row in found if row.sum() > 0}
+    sums *= correction(model, found, step)
+    rows = zip(starts.tolist(), sums, strict=True)
+    return {start: (row, WEIGHT) for start, row in rows if row.sum() > 0}
 
 
 def _corrected(
-    model: TopicModel, drawn: Drawn, theta: Array, tokens: float, expected: ExpectedTokens
+    model: TopicModel, sample: Inferred, tokens: float, expected: ExpectedTokens
 ) -> dict[int, tuple[Array, float]]:
     """Return the tokens of topics by bin that E-steps found, corrected, and their weight.
 
     While topics were annealed they were others: these tokens are corrected by the documents of the
     sample from then.
     """
-    settled = correction(model, drawn, theta, expected)
+    drawn, theta, _ = sample
+    settled = correction(model, sample, expected)
     annealed = np.ones(len(settled))
     before = drawn.starts < tokens - expected.tokens.sum()
     earlier = np.sum([both[0] for both in expected.by_bin.values()], axis=0)

@@ -29,7 +29,7 @@ CLOSEST = float(np.sqrt(1.0 - SAME_TOPIC_AFFINITY))
 #: that is larger. On planted corpora of 4 to 50 topics it was 3 times or more.
 CLEAR_DROP = 2.0
 
-#: And is followed by so many directions: of fewer, the noise of the last few is drawn too small.
+#: And is followed by this many directions: of fewer, the noise of the last few is drawn too small.
 LEAST_REST = 5
 
 #: A topic of a private model is hidden when more than this part of it is the background.

@@ -226,8 +226,8 @@ def check_rows(ledger: Ledger, documents: Sequence[bytes], running: Sequence[int
     repeated = ledger.known.repeated(sketch) + len({*sketch} & {*running})
     require(
         repeated < REPEATED,
-        f"of {SKETCH} rows drawn from a matrix, fewer than {REPEATED} must have been given before, "
-        "under whatever name of their stream",
+        f"rows must not be in two releases, and of {SKETCH} drawn from these, fewer than "
+        f"{REPEATED} may have been given before, under whatever name of their stream",
         repeated=repeated,
         drawn=len(sketch),
         ledger=str(ledger.path),

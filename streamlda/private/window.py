@@ -255,7 +255,7 @@ class Window:
 
 
 def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> None:
-    """Refuse norms that show no document in so many slots that noise would not hide them.
+    """Refuse norms that show no document in more slots than noise would hide.
 
     A wrong name of a field costs this stage then, and not the window.
     """

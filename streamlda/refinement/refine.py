@@ -35,7 +35,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components, warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
-from streamlda.refinement.choice import choose
+from streamlda.refinement.choice import chosen
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import pass_settings, unflattened
@@ -70,6 +70,7 @@ def refined(
     seed: int = 0,
     aside: DocumentBatch | None = None,
     rival: Callable[[], TopicModel] | None = None,
+    samples: Samples | None = None,
 ) -> TopicModel:
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
@@ -83,7 +84,8 @@ def refined(
     With documents set `aside`, of which the model must not know, the passes are kept only if their
     topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else the
     model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are not
-    much better, they must predict better than a `rival` too.
+    much better, they must predict better than a `rival` too. What is measured is so in `samples` of
+    all these documents; without them, some are taken.
 
     Topics are the most prevalent first. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
@@ -122,13 +124,9 @@ def refined(
                 advance(1)
         stepwise.flush()
         if aside is not None:
-            candidate = replace(model, components=stepwise.components)
-            choice = choose(model, candidate, aside, rival)
-            model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
-            if not choice.refined:
+            model, kept = chosen(model, stepwise, aside, rival)
+            if not kept:
                 return model
-            stepwise.add(aside)
-            stepwise.flush()
             documents = DocumentBatch.joined([documents, aside])
             done["documents"] = documents.n_documents
         components = stepwise.components
@@ -145,8 +143,9 @@ def refined(
         sampler.sweep(averaged, average=True)
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
-    samples = Samples()
-    samples.add(documents)
+    if samples is None:
+        samples = Samples()
+        samples.add(documents)
     known = of_start(model.diagnostics)
     known["warnings"] += warnings
     done["start_topics"] = [*range(model.n_components)]
@@ -164,7 +163,7 @@ def most_prevalent_first(
     model: TopicModel, samples: Samples, *, fit_alpha: bool = True
 ) -> TopicModel:
     """Return a refined model, measured in samples of its documents, with its topics in order."""
-    found = measured(model, samples, fit_alpha=fit_alpha)
+    found, _ = measured(model, samples, fit_alpha=fit_alpha)
     assert found.prevalence is not None
     order, known = found.order, dict(found.diagnostics)
     if known["topic_npmi"] is not None:

@@ -1,7 +1,8 @@
-"""Documents that stand for a stream: of every so many tokens, or of every so many documents."""
+"""Documents that stand for a stream: those of every d-th token, or every d-th document."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,8 +26,6 @@ class _Part(NamedTuple):
     starts: Array
 
     def where(self, chosen: NDArray[np.bool_]) -> _Part:
-        if chosen.all():
-            return self
         return _Part(self.documents.where(chosen), self.starts[chosen])
 
 
@@ -34,14 +33,17 @@ class Sample:
     """The documents that hold every d-th token of a stream, or every d-th document.
 
     At most `most`, and `entries` counts, or one document: when there are more, d doubles. Which
-    documents they are depends on the stream alone, not on how it was cut into batches. Memory:
-    12 bytes a count; a state of every d-th document keeps which words these have, in 4.
+    documents they are depends on the stream alone, not on how it was cut into batches. A sample by
+    tokens counts each word in all documents as well. Memory: 12 bytes a count, 8 a word counted; a
+    state of every d-th document keeps which words these have, in 4.
     """
 
     def __init__(self, most: int, entries: int, *, of_tokens: bool = True) -> None:
         self.most, self.entries, self.of_tokens = most, entries, of_tokens
         #: d, and the tokens or documents so far.
         self.distance, self.end = 1.0, 0.0
+        #: Tokens of each word so far, (V,), empty before the first document; of tokens only.
+        self.totals = np.zeros(0)
         self._parts: list[_Part] = []
         #: Documents and counts of the parts.
         self._held = 0, 0
@@ -56,6 +58,8 @@ class Sample:
         made = cls(first.most, first.entries, of_tokens=first.of_tokens)
         made.end, made.distance = last.end, max(sample.distance for sample in samples)
         made._parts = [part for sample in samples for part in sample._parts]
+        for sample in samples:
+            made.totals = _sum(made.totals, sample.totals)
         made._drop()
         made._thin()
         return made
@@ -65,6 +69,10 @@ class Sample:
         # One after the other, so that fractions do not depend on how the stream was cut.
         places = np.cumsum(np.concatenate([[self.end], self._sizes(batch)]))
         self.end = float(places[-1])
+        if self.of_tokens:
+            if not len(self.totals):
+                self.totals = np.zeros(batch.n_features)
+            np.add.at(self.totals, batch.word_ids, batch.counts)
         widths = np.diff(batch.row_pointers)
         while True:
             chosen = np.flatnonzero(self._hits(places[:-1], np.diff(places)))
@@ -75,7 +83,7 @@ class Sample:
             self._drop()
         if len(chosen):
             self._parts.append(_Part(batch.take(chosen), places[chosen]))
-            self._count()
+            self._held = documents, self._held[1] + len(self._parts[-1].documents.counts)
             if len(self._parts) > MOST_PARTS:
                 self._join()
 
@@ -88,6 +96,7 @@ class Sample:
         self._parts = [*first._parts, *second._parts]
         self._count()
         self.end += other.end
+        self.totals = _sum(self.totals, other.totals)
         if self.distance != other.distance:
             self.distance = max(self.distance, other.distance)
             self._drop()
@@ -138,7 +147,10 @@ class Sample:
         if len(self._parts) > 1:
             self._join()
         batch, first = self._parts[0]
-        return Drawn(batch, self._hits(first, self._sizes(batch)), first)
+        # A state of before words were counted lacks those before it.
+        all_counted = math.isclose(self.totals.sum(), self.end, rel_tol=1e-9)
+        totals = self.totals if all_counted else None
+        return Drawn(batch, self._hits(first, self._sizes(batch)), first, totals)
 
     def state(self) -> State:
         """Return all that is needed to go on but the limits."""
@@ -146,7 +158,9 @@ class Sample:
         if self._parts:
             drawn = self.drawn()
             arrays = {**drawn.documents.arrays, "starts": drawn.starts}
-            if not self.of_tokens:
+            if self.of_tokens:
+                arrays["totals"] = self.totals.copy()
+            else:
                 del arrays["counts"]
         return arrays, {"distance": self.distance, "end": self.end}
 
@@ -156,23 +170,37 @@ class Sample:
         if arrays:
             own = {"counts": np.ones(len(arrays["word_ids"])), **arrays}
             starts = np.array(own.pop("starts"))
+            self.totals = np.array(own.pop("totals", np.zeros(0)))
             documents = DocumentBatch(**own, n_features=n_features, integral=False)
             self._parts = [_Part(documents, starts)]
             self._count()
 
 
 class Drawn(NamedTuple):
-    """Documents of a sample, how many of its places each holds, and the place it begins at."""
+    """Documents of a sample, how many of its places each holds, and the place it begins at.
+
+    With the tokens of each word in the whole stream, (V,), where they are known.
+    """
 
     documents: DocumentBatch
     hits: Array
     starts: Array
+    totals: Array | None = None
 
     def fewer(self, most: int) -> Drawn:
-        """Return about so many of them at most, spread evenly."""
+        """Return at most `most` of them, spread evenly over their places."""
         if self.documents.n_documents <= most:
             return self
         ends = np.cumsum(self.hits) * (max(1, most) / self.hits.sum())
         hits = np.ceil(ends) - np.ceil(np.concatenate([np.zeros(1), ends[:-1]]))
         chosen = hits > 0
-        return Drawn(self.documents.where(chosen), hits[chosen], self.starts[chosen])
+        documents = self.documents.where(chosen)
+        return Drawn(documents, hits[chosen], self.starts[chosen], self.totals)
+
+
+def _sum(one: Array, other: Array) -> Array:
+    """Return the sum of two counts of words, of which either may be empty."""
+    if not (len(one) and len(other)):
+        return one if len(one) else other.copy()
+    found: Array = one + other
+    return found

@@ -166,8 +166,8 @@ class _Reader:
         repeated = self._known.repeated(self._census.sketch.values)
         require(
             repeated < REPEATED,
-            f"of {SKETCH} documents drawn from files, fewer than {REPEATED} must have been in a "
-            "release before, under whatever name",
+            f"documents must not be in two releases, and of {SKETCH} drawn from these, fewer than "
+            f"{REPEATED} may have been in one, under whatever name",
             repeated=repeated,
             drawn=len(self._census.sketch.values),
             remedy=UNSPENT,
@@ -189,7 +189,8 @@ class _Reader:
         whole = found.spent >= self._known.reach.get(found.origin, 0) or not found.origin
         if not whole and 2 * found.spent > records:
             raise failure(
-                "a file must not be a part of one that was in a release, or that one altered",
+                "documents must not be in two releases, and this file is a part of one that was in "
+                "a release, or that one altered",
                 source=location,
                 records=records,
                 first_records_of=found.origin,
@@ -207,8 +208,8 @@ class _Reader:
             census.containers[location] = Container(origin, found.spent, found.link)
         census.spent += found.spent
         census.slots += records - found.spent
-        self._check_sketch(location)
-        for value in self._sketch.values:
+        # What follows the records of a release in their own file is none of them, however alike.
+        for value in () if known else self._sketch.values:
             census.sketch.add(value)
 
     def _check_otherwise(self, location: str) -> None:
@@ -241,19 +242,6 @@ class _Reader:
         self._marks |= dict.fromkeys(self._own, location)
         if self._own:
             self._lengths[location] = self._records
-
-    def _check_sketch(self, location: str) -> None:
-        """Refuse a file that says what the files before it say, in another order."""
-        alike = len({*self._sketch.values} & {*self._census.sketch.values})
-        require(
-            alike < REPEATED,
-            f"of {SKETCH} documents drawn from a file, fewer than {REPEATED} must be in files "
-            "before it: the same documents must not be in two files of a run",
-            source=location,
-            repeated=alike,
-            remedy="leave one of the files out; nothing was spent",
-            error=LedgerError,
-        )
 
     def _name(self, location: str) -> str:
         """Return what the ledger is to call a file whose documents it does not know."""

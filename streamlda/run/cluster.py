@@ -16,7 +16,8 @@ from streamlda.checks import require
 from streamlda.errors import LedgerError, SourceError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
-from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline
+from streamlda.run.opened_run import OpenedRun
+from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
 from streamlda.run.parts import SKIPPED_RECORDS, file_options
 from streamlda.scaleout import (
     Corpus,

@@ -17,7 +17,8 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.release_manager import spent
-from streamlda.run.opening import CUT_SHORT, OpenedRun, capture, open_ledger, open_pipeline
+from streamlda.run.opened_run import OpenedRun
+from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
 from streamlda.run.parts import RejectsFile, skip_records, stream_name
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
@@ -171,7 +172,7 @@ class _Crank:
             for problem in run.checkpoint.skipped:
                 self._warn(f"a checkpoint was skipped: {problem}")
         run.go_on(self._source, self._settings)
-        skip_records(self._source, run.slots_to_skip, self._pipeline, lambda: None)
+        skip_records(self._source, run.slots_to_skip, self._pipeline)
         if run.released is not None:
             self._publish(run.released)
             # A second release without a checkpoint between could not be gone behind.

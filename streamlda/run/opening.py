@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
-from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
 from streamlda.private.budget import (
     STATEMENTS,
@@ -32,8 +31,9 @@ from streamlda.private.budget import (
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from streamlda.run.census import Census, provenance_of, take_census
-from streamlda.run.parts import OnRejected, open_stream, stream_name
+from streamlda.run.census import provenance_of, take_census
+from streamlda.run.opened_run import OpenedRun
+from streamlda.run.parts import stream_name
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
 from streamlda.run.run_record import run_of
 from streamlda.settings.build import (
@@ -50,7 +50,7 @@ from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpo
 from streamlda.storage.projection import load_projection
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
-from streamlda.stream.source import Log, Position, Reject, Source
+from streamlda.stream.source import Position, Reject
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -62,61 +62,6 @@ OnReject = Callable[[Reject], None]
 
 #: What a run says of a release that it has ended.
 CUT_SHORT = "a release was cut short before, and is paid"
-
-
-@dataclass(slots=True)
-class OpenedRun:
-    """A pipeline, and where its stream goes on.
-
-    `checkpoint` is None at the beginning; `slots_to_skip` are records behind it that a release has
-    used, and `released` is what that release gave. `census` is what a private run has found in
-    files that are read to their end, and `ledger` pays for it.
-    """
-
-    pipeline: Pipeline[Any]
-    checkpoint: Checkpoint | None = None
-    slots_to_skip: int = 0
-    released: Released | None = None
-    census: Census | None = None
-    ledger: Ledger | None = None
-
-    def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
-        """Open the source, without what was spent before the run began."""
-        source = open_stream(settings, on_rejected)
-        if self.pipeline.provenance is not None:
-            self.pipeline.provenance.names = {
-                location: found.name for location, found in _logs(source).items()
-            }
-        return source if self.census is None else self.census.unspent(source)
-
-    def go_on(self, source: Source, settings: RunSettings) -> None:
-        """Take the source to where the run goes on, before the slots to skip.
-
-        Raises `LedgerError`, before a document is read, if documents of a log from there on were in
-        a release, or its consumer group shows that the ledger was further; `SourceError` if the
-        source does not hold what comes next.
-        """
-        if self.checkpoint is not None:
-            source.seek(self.checkpoint.position)
-        if self.ledger is None:
-            return
-        where = f"the offsets of kafka.group={settings.kafka.group!r}"
-        shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
-        self.ledger.check_evidence(each for each in shown if each is not None)
-        for location, log in _logs(source).items():
-            spent = self.ledger.known.reach.get(log.name, 0)
-            goes_on = log.next + self.slots_to_skip
-            require(
-                goes_on == spent if self.slots_to_skip else goes_on >= spent,
-                "a run without its checkpoints must not begin before what was in a release of its "
-                "log",
-                error=LedgerError,
-                source=location,
-                begins=log.next,
-                spent=spent,
-                remedy="bring the folder of checkpoints back, or take records behind: with an "
-                "empty folder and kafka.start=latest (--kafka-start)",
-            )
 
 
 def open_ledger(
@@ -141,12 +86,6 @@ def open_ledger(
         evidence=publisher.evidence(stream_name(settings)),
     )
     return opened.enter_context(ledger)
-
-
-def _logs(source: Source) -> Mapping[str, Log]:
-    """Return the logs of a source by their location; none if it reads no logs."""
-    found: Mapping[str, Log] = getattr(source, "logs", dict)()
-    return found
 
 
 def open_pipeline(

@@ -144,15 +144,21 @@ def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -
 
 
 def skip_records(
-    source: Source, records: int, pipeline: Pipeline[Any], on_poll: Callable[[], None]
+    source: Source,
+    records: int,
+    pipeline: Pipeline[Any],
+    on_poll: Callable[[int], None] = lambda n_records: None,
 ) -> None:
-    """Take a source behind records that a release has used; they are not kept."""
+    """Take a source behind records that a release has used; they are not kept.
+
+    `on_poll` is called behind each poll, with the records that it skipped.
+    """
     while records:
-        on_poll()
         batch = source.poll(min(records, SKIPPED_RECORDS), 1.0)
         batch.check(SKIPPED_RECORDS)
         pipeline.note(batch, released=True)
         records -= batch.n_records
+        on_poll(batch.n_records)
         require(
             not (batch.exhausted and records),
             "a source must still hold what a release has used",

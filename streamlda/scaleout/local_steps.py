@@ -44,7 +44,7 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import choose, parted
+from streamlda.refinement.choice import chosen, parted
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import (
     GROWTH_DOCUMENTS,
@@ -106,13 +106,9 @@ def refined_on(
         refinement = _mean(refinement, found, plan)
         on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
     if aside is not None:
-        candidate = replace(model, components=refinement.components, alpha=refinement.alpha)
-        choice = choose(model, candidate, aside, rival)
-        model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
-        if not choice.refined:
+        model, kept = chosen(model, refinement, aside, rival)
+        if not kept:
             return model
-        refinement.add(aside)
-        refinement.flush()
     return _published(model, refinement, plan, store)
 
 

@@ -197,7 +197,7 @@ def measures_of(store: DocumentStore) -> Measures:
 
 
 def sampled(batch: DocumentBatch, documents: int, tokens: float) -> Measures:
-    """Return the samples of a batch that has so much before it. A task; pure."""
+    """Return the samples of a batch behind these documents and tokens. A task; pure."""
     measures = Measures(documents, tokens)
     measures.add(batch)
     return measures

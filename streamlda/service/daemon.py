@@ -14,20 +14,20 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from queue import Empty, SimpleQueue
-from threading import Timer
-from typing import NoReturn
+from threading import Thread, Timer
+from typing import Literal, NoReturn
 
 from streamlda import exit_codes
-from streamlda.errors import StreamLDAError
+from streamlda.errors import SinkAwayError, SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.process import resident_bytes
 from streamlda.service import messages as m
-from streamlda.service.logs import log, log_failure, log_from_signal
+from streamlda.service.logs import log, log_failure, log_from_signal, reason_of
 from streamlda.service.machine import Machine, Phase
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Committed, Worker
-from streamlda.stream.sink import DeadLetterSink
 from streamlda.stream.source import Position, RecordBatch, Source
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -54,37 +54,43 @@ SHORT, RELIEVED = 0.97, 0.93
 class Daemon:
     """Runs a machine until it says `Exit`.
 
-    `source` stands at `position`, behind which the state stands; `reopen` opens it again, at its
-    beginning.
+    `open_source` opens the source at a position, or, with None, behind the state; `flush` makes
+    dead letters durable within a time.
     """
 
     def __init__(
         self,
         machine: Machine,
-        source: Source,
-        position: Position,
-        reopen: Callable[[], Source],
+        open_source: Callable[[Position | None], Source],
         worker_of: Callable[[Callable[[m.Event], None], Committed], Worker],
         status: Status,
         supervisor: Supervisor,
         *,
-        dead_letters: DeadLetterSink | None = None,
+        flush: Callable[[float], None],
         memory_limit_bytes: int | None = None,
     ) -> None:
         self._machine, self._status, self._supervisor = machine, status, supervisor
-        self._source, self._reopen = source, reopen
-        self._dead_letters, self._limit = dead_letters, memory_limit_bytes
+        self._open_source, self._flush_letters = open_source, flush
+        self._limit = memory_limit_bytes
+        #: None from a failure until it is open again; the one that failed is still to be closed.
+        self._source: Source | None = None
+        self._failed: Source | None = None
+        self._opened: SimpleQueue[Source | Exception] = SimpleQueue()
         self._events: SimpleQueue[m.Event] = SimpleQueue()
         self._worker = worker_of(self._events.put, self._commit_later)
+        #: What the machine is told when the source is open; None since then.
+        self._started: m.Started | None = None
         # Behind the last batch that was polled, and that is being learned or was.
-        self._polled_to = self._learned_to = position
+        self._polled_to: Position | None = None
+        self._learned_to: Position | None = None
         self._batches: dict[int, tuple[RecordBatch, Position]] = {}
         self._newest_batch = 0
         self._asked: int | None = None
         self._to_commit: tuple[Position, str] | None = None
-        # Of the instructions at hand: those behind a failed one are left out.
-        self._letters_failed = self._rebuild_failed = False
+        # Of the instructions at hand: why the checkpoint behind it is left out.
+        self._letters_failed = ""
         self._code: int | None = None
+        self._refusal: Exception | None = None
         self._short = False
         self._told_at = 0.0
         self._signals = 0
@@ -107,6 +113,7 @@ class Daemon:
     def run(self, started: m.Started) -> int:
         """Loop until the machine says `Exit`; return its code.
 
+        The machine is told `started` when the source is open. What it cannot start for is raised.
         The source is closed on return; the caller ends the process, for a thread may still work.
         Signals stay with the daemon: one more, while all is closed, still ends it at once.
         """
@@ -115,15 +122,18 @@ class Daemon:
         # The worker asks for Python's lock again after each kernel; at the default it would wait
         # 5 ms each time for a loop that is busy polling.
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._status.set_ready(True)
-        self._supervisor.ready()
+        self._started = started
+        self._open()
         try:
-            self._tell(started)
             while self._code is None:
                 self._round()
         finally:
             self._status.set_ready(False, "the daemon is ending")
-            self._source.close()
+            for source in (self._source, self._failed):
+                if source is not None:
+                    source.close()
+        if self._refusal is not None:
+            raise self._refusal
         if self._worker.stop(1.0):
             log("debug", "threads-ended")
         return self._code
@@ -135,11 +145,12 @@ class Daemon:
                 self._tell(self._events.get_nowait())
         if self._code is not None:
             return
-        if self._to_commit is not None:
-            self._commit()
+        with suppress(Empty):
+            self._take(self._opened.get_nowait())
+        self._commit()
         if self._asked is not None:
             self._poll()
-        else:
+        elif self._code is None:
             with suppress(Empty):
                 self._tell(self._events.get(timeout=WAIT_SECONDS))
         now = time.monotonic()
@@ -157,6 +168,9 @@ class Daemon:
         lag = getattr(self._source, "lag", None)
         if lag is not None:
             self._status.set_lag(lag(), getattr(self._source, "lag_unit", "records"))
+        last_answer = getattr(self._source, "last_answer", None)
+        if last_answer is not None and (at := last_answer()) is not None:
+            self._status.answered(now - at)
         lost = getattr(self._source, "lost", None)
         if lost is not None:
             self._status.set_lost(lost())
@@ -169,9 +183,9 @@ class Daemon:
 
     def _commit(self) -> None:
         """Show offsets in the consumer group; none is ever read back from there."""
-        shown, self._to_commit = self._to_commit, None
         commit = getattr(self._source, "commit", None)
-        if commit is not None and shown is not None:
+        if commit is not None and self._to_commit is not None:
+            shown, self._to_commit = self._to_commit, None
             try:
                 commit(*shown)
             except StreamLDAError as error:
@@ -179,20 +193,19 @@ class Daemon:
 
     def _tell(self, event: m.Event) -> None:
         instructions = self._machine.handle(event)
-        self._letters_failed = self._rebuild_failed = False
+        self._letters_failed = ""
         for instruction in instructions:
             self._carry_out(instruction)
         phase = self._machine.phase
         self._status.set_phase(phase.value)
         if phase is Phase.EXHAUSTED:
             self._batches.clear()
+            self._status.set_ready(True)
 
     def _carry_out(self, instruction: m.Instruction) -> None:
         match instruction:
             case m.Poll(n):
-                # Behind a rebuild that failed, that is the answer.
-                if not self._rebuild_failed:
-                    self._asked = n
+                self._asked = n
             case m.Learn(number):
                 numbers = [n for n in self._batches if n <= number]
                 batches = [self._batches.pop(n) for n in numbers]
@@ -204,9 +217,10 @@ class Daemon:
                 self._flush()
             case m.Checkpoint():
                 # Behind the last batch given to the engine: learning is over before it is copied.
-                if self._letters_failed:
-                    self._events.put(m.Failed(time.monotonic(), "dead-letters"))
+                if why := self._letters_failed:
+                    self._events.put(m.Failed(time.monotonic(), "dead-letters", reason=why))
                 else:
+                    assert self._learned_to is not None
                     self._worker.checkpoint(self._learned_to)
             case m.Publish():
                 self._worker.publish()
@@ -215,7 +229,9 @@ class Daemon:
             case m.Resume():
                 self._call("resume")
             case m.Rebuild():
-                self._rebuild()
+                self._open()
+            case m.Stalled() | m.Recovered():
+                show(instruction, self._status, self._supervisor)
             case m.LogLine(level, event, values):
                 log(level, event, **values)
             case m.Exit(code):
@@ -229,53 +245,111 @@ class Daemon:
             method()
 
     def _flush(self) -> None:
-        if self._dead_letters is None:
-            return
         try:
-            self._dead_letters.flush(FLUSH_SECONDS)
+            self._flush_letters(FLUSH_SECONDS)
         except StreamLDAError as error:
             log_failure("dead-letters-failed", error)
-            self._status.count_failure("dead-letters")
-            self._letters_failed = True
+            self._letters_failed = reason_of(error)
+            self._status.count_failure("dead-letters", self._letters_failed)
 
     def _poll(self) -> None:
         asked, self._asked = self._asked, None
+        source = self._source
         assert asked is not None
+        assert source is not None
         try:
             if asked == 0:
-                self._tend()
+                self._tend(source)
                 self._tell(m.Polled(time.monotonic(), 0, 0))
                 return
-            batch = self._source.poll(asked, WAIT_SECONDS)
+            batch = source.poll(asked, WAIT_SECONDS)
             batch.check(asked)
-            position = self._source.position()
+            position = source.position()
         except StreamLDAError as error:
-            log_failure("poll-failed", error)
-            self._tell(m.SourceFailed(time.monotonic()))
+            self._source_failed("poll-failed", error)
             return
-        self._status.polled()
+        # Of a source that does not say it, a poll is an answer.
+        silent = source.silent() if hasattr(source, "silent") else 0.0
+        if silent == 0:
+            self._status.set_ready(True)
+        if not hasattr(source, "last_answer"):
+            self._status.answered()
         if batch.n_records:
             self._newest_batch += 1
             self._batches[self._newest_batch] = batch, position
             self._polled_to = position
         now, n_rejects = time.monotonic(), len(batch.rejects)
-        self._tell(m.Polled(now, batch.n_records, batch.size_bytes, n_rejects, batch.exhausted))
+        records, size = batch.n_records, batch.size_bytes
+        self._tell(m.Polled(now, records, size, n_rejects, batch.exhausted, silent))
 
-    def _tend(self) -> None:
+    def _tend(self, source: Source) -> None:
         """Let a paused client look after its connections."""
-        if getattr(self._source, "pause", None) is not None:
+        if hasattr(source, "pause"):
             # While it is paused it brings nothing.
-            self._source.poll(1, 0.0)
+            source.poll(1, 0.0)
 
-    def _rebuild(self) -> None:
-        self._source.close()
-        try:
-            self._source = self._reopen()
-            self._source.seek(self._polled_to)
-        except StreamLDAError as error:
-            log_failure("rebuild-failed", error)
-            self._rebuild_failed = True
-            self._events.put(m.SourceFailed(time.monotonic()))
+    def _open(self) -> None:
+        """Open the source, again too, in a thread: the loop goes round however long it takes."""
+        old = self._source or self._failed
+        self._source = self._failed = None
+        position = self._polled_to
+
+        def work() -> None:
+            try:
+                if old is not None:
+                    old.close()
+                self._opened.put(self._open_source(position))
+            except Exception as error:
+                self._opened.put(error)
+
+        Thread(target=work, name="streamlda-opening", daemon=True).start()
+
+    def _take(self, found: Source | Exception) -> None:
+        """Take what opening the source has given."""
+        if isinstance(found, Exception):
+            self._source_failed("open-failed", found)
+            return
+        self._source = found
+        now, started = time.monotonic(), self._started
+        if started is None:
+            self._tell(m.Opened(now))
+            return
+        self._started = None
+        self._polled_to = self._learned_to = found.position()
+        self._supervisor.ready()
+        self._tell(replace(started, time=now))
+
+    def _source_failed(self, event: str, error: Exception) -> None:
+        """Tell that the source failed; an error of the program, or at the start, ends the run."""
+        if not isinstance(error, StreamLDAError):
+            raise error
+        self._failed, self._source = self._source or self._failed, None
+        starting = self._started is not None
+        # Rights that were there once may come back.
+        kinds = SourceAwayError if starting else (SourceAwayError, SourceAccessError)
+        away, reason = isinstance(error, kinds), reason_of(error)
+        if starting and not away:
+            self._refusal = error
+        else:
+            log_failure(event, error)
+        what: Literal["source", "dead-letters"]
+        what = "dead-letters" if isinstance(error, SinkAwayError) else "source"
+        self._status.count_failure(what, reason)
+        code = exit_codes.exit_code(error)
+        self._tell(m.SourceFailed(time.monotonic(), away, reason, code, what))
+
+
+def show(instruction: m.Instruction, status: Status, supervisor: Supervisor) -> None:
+    """Show what is out of reach, or no longer."""
+    match instruction:
+        case m.Stalled(what, reason, seconds):
+            log("warning", "stalled", what=what, reason=reason, since_seconds=round(seconds, 1))
+            status.stalled(what, reason, seconds)
+            # To a supervisor, a daemon that waits has started.
+            supervisor.ready()
+        case m.Recovered(what, seconds):
+            log("info", "recovered", what=what, after_seconds=round(seconds, 1))
+            status.recovered(what)
 
 
 def end_at_signals() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,9 @@ logger = logging.getLogger("streamlda.service")
 #: Whose messages are shown. Those of other packages may quote what they read, so of their warnings
 #: only the name of the logger and the level are.
 OURS = ("streamlda", "streamlda_connectors")
+
+#: Of each logger of others, one line in this time.
+SELDOM_SECONDS = 60.0
 
 
 def log(level: str, event: str, **values: Any) -> None:
@@ -32,6 +36,13 @@ def log_from_signal(level: str, event: str, **values: Any) -> None:
             logger.name, number, "", 0, event, (), None, extra={"values": values}
         )
         os.write(2, f"{handlers[0].format(record)}\n".encode())
+
+
+def reason_of(error: BaseException) -> str:
+    """Return a word for what is behind an error: a number of the system's, or a class; no text."""
+    behind = error.__cause__ or error
+    number = behind.errno if isinstance(behind, OSError) else None
+    return errno.errorcode.get(number or 0, type(behind).__name__)
 
 
 def log_failure(event: str, error: BaseException, **values: Any) -> None:
@@ -54,6 +65,7 @@ def start_logging(style: str, level: str) -> None:
     """Send all log lines to standard error, as ``console`` or ``json``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if style == "json" else _Console())
+    handler.addFilter(_Seldom())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -61,16 +73,38 @@ def start_logging(style: str, level: str) -> None:
         logging.getLogger(name).setLevel(level.upper())
 
 
+class _Seldom(logging.Filter):
+    """Lets a line of each logger of others through once in a while, with the count of the rest.
+
+    A client of brokers that are away says so every second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is shown."""
+        if _is_ours(record):
+            return True
+        now = time.monotonic()
+        shown, left_out = self._known.get(record.name, (-SELDOM_SECONDS, 0))
+        if now - shown < SELDOM_SECONDS:
+            self._known[record.name] = shown, left_out + 1
+            return False
+        self._known[record.name] = now, 0
+        record.values = {"logger": record.name, "left_out": left_out}
+        return True
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in OURS
+
+
 class _Lines(logging.Formatter, ABC):
     def format(self, record: logging.LogRecord) -> str:
-        values = getattr(record, "values", None)
-        if values is None:
-            ours = record.name.partition(".")[0] in OURS
-            event = record.getMessage() if ours else "library"
-            values = {} if ours else {"logger": record.name}
-        else:
-            event = record.getMessage()
-        return self.line(record, event, values)
+        event = record.getMessage() if _is_ours(record) else "library"
+        return self.line(record, event, getattr(record, "values", {}))
 
     @abstractmethod
     def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ It does no input or output, starts no thread and reads no clock: the time is wha
 shell around it carries instructions out, in their order, and reports back. At any moment at most
 one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `Checkpoint`::
 
-    starting   until `Started`; a signal ends it at once
+    starting   until `Started`, however long the source is away; a signal ends it at once
     warm-up    the engine keeps its first documents, or is in its first round
     learning   the engine is in a later round, refines its topics, or was given its map
     exhausted  the budget or the horizon is used up: nothing is read, snapshots are still served
@@ -21,6 +21,9 @@ What it holds to, whatever comes (``tests/service/test_machine_life.py``):
 - The queue holds at most its limit and one poll; the source is resumed at half of it.
 - After the first signal nothing more is begun but the checkpoint, and `Exit` comes by the end of
   the grace; a second signal ends it at once.
+- What cannot be reached or written is tried again, ever more slowly, and shown: a source that is
+  away, dead letters and snapshots without end; checkpoints, and a source that is there and cannot
+  be read, `Rules.attempts` times. A release is made once, however often storing it fails.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from enum import Enum
 from streamlda import exit_codes
 from streamlda.checks import require
 from streamlda.service import messages as m
-from streamlda.service.rules import Breaker, Retry, Rules
+from streamlda.service.rules import Breaker, Retry, Rules, SourceRetry
 from streamlda.stream.clock import SnapshotClock
 
 #: Batches that are learned from at a time, at most: after a signal these are waited for.
@@ -73,9 +76,13 @@ class Machine:
         self._writing = False
         self._paused = False
         self._memory_short_since: float | None = None
-        self._source = Retry()
-        self._saving = Retry()
-        self._publishing = Retry()
+        self._source = SourceRetry()
+        self._letters = Retry("dead-letters")
+        self._saving = Retry("checkpoints")
+        self._storing = Retry("output")
+        self._publishing = Retry("topic")
+        # A release was made and is not stored.
+        self._unstored = False
         # Something was learned since the last checkpoint; one must come before anything else.
         self._dirty = self._owed = False
         # Records learned since the last release, and when a clock ends what they are of.
@@ -113,6 +120,7 @@ class Machine:
                 self._no_release_left(event.time, out)
             case m.CheckpointTaken():
                 self._done(m.Checkpoint)
+                out += self._letters.done(event.time)
                 self._writing = True
                 # What is learned from now on is not in it.
                 self._dirty = False
@@ -122,7 +130,13 @@ class Machine:
                 must_be_taken = "a checkpoint must be taken before it is done"
                 require(self._writing, must_be_taken, remedy=CORRECT_THE_SHELL)
                 self._writing, self._owed = False, False
-                self._saved_at, self._saving = event.time, Retry()
+                self._saved_at = event.time
+                out += self._saving.done(event.time)
+            case m.Published():
+                out += self._publishing.done(event.time)
+            case m.Opened():
+                # The new client fetches until it is paused.
+                self._source.opening = self._paused = False
             case m.Failed():
                 self._on_failed(event, out)
             case m.SourceFailed():
@@ -146,14 +160,17 @@ class Machine:
             phase=self.phase.value,
             remedy=CORRECT_THE_SHELL,
         )
+        self._source.opening = False
         self._rounds, self._saved_at = event.rounds, event.time
-        self._left_to_poll = self._left_to_learn = event.slots_left
-        self._dirty = self._owed = event.unsaved
+        self._unstored = event.unsaved
         self._since_release, self._fraction = event.since_release, event.fraction
         self._clock.restart(event.time)
         self.phase = Phase.LEARNING if event.rounds else Phase.WARMUP
         if event.snapshot:
             out.append(m.Publish())
+        if event.unsaved:
+            return  # What is left, its `ReleaseDone` will say.
+        self._left_to_poll = self._left_to_learn = event.slots_left
         if event.slots_left is None:
             self._no_release_left(event.time, out)
 
@@ -167,7 +184,8 @@ class Machine:
             rejects=event.rejects,
             remedy=CORRECT_THE_SHELL,
         )
-        self._source = Retry()
+        if asked:
+            out += self._source.answered(event, self.rules.silent_seconds)
         if self.phase not in (Phase.WARMUP, Phase.LEARNING):
             return  # It was asked for before the end was: its batch is read again next time.
         if event.records:
@@ -205,6 +223,8 @@ class Machine:
 
     def _on_release(self, event: m.ReleaseDone, out: list[m.Instruction]) -> None:
         self._done(m.Release)
+        self._unstored = False
+        out += self._storing.done(event.time)
         self._left_to_poll = self._left_to_learn = event.slots_left
         if event.slots_left is not None:
             # A clock may end what is running while records wait.
@@ -223,6 +243,8 @@ class Machine:
         self._left_to_poll = self._left_to_learn = None
         self._since_release = 0
         self._clear_queue()
+        # Nothing is read any more, wherever it is.
+        out += self._source.done(time)
         if self.phase is Phase.DRAINING:
             return
         self.phase = Phase.EXHAUSTED
@@ -232,7 +254,15 @@ class Machine:
     def _on_failed(self, event: m.Failed, out: list[m.Instruction]) -> None:
         out.append(m.LogLine("error", "failed", {"what": event.what}))
         if event.what == "publish":
-            self._publishing.failed(event.time)
+            out += self._publishing.failed(event.time, event.reason)
+            return
+        if event.what == "output":
+            self._done(m.Release)
+            self._unstored = True
+            out += self._storing.failed(event.time, event.reason)
+            if self.phase is Phase.DRAINING and not self._drain:
+                # Not saved: it is made again behind the last checkpoint.
+                self._exit(exit_codes.IO, out)
             return
         if event.what in ("learn", "release"):
             self._done(m.Learn if event.what == "learn" else m.Release)
@@ -244,18 +274,29 @@ class Machine:
         else:
             self._done(m.Checkpoint)
         self._dirty = True
-        self._saving.failed(event.time)
+        if event.what == "dead-letters":
+            out += self._letters.failed(event.time, event.reason)
+            self._saving.at = self._letters.at
+            return
+        out += self._saving.failed(event.time, event.reason)
         if self._saving.failures >= self.rules.attempts:
             self._exit(exit_codes.IO, out)
 
     def _on_source_failed(self, event: m.SourceFailed, out: list[m.Instruction]) -> None:
         self._asked = None
-        self._source.failed(event.time)
-        fatal = self._source.failures >= self.rules.attempts
-        values = {"failures": self._source.failures, "fatal": int(fatal)}
+        out += self._source.refused(event)
+        if event.what == "dead-letters":
+            out += self._letters.stalled(event.time, event.reason)
+        if event.away:
+            return
+        damages = self._source.damages
+        fatal = self.phase is Phase.STARTING or damages >= self.rules.attempts
+        values = {"failures": damages, "fatal": int(fatal)}
         out.append(m.LogLine("error" if fatal else "warning", "source-failed", values))
-        if fatal and self.phase is not Phase.DRAINING:
-            self._end(exit_codes.IO, event.time + self.rules.grace_seconds)
+        if self.phase is Phase.STARTING:
+            self._exit(event.code, out)
+        elif fatal and self.phase is not Phase.DRAINING:
+            self._end(event.code, event.time + self.rules.grace_seconds)
 
     def _on_memory(self, event: m.MemoryPressure, out: list[m.Instruction]) -> None:
         if not event.short:
@@ -289,14 +330,14 @@ class Machine:
             out.append(m.LogLine("error", "memory-short-for-too-long"))
             self._end(exit_codes.MEMORY, event.time + self.rules.grace_seconds)
         for retry, instruction in ((self._source, m.Rebuild()), (self._publishing, m.Publish())):
-            if retry.at is not None and event.time >= retry.at:
-                retry.at = None
-                if instruction == m.Publish():
-                    out.append(instruction)
-                elif running:
-                    out.append(instruction)
-                    self._paused = False  # The new client fetches until it is paused.
-        if running and self._paused and self._asked is None and self._source.at is None:
+            if retry.at is None or retry.waits(event.time):
+                continue
+            if retry is self._publishing:
+                out.append(instruction)
+            elif running or self.phase is Phase.STARTING:
+                self._source.opening = True
+                out.append(instruction)
+        if running and self._paused and self._asked is None and self._source.may_poll:
             self._asked = 0
             # The client looks after its connections only while it is polled.
             out.append(m.Poll(0))
@@ -310,7 +351,9 @@ class Machine:
                 out.append(m.FlushDeadLetters())
             if self._work is not None:
                 out.append(self._work)
-            elif self.phase is Phase.DRAINING and self._saving.at is None and not self._writing:
+            elif self.phase is Phase.DRAINING and not (
+                self._saving.at is not None or self._writing or self._unstored
+            ):
                 self._exit(self._code, out)
                 return
         self._pause_or_resume(out)
@@ -320,7 +363,7 @@ class Machine:
             and not self._paused
             and left
             and self._asked is None
-            and self._source.at is None
+            and self._source.may_poll
             # Where a clock ends stages, nothing is read ahead: how much fits depends on what
             # documents say.
             and not (self._clock.step and (self._queue or self._work is not None))
@@ -337,11 +380,10 @@ class Machine:
             if going and not self._owed and self._left_to_learn != 0 and self._queue:
                 return self._learn_next()
             return None
+        if self._unstored:
+            return None if self._storing.waits(time) else m.Release()
         if self._saving.at is not None:
-            if time < self._saving.at:
-                return None
-            self._saving.at = None
-            return checkpoint
+            return None if self._saving.waits(time) else checkpoint
         if self._owed:
             return checkpoint
         if self.phase is Phase.DRAINING and not self._drain:
@@ -392,6 +434,8 @@ class Machine:
             self._code, self._save_at_end = code, save
         self.phase, self._drain, self._deadline = Phase.DRAINING, drain, deadline
         if not drain:
+            # A release that is not stored is tried once more, at once.
+            self._storing.at = None
             self._clear_queue()
 
     def _clear_queue(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from streamlda.engine.measures import MEASURES_BYTES
+from streamlda.engine.measures import measures_bytes
 from streamlda.engine.recent_documents import ASIDE_SHARE
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
@@ -133,7 +133,7 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
         "a new projection": 4 * projection + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
-    state = asked.state_bytes + MEASURES_BYTES
+    state = asked.state_bytes + measures_bytes(V)
     if asked.refines:
         # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
         state += warmup + int(ASIDE_SHARE * warmup)

@@ -25,8 +25,9 @@ class Started(Event):
     """All is open and restored; `slots_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
-    `unsaved` if the state is behind a release that no checkpoint knows of yet; `since_release` are
-    the records learned since the last one, and `fraction` is that of a window that they are of.
+    `unsaved` if the state is behind a release that no checkpoint knows of yet, and whose model is
+    still to be stored, by a `Release`; `since_release` are the records learned since the last one,
+    and `fraction` is that of a window that they are of.
     """
 
     slots_left: int | None
@@ -39,12 +40,17 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True)
 class Polled(Event):
-    """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected."""
+    """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected.
+
+    `silent` is for how many seconds of polling the source, or a part of it, has not answered; 0 if
+    it does, None if that is not known yet.
+    """
 
     records: int
     size_bytes: int
     rejects: int = 0
     exhausted: bool = False
+    silent: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +86,36 @@ class CheckpointDone(Event):
 class Failed(Event):
     """An instruction failed. Behind failed dead letters, the checkpoint must not be made.
 
-    All other instructions of the same list are carried out all the same. `code` is the exit code
-    of the error.
+    All other instructions of the same list are carried out all the same. ``output`` answers a
+    `Release` that was made, but could not be stored: the next one stores it. `code` is the exit
+    code of the error, `reason` a word for it.
     """
 
-    what: Literal["learn", "release", "checkpoint", "dead-letters", "publish"]
+    what: Literal["learn", "release", "output", "checkpoint", "dead-letters", "publish"]
     code: int = exit_codes.INTERNAL
+    reason: str = ""
 
 
+class Published(Event):
+    """A `Publish` is done."""
+
+
+class Opened(Event):
+    """A `Rebuild` is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFailed(Event):
-    """A `Poll` failed, or a `Rebuild` did, which leaves out the poll behind it."""
+    """A `Poll` failed, or a `Rebuild`, or what `Started` tells the end of.
+
+    `away` if the source cannot be reached, but nothing says that it is not what it was; or what of
+    it goes elsewhere cannot be written, as `what` says. `code` and `reason` as in `Failed`.
+    """
+
+    away: bool = False
+    reason: str = ""
+    code: int = exit_codes.IO
+    what: Literal["source", "dead-letters"] = "source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +157,10 @@ class Resume(Instruction):
 
 
 class Rebuild(Instruction):
-    """Close the source and open it behind the last batch polled."""
+    """Close the source and open it behind the last batch polled.
+
+    Answered by `Opened` or `SourceFailed`; before the start, by `Started` in place of `Opened`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +171,14 @@ class Learn(Instruction):
 
 
 class Release(Instruction):
-    """Make the release that is due; answered by `ReleaseDone` or `BudgetExhausted`."""
+    """Make the release that is due, or store the one that was made and could not be.
+
+    Answered by `ReleaseDone` or `BudgetExhausted`.
+    """
 
 
 class Publish(Instruction):
-    """Give the newest snapshot out; the same bytes, however often."""
+    """Give the newest snapshot out; the same bytes, however often. Answered by `Published`."""
 
 
 class FlushDeadLetters(Instruction):
@@ -161,6 +193,23 @@ class Checkpoint(Instruction):
     """
 
     batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled(Instruction):
+    """Show that something cannot be reached, read or written: since when, in seconds, and why."""
+
+    what: str
+    reason: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(Instruction):
+    """Show that something can be reached again, after so many seconds."""
+
+    what: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from streamlda.errors import MissingExtraError
-from streamlda.service.status import CHECKPOINT_SECONDS
+from streamlda.service.status import CHECKPOINT_SECONDS, STALLABLE
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -56,6 +56,7 @@ class Metrics:
         )
         yield self._counter("lost", "What could not be read any more.", found["lost"], "unit")
         yield self._counter("failures", "What failed.", found["failures"], "what")
+        yield self._reasons(found["failure_reasons"])
         yield self._counter("bytes", "UTF-8 bytes of the documents read.", found["bytes"])
         yield self._counter(
             "rounds",
@@ -85,6 +86,7 @@ class Metrics:
             "Documents without an event time, or before the first bin.",
             found["undated"],
         )
+        yield _gauge("late_documents", "Documents too late for the time bins held.", found["late"])
         yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
         yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
@@ -99,8 +101,13 @@ class Metrics:
             ("delta", "What epsilon leaves open."),
         ):
             yield _gauge(f"privacy_{name}", text, budget and budget[name])
-        polled = self._status.last_poll()
-        yield _gauge("last_poll_timestamp_seconds", "When the source was asked.", polled)
+        yield _gauge(
+            "source_last_answer_timestamp_seconds",
+            "When the source answered last; of Kafka, when a fetch was completed.",
+            self._status.last_answer(),
+        )
+        stalled = {what: int(what in found["stalled"]) for what in STALLABLE}
+        yield _gauge("stalled", "1 while it cannot be reached, read or written.", stalled, "what")
         yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
         yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
         yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
@@ -117,6 +124,17 @@ class Metrics:
             raised = self._shown.raised(name, table)
             values = raised if label else raised[""]
         return _metric("Counter", name, text, values, label)
+
+    def _reasons(self, values: Mapping[str, int]) -> Any:
+        from prometheus_client.metrics_core import CounterMetricFamily
+
+        name, text = "failure_reasons", "What failed, by a word for why."
+        family = CounterMetricFamily(f"streamlda_{name}", text, labels=["what", "reason"])
+        shown = values if self._shown is None else self._shown.raised(name, values)
+        for key, n in shown.items():
+            what, _, reason = key.partition(" ")
+            family.add_metric([what, reason], n)
+        return family
 
     def _durations(self) -> Metric:
         from prometheus_client.metrics_core import HistogramMetricFamily

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamlda.checks import above, at_least, between, require
+from streamlda.service import messages as m
 
 #: Longest pause before a failed thing is tried again, in seconds; it doubles from 1.
 LONGEST_BACKOFF_SECONDS = 30.0
@@ -25,8 +26,10 @@ class Rules:
     #: Stop when more than this share of the last records, this many or more, were rejected.
     breaker_records: int = 10_000
     breaker_share: float = 0.5
-    #: Failures in a row of one thing after which to stop.
+    #: Failures in a row after which to stop, of checkpoints, and of a source that is there.
     attempts: int = 5
+    #: A source that is silent for so long is opened again.
+    silent_seconds: float = 60.0
     #: How long memory may stay short while nothing is read.
     memory_patience_seconds: float = 60.0
     #: Stop rather than idle when no release is left.
@@ -51,15 +54,83 @@ class Rules:
 
 @dataclass(slots=True)
 class Retry:
-    """Failures in a row of one thing, and when to try again."""
+    """Failures in a row of one thing, when to try again, and what to show of it."""
 
+    what: str
     failures: int = 0
     at: float | None = None
+    since: float | None = None
+    reason: str = ""
 
-    def failed(self, time: float) -> None:
+    def failed(self, time: float, reason: str) -> list[m.Instruction]:
+        """Note one more failure, and show it."""
+        self.again(time)
+        return self.stalled(time, reason)
+
+    def again(self, time: float) -> None:
         """Note one more failure."""
         self.failures += 1
-        self.at = time + min(2.0 ** (self.failures - 1), LONGEST_BACKOFF_SECONDS)
+        # 2**9 s are longer than the longest, and 2**1024 would be no number.
+        doubled = 2.0 ** min(self.failures - 1, 9)
+        self.at = time + min(doubled, LONGEST_BACKOFF_SECONDS)
+
+    def stalled(self, time: float, reason: str, seconds: float = 0.0) -> list[m.Instruction]:
+        """Note that it has been out of reach for some seconds, for this reason."""
+        if self.since is None:
+            self.since = time - seconds
+        elif reason == self.reason:
+            return []
+        self.reason = reason
+        return [m.Stalled(self.what, reason, time - self.since)]
+
+    def waits(self, time: float) -> bool:
+        """Return whether it is too soon to try again; if not, it is tried now."""
+        if self.at is not None and time < self.at:
+            return True
+        self.at = None
+        return False
+
+    def done(self, time: float) -> list[m.Instruction]:
+        """Note that it was reached."""
+        since, self.failures, self.at, self.since = self.since, 0, None, None
+        return [] if since is None else [m.Recovered(self.what, time - since)]
+
+
+@dataclass(slots=True)
+class SourceRetry(Retry):
+    """That of the source, which may be away, or there and not to be read."""
+
+    what: str = "source"
+    #: It is being opened.
+    opening: bool = True
+    #: Failures in a row while it was there.
+    damages: int = 0
+
+    @property
+    def may_poll(self) -> bool:
+        """Whether it is open, and not to be opened again."""
+        return not self.opening and self.at is None
+
+    def answered(self, poll: m.Polled, silent_seconds: float) -> list[m.Instruction]:
+        """Take the answer to a poll; a source that is silent for that long is opened again."""
+        if poll.silent is None:
+            return []
+        if poll.silent == 0:
+            self.damages = 0
+            return self.done(poll.time)
+        out = self.stalled(poll.time, "no-answer", poll.silent)
+        if poll.silent >= silent_seconds:
+            out += self.failed(poll.time, "no-answer")
+        return out
+
+    def refused(self, event: m.SourceFailed) -> list[m.Instruction]:
+        """Take a failure."""
+        self.opening = False
+        self.damages += not event.away
+        if event.what == self.what:
+            return self.failed(event.time, event.reason)
+        self.again(event.time)
+        return []
 
 
 class Breaker:

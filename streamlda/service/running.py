@@ -7,32 +7,31 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.opened_run import OpenedRun
+from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
     dead_letter_sink,
-    skip_records,
     snapshot_sink,
     stream_name,
 )
 from streamlda.service.counters import ShownCounters
-from streamlda.service.daemon import FLUSH_SECONDS, Daemon, end_at_signals
+from streamlda.service.daemon import Daemon, end_at_signals
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
 from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
+from streamlda.service.opening import SourceOpening, Start
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import SERVICE, Committed, Worker, publish_model
+from streamlda.service.worker import SERVICE, Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.sink import DeadLetterSink
-from streamlda.stream.source import Source
 
 
 def check(settings: RunSettings) -> Plan:
@@ -68,7 +67,6 @@ def run(settings: RunSettings) -> int:
     for part, size in check(settings):
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
     with ExitStack() as opened:
-        supervisor = Supervisor()
         assert settings.output.folder is not None
         assert settings.checkpoint.folder is not None
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
@@ -78,22 +76,26 @@ def run(settings: RunSettings) -> int:
             memory_limit_bytes=memory_limit(settings),
             shown=ShownCounters(store.folder),
         )
-        letters = _closed_with(opened, dead_letter_sink(settings))
         publisher = Publisher(
-            settings.output.folder,
-            settings.output.file,
-            private=settings.private,
-            sink=_closed_with(opened, snapshot_sink(settings)),
+            settings.output.folder, settings.output.file, private=settings.private
         )
         _closed_with(opened, publisher)
         snapshots = publisher.snapshots
         assert snapshots is not None
         _serve(settings, status, snapshots, opened)
-        ledger = open_ledger(
-            settings,
-            opened,
-            lambda ended: log("warning", "release-cut-short", outcome=ended),
-            publisher,
+        start = Start(status, Supervisor())
+        letters = start.wait_for("dead-letters", lambda: dead_letter_sink(settings))
+        _closed_with(opened, letters)
+        publisher.sink = start.wait_for("topic", lambda: snapshot_sink(settings))
+        _closed_with(opened, publisher.sink)
+        ledger = start.wait_for(
+            "topic",
+            lambda: open_ledger(
+                settings,
+                opened,
+                lambda ended: log("warning", "release-cut-short", outcome=ended),
+                publisher,
+            ),
         )
         rejects = settings.source.rejects
         if rejects is not None:
@@ -105,32 +107,26 @@ def run(settings: RunSettings) -> int:
         if found.checkpoint is not None and SERVICE in found.checkpoint.about:
             status.keep(found.checkpoint.about[SERVICE])
 
-        def put(record: Any, reason: str) -> None:
-            letters.put(record, reason)
-            status.count_dead_letter(reason)
-
-        on_reject = None if letters is None else put
-        source = _closed_with(opened, found.open_source(settings, on_reject))
-        _go_on(settings, source, found, status, supervisor, letters)
+        _tell_where(found)
+        opening = SourceOpening(settings, found, status, letters)
 
         def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
             # Without a group there is nowhere to show offsets.
             committed = commit if settings.kafka.group else lambda position, note: None
-            return Worker(found.pipeline, store, publisher, status, tell, committed, ledger)
+            return Worker(
+                *(found.pipeline, store, publisher, status, tell, committed, ledger),
+                unstored=found.released,
+            )
 
         daemon = Daemon(
             Machine(rules_of(settings)),
-            source,
-            source.position(),
-            lambda: found.open_source(settings, on_reject),
+            opening.open,
             worker_of,
             status,
-            supervisor,
-            dead_letters=letters,
+            start.supervisor,
+            flush=opening.flush,
             memory_limit_bytes=memory_limit(settings),
         )
-        if found.released is not None:
-            publish_model(publisher, found.released)
         return daemon.run(_started(found, snapshots))
 
 
@@ -176,34 +172,11 @@ def _closed_with(opened: ExitStack, part: Any) -> Any:
     return part
 
 
-def _go_on(
-    settings: RunSettings,
-    source: Source,
-    found: OpenedRun,
-    status: Status,
-    supervisor: Supervisor,
-    letters: DeadLetterSink | None,
-) -> None:
-    """Take the source behind the checkpoint, and behind what a release has used since.
-
-    Raises as `OpenedRun.go_on`, and `SourceError` if the source ends before that, or if what was
-    rejected on the way cannot be made durable.
-    """
+def _tell_where(found: OpenedRun) -> None:
     saved = found.checkpoint
     if saved is not None:
         for problem in saved.skipped:
             log("error", "checkpoint-skipped", message=problem)
         log("info", "checkpoint-restored", generation=saved.generation)
-    found.go_on(source, settings)
-    if not found.slots_to_skip:
-        return
-    log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
-
-    def on_poll() -> None:
-        status.beat()
-        supervisor.alive()
-
-    skip_records(source, found.slots_to_skip, found.pipeline, on_poll)
-    if letters is not None:
-        # The checkpoint behind them comes next.
-        letters.flush(FLUSH_SECONDS)
+    if found.slots_to_skip:
+        log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)

@@ -29,7 +29,10 @@ RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
 OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
 #: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
-FAILURES = ("learn", "release", "checkpoint", "dead-letters", "publish")
+FAILURES = ("learn", "release", "output", "checkpoint", "dead-letters", "publish", "source")
+
+#: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
+STALLABLE = ("source", "dead-letters", "output", "checkpoints", "topic")
 
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
@@ -68,6 +71,8 @@ class Status:
         self._rejects: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
         self._failures = dict.fromkeys(FAILURES, 0)
+        self._failure_reasons: dict[str, int] = {}
+        self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
         self._bytes = 0
         self._slots: int | None = None
         self._slots_left: int | None = None
@@ -81,11 +86,12 @@ class Status:
         self._save_seconds = 0.0
         self._save_buckets = [0] * len(CHECKPOINT_SECONDS)
         self._budget: dict[str, float] | None = None
-        self._last_poll: float | None = None
+        self._last_answer: float | None = None
         self._topics: list[tuple[str, str, float]] = []
         self._snapshot: str | None = None
         self._warmup: tuple[int, int] | None = None
         self._undated: int | None = None
+        self._late: int | None = None
         self._lost: dict[str, int] | None = None
 
     def beat(self) -> None:
@@ -106,7 +112,19 @@ class Status:
     def ready(self) -> tuple[bool, str]:
         """Return whether the daemon does its work, and why not."""
         with self._lock:
-            return self._ready, self._reason
+            return self._is_ready()
+
+    def stalled(self, what: str, reason: str, seconds: float) -> None:
+        """Note what cannot be reached, read or written, since when, and why: a word of no text."""
+        with self._lock:
+            self._stalled[what] = time.time() - seconds, reason
+            if what == "source":
+                self._lag = dict.fromkeys(self._lag)
+
+    def recovered(self, what: str) -> None:
+        """Note that it can be again."""
+        with self._lock:
+            self._stalled.pop(what, None)
 
     def set_phase(self, phase: str) -> None:
         """Note the value of a `streamlda.service.machine.Phase`."""
@@ -132,24 +150,31 @@ class Status:
             self._samples.append((now, sum(outcomes.values())))
             self._forget_samples(now)
 
-    def count_failure(self, what: str) -> None:
-        """Count a failure of one of `FAILURES`."""
+    def count_failure(self, what: str, reason: str) -> None:
+        """Count a failure of one of `FAILURES`, and the word for why."""
         with self._lock:
             self._failures[what] += 1
+            _count(self._failure_reasons, f"{what} {reason}", 1)
 
     def kept(self) -> dict[str, Any]:
         """Return the counters that a checkpoint keeps beside those of the pipeline."""
         with self._lock:
-            counters = {"dead_letters": self._dead_letters, "failures": self._failures}
-            return {"bytes": self._bytes, **{name: dict(n) for name, n in counters.items()}}
+            return {"bytes": self._bytes, **{name: dict(n) for name, n in self._tables().items()}}
 
     def keep(self, kept: Mapping[str, Any]) -> None:
         """Go on from what `kept` returned."""
         with self._lock:
             self._bytes += kept["bytes"]
-            for name, table in (("dead_letters", self._dead_letters), ("failures", self._failures)):
-                for key, n in kept[name].items():
+            for name, table in self._tables().items():
+                for key, n in kept.get(name, {}).items():
                     table[key] = table.get(key, 0) + n
+
+    def _tables(self) -> dict[str, dict[str, int]]:
+        return {
+            "dead_letters": self._dead_letters,
+            "failures": self._failures,
+            "failure_reasons": self._failure_reasons,
+        }
 
     def count_dead_letter(self, reason: str) -> None:
         """Count a record that was written to the dead-letter topic."""
@@ -191,10 +216,10 @@ class Status:
         with self._lock:
             self._warmup = warmup
 
-    def set_undated(self, n: int | None) -> None:
-        """Note documents without a time or before the first bin; None if no times are read."""
+    def set_in_no_bin(self, undated: int | None, late: int | None) -> None:
+        """Note documents in no time bin, as `Pipeline.undated` and `Pipeline.late`."""
         with self._lock:
-            self._undated = n
+            self._undated, self._late = undated, late
 
     def set_lost(self, lost: Mapping[str, int]) -> None:
         """Note what the source could not read any more, by its unit."""
@@ -240,10 +265,10 @@ class Status:
         with self._lock:
             self._topics, self._snapshot = found, newest.created
 
-    def polled(self) -> None:
-        """Note that the source was asked, by the clock on the wall."""
+    def answered(self, seconds: float = 0.0) -> None:
+        """Note that the source answered so many seconds ago, with documents or not."""
         with self._lock:
-            self._last_poll = time.time()
+            self._last_answer = time.time() - seconds
 
     def status(self) -> dict[str, Any]:
         """Return all of it as plain JSON values; what is not known yet is None."""
@@ -253,14 +278,18 @@ class Status:
             known = [lag for lag in self._lag.values() if lag is not None]
             unknown = dict.fromkeys(("records", "bytes"))
             waiting = unknown | {self._lag_unit: sum(known) if known else None}
-            polled = self._last_poll
+            ready, reason = self._is_ready()
             return {
                 "stream": self._stream,
                 "private": self._private,
                 "phase": self._phase,
                 "alive": self._is_alive(),
-                "ready": self._ready,
-                "reason": self._reason,
+                "ready": ready,
+                "reason": reason,
+                "stalled": {
+                    what: {"since": _iso(since), "reason": why}
+                    for what, (since, why) in self._stalled.items()
+                },
                 "uptime_seconds": now - self._began,
                 "documents": dict(self._documents),
                 "documents_per_second": self._rate(now),
@@ -268,6 +297,7 @@ class Status:
                 "rejects": dict(self._rejects),
                 "dead_letters": dict(self._dead_letters),
                 "failures": dict(self._failures),
+                "failure_reasons": dict(self._failure_reasons),
                 "places": self._slots,
                 "places_left": self._slots_left,
                 "lag": {
@@ -275,6 +305,7 @@ class Status:
                     "partitions": {str(number): lag for number, lag in self._lag.items()},
                 },
                 "undated": self._undated,
+                "late": self._late,
                 "lost": self._lost,
                 "warmup": self._warmup
                 and dict(zip(("documents", "of"), self._warmup, strict=True)),
@@ -293,8 +324,7 @@ class Status:
                     "size_bytes": saved[2],
                 },
                 "budget": self._budget and dict(self._budget),
-                "last_poll": polled
-                and datetime.fromtimestamp(polled, UTC).isoformat(timespec="seconds"),
+                "last_answer": _iso(self._last_answer),
             }
 
     def metrics(self) -> bytes:
@@ -303,10 +333,10 @@ class Status:
 
         return Metrics(self, self._shown).text()
 
-    def last_poll(self) -> float | None:
-        """Return when the source was asked, by the clock on the wall."""
+    def last_answer(self) -> float | None:
+        """Return when the source answered last, by the clock on the wall."""
         with self._lock:
-            return self._last_poll
+            return self._last_answer
 
     def shares(self) -> list[tuple[str, str, float]]:
         """Return number, what it is of, and prevalence, of each topic of the newest snapshot."""
@@ -317,6 +347,12 @@ class Status:
         """Return how many checkpoints took each of `CHECKPOINT_SECONDS` at most, and all of it."""
         with self._lock:
             return list(self._save_buckets), self._save_seconds
+
+    def _is_ready(self) -> tuple[bool, str]:
+        why = [] if self._ready else [self._reason]
+        for what, (since, reason) in self._stalled.items():
+            why.append(f"{what} stalled since {_iso(since)}: {reason}")
+        return not why, "; ".join(why)
 
     def _is_alive(self) -> bool:
         return self._clock() - self._beat < LIVE_SECONDS
@@ -339,3 +375,9 @@ def _count(table: dict[str, int], reason: str, n: int) -> None:
     known = reason in table or len(table) < MOST_REASONS
     key = reason if known else "other"
     table[key] = table.get(key, 0) + n
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

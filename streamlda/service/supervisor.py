@@ -19,14 +19,18 @@ class Supervisor:
         address = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
         # A name in the abstract namespace is written with @ in place of its first byte.
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._is_ready = False
 
     def ready(self) -> None:
-        """Say that the daemon consumes."""
-        self._send(f"READY=1\nMAINPID={os.getpid()}")
+        """Say that the daemon has started: it consumes, or waits for what is away."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._send(f"READY=1\nMAINPID={os.getpid()}")
 
     def alive(self) -> None:
         """Say that the loop went round: to be called by the loop itself, and by nothing else."""
-        self._send("WATCHDOG=1")
+        if self._is_ready:
+            self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
         """Say that it is about to end."""

@@ -14,7 +14,7 @@ from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.run.opening import capture
-from streamlda.service.logs import log, log_failure
+from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.messages import (
     BudgetExhausted,
     CheckpointDone,
@@ -22,6 +22,7 @@ from streamlda.service.messages import (
     Event,
     Failed,
     Learned,
+    Published,
     ReleaseDone,
 )
 from streamlda.service.status import Status
@@ -52,7 +53,7 @@ class Worker:
 
     Nobody else uses the pipeline from now on. `tell` takes what each answers, from any thread;
     `committed` is called when a checkpoint with this position is on the disk. The `ledger` of a
-    private run shows what was spent.
+    private run shows what was spent. `unstored` is a release of before, for the first `release`.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class Worker:
         tell: Callable[[Event], None],
         committed: Committed,
         ledger: Ledger | None = None,
+        unstored: Released | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._ledger, self._unstored = ledger, unstored
         self._pipeline, self._store, self._publisher = pipeline, store, publisher
         self._status, self._tell, self._committed = status, tell, committed
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -94,7 +96,10 @@ class Worker:
         self._tasks.put(lambda: self._guard("learn", lambda: self._learn(batches)))
 
     def release(self) -> None:
-        """Answered by `ReleaseDone`, `BudgetExhausted` or `Failed`."""
+        """Answered by `ReleaseDone`, `BudgetExhausted` or `Failed`.
+
+        A release that could not be stored is what the next call stores.
+        """
         self._tasks.put(lambda: self._guard("release", self._release))
 
     def checkpoint(self, position: Position) -> None:
@@ -102,16 +107,24 @@ class Worker:
         self._tasks.put(lambda: self._guard("checkpoint", lambda: self._take(position)))
 
     def publish(self) -> None:
-        """Answered only if it fails."""
-        self._writes.put(lambda: self._guard("publish", self._publisher.send))
+        """Answered by `Published` or `Failed`."""
+        self._writes.put(lambda: self._guard("publish", self._publish))
 
     def _guard(self, what: str, do: Callable[[], None]) -> None:
         try:
             do()
         except Exception as error:
-            log_failure(f"{what}-failed", error)
-            self._status.count_failure(what)
-            self._tell(Failed(time.monotonic(), what, exit_code(error)))  # type: ignore[arg-type]
+            self._failed(what, error)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        log_failure(f"{what}-failed", error)
+        reason = reason_of(error)
+        self._status.count_failure(what, reason)
+        self._tell(Failed(time.monotonic(), what, exit_code(error), reason))  # type: ignore[arg-type]
+
+    def _publish(self) -> None:
+        self._publisher.send()
+        self._tell(Published(time.monotonic()))
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
@@ -127,7 +140,7 @@ class Worker:
         self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
         self._status.set_rounds(self._pipeline.rounds)
         self._status.set_warmup(self._pipeline.warmup)
-        self._status.set_undated(self._pipeline.undated)
+        self._status.set_in_no_bin(pipeline.undated, pipeline.late)
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
@@ -138,12 +151,18 @@ class Worker:
 
     def _release(self) -> None:
         try:
-            released = self._pipeline.release()
+            released = self._unstored or self._pipeline.release()
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(time.monotonic()))
             return
-        made = publish_model(self._publisher, released)
+        self._unstored = released
+        try:
+            made = publish_model(self._publisher, released)
+        except OSError as error:
+            self._failed("output", error)
+            return
+        self._unstored = None
         if made:
             self._status.set_snapshot(self._publisher.newest())
         self._show()

@@ -312,7 +312,8 @@ class BreakerSettings:
         "int", 10_000, "Number of records that the fraction is taken over.", unit="records",
         least=1)
     attempts: int = entry(
-        "int", 5, "Failures in a row after which to stop.", least=1)
+        "int", 5, "Failures in a row of checkpoints, or of a source that is damaged, after which "
+        "to stop; what is away is waited for.", least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

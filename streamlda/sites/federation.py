@@ -34,6 +34,9 @@ CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 2
 #: Part of delta for Gaussian noise; it moves the noise by less than a thousandth.
 GAUSSIAN_FRACTION = 0.99
 
+#: Most characters of a label.
+MAX_LABEL = 200
+
 #: Delta at which a site's own noise is judged, at most (`FederationConfig.epsilon_alone`).
 ALONE_DELTA = 1e-5
 
@@ -83,6 +86,13 @@ class FederationConfig:
     def __post_init__(self) -> None:
         members = tuple(sorted(self.members, key=lambda member: member.name))
         object.__setattr__(self, "members", members)
+        label = self.label
+        require(
+            isinstance(label, str) and label.isprintable() and len(label) <= MAX_LABEL,
+            f"a label must be one line of at most {MAX_LABEL} characters that can be shown",
+            label=ascii(label)[:80],
+            remedy="what sites look at before they sign must be what is there",
+        )
         check_weights([member.weight for member in members])
         check_colluders(self.colluders, len(members))
         keys = [member.key for member in members]

@@ -31,11 +31,15 @@ from streamlda.sites.keys import RoundKey, SiteKey
 
 _BYTES = 32
 
+#: Name of the file that says which ledger pays for the shares of a config.
+_LEDGER = "ledger"
+
 
 class RoundKeys:
     """The round keys that belong to a key file.
 
-    A folder of a config stands for this site's signature of it: the config is *pinned*.
+    A folder of a config stands for this site's signature of it: the config is *pinned*. So is the
+    ledger of the first share: another one would not know which documents were in rounds before.
     """
 
     def __init__(self, key: str | os.PathLike[str]) -> None:
@@ -52,6 +56,31 @@ class RoundKeys:
             remedy="look at it (streamlda site show), compare the digest with the other sites, and "
             "sign it (streamlda site sign --expect DIGEST)",
         )
+
+    def ledger(self, config: str) -> str | None:
+        """Return the random name of the ledger of the first share; None before there was one."""
+        path = self.path / config / _LEDGER
+        return path.read_text("ascii").strip() if path.exists() else None
+
+    def check_ledger(self, config: str, ledger_id: str) -> None:
+        """Refuse a ledger that is not the one of the shares so far."""
+        known = self.ledger(config)
+        require(
+            known in (None, ledger_id),
+            "a site must keep to one ledger, which knows the documents of its rounds",
+            ledger_id=ledger_id,
+            expected=known,
+            record=str(self.path),
+            remedy="give the --ledger of the shares before; if it is gone, its documents count as "
+            "used up: agree on a new config, for others",
+            error=LedgerError,
+        )
+
+    def keep_ledger(self, config: str, ledger_id: str) -> None:
+        """Let all shares of a config be paid from one ledger; on return that is on the disk."""
+        self.check_ledger(config, ledger_id)
+        if self.ledger(config) is None:
+            _write(self.path / config / _LEDGER, ledger_id.encode("ascii"))
 
     def announce(self, key: SiteKey, config: str, number: int, attempt: int) -> Announcement:
         """Return the signed announcement of an attempt, whose round key is made by the first call.
@@ -125,7 +154,7 @@ def _name(number: int, attempt: int) -> str:
 
 
 def _write(path: Path, secret: bytes) -> None:
-    """Write a key to a new file, whole or not at all."""
+    """Write a key, or a name, to a new file, whole or not at all."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -129,8 +129,9 @@ class Site:
     `key` is that of one of the members, and `round_keys` lie beside it. `ledger`: open for writing,
     made with `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it.
     `stream` names the stream in which this site's slots count. `noise`: `SeededNoise` in tests
-    makes nothing private. A config that this site has not signed is refused, and one under which
-    its own noise promises more than epsilon `max_epsilon_alone`.
+    makes nothing private. A config that this site has not signed is refused, one under which its
+    own noise promises more than epsilon `max_epsilon_alone`, and a ledger that is not that of
+    earlier shares.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Site:
         max_epsilon_alone: float = MAX_EPSILON_ALONE,
     ) -> None:
         check_allowed(config, key, round_keys, max_epsilon_alone)
+        round_keys.check_ledger(config.digest, ledger.ledger_id)
         self.config, self.stream, self.ledger = config, stream, ledger
         #: Gets every record that is read, if the ledger is to know documents by what they are:
         #: then slots count from the first record that was in no release.
@@ -230,6 +232,7 @@ class Site:
         """
         this, sums = accumulator.round, accumulator.sums()
         stage = accumulator.stage
+        self._round_keys.keep_ledger(self.config.digest, self.ledger.ledger_id)
         intent = self.ledger.begin(
             self._cohort(accumulator),
             self.config.event,

@@ -130,7 +130,7 @@ class SpectralTopics:
         return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
 
     def supported_among(self, directions: int) -> NDArray[np.bool_]:
-        """Return which of the topics stand out where so many directions are real, shape (K,).
+        """Return which of the topics stand out where this many directions are real, shape (K,).
 
         No more topics than directions are real: those that noise turns least, each once. One
         direction is the word frequencies, and tells no topic from another. Time O(K^2 d).
@@ -253,7 +253,7 @@ def _sorted_topics(
 
 
 def alpha_0_estimate(alpha_0: float, n_topics: int) -> dict[str, Any]:
-    """Return what `estimated_alpha_0` of so many topics is worth, as plain JSON values."""
+    """Return what `estimated_alpha_0` is worth with this many topics, as plain JSON values."""
     low, high = ALPHA_0_RANGE
     reason = None
     if n_topics < LEAST_TOPICS:
@@ -392,7 +392,7 @@ def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
 def estimated_alpha_0(moments: RoundMoments, n_topics: int, rng: np.random.Generator) -> float:
     """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
 
-    It holds at the truth when documents follow the model, and so many topics are in them. With
+    It holds at the truth when documents follow the model, and have `n_topics` topics. With
     fewer than `LEAST_TOPICS` it holds for every alpha_0; then it is 1. O(t^3 K + K^4) for each
     alpha_0 tried.
     """

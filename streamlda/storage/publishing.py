@@ -48,7 +48,7 @@ class Publisher:
         private: bool,
         sink: SnapshotSink | None = None,
     ) -> None:
-        self._file, self._sink = file, sink
+        self._file, self.sink = file, sink
         self.snapshots: Snapshots | None = None
         self._lock: FileLock | None = None
         if folder is None:
@@ -94,7 +94,7 @@ class Publisher:
             for path in (Path(self._file), *sorted(earlier.glob("snapshot-*[0-9]"))[-1:]):
                 if (model := _unless_damaged(load, path)) is not None:
                     found.append((str(path), model.privacy))
-        if self._sink is not None and (value := self._sink.newest(stream)) is not None:
+        if self.sink is not None and (value := self.sink.newest(stream)) is not None:
             found.append((f"the topic of snapshots, key {stream!r}", _statement(value)))
         shown = (
             Evidence.of(statement, where)
@@ -138,7 +138,7 @@ class Publisher:
     def send(self) -> None:
         """Send the newest snapshot as a message, or raise `SourceError`; always the same bytes."""
         newest = None if self.snapshots is None else self.snapshots.latest()
-        if self.snapshots is None or self._sink is None or newest is None:
+        if self.snapshots is None or self.sink is None or newest is None:
             return
         about = self.snapshots.topics(newest, MESSAGE_WORDS)
         model = self.snapshots.model(newest)
@@ -149,7 +149,7 @@ class Publisher:
             }
         value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
         headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
-        self._sink.publish(str(model.settings.get("stream", "")), value, headers)
+        self.sink.publish(str(model.settings.get("stream", "")), value, headers)
 
 
 def earlier_snapshots(file: str) -> Path:

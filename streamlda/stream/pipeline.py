@@ -178,6 +178,13 @@ class Pipeline(Generic[LearnerT]):
         return None if self._time_bins is None else self.counts.undated
 
     @property
+    def late(self) -> int | None:
+        """Documents that came too late for the bins that are held; None if no times are read."""
+        if self._time_bins is None:
+            return None
+        return 0 if self._learner is None else self._learner.late
+
+    @property
     def outcomes(self) -> dict[str, int]:
         """Records by what became of them; documents that wait for the words are not among them."""
         counts, rejected = self.counts, self.counts.rejects.total()

@@ -332,7 +332,7 @@ def check_after_a_kill(to, again, rerun_fits):
 
 
 def test_a_private_run_killed_at_any_moment_never_spends_unseen(planted, tmp_path):
-    assert kill_at_random(planted, tmp_path, 15).count(-signal.SIGKILL) == 15
+    assert kill_at_random(planted, tmp_path, 8).count(-signal.SIGKILL) == 8
 
 
 @pytest.mark.soak

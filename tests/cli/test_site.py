@@ -10,6 +10,7 @@ import pytest
 from streamlda.exit_codes import CONFIGURATION, DATA, USAGE
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.statement import check_statement
 from streamlda.private.settings import PrivateSettings
 from streamlda.sites.announcement import Announcement
@@ -204,7 +205,8 @@ def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_p
     first = share.read_bytes()
     ledger = command.index("--ledger") + 1
     other = [*command[:ledger], str(tmp_path / "other.ledger"), *command[ledger + 1 :]]
-    assert "a round key must mask one share" in run(*other, code=CONFIGURATION).stderr
+    assert "shares before were paid from another ledger" in run(*other, code=CONFIGURATION).stderr
+    assert not (tmp_path / "other.ledger").exists()
     linked = [tmp_path / "linked" / "east.key" if part == str(key) else part for part in other]
     assert "has not signed this one" in run(*linked, code=CONFIGURATION).stderr
     # Signing again at the other place makes another key, which the round does not name.
@@ -295,7 +297,22 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
         key = tmp_path / f"{site}.key"
         run("site", "redo", *hub, "--key", key, "-o", tmp_path / f"{site}.again")
     again = begin(folder, tmp_path, "again", tmp_path / "round1.2", "--round", first)
-    run(*share_command(folder, tmp_path, "east", again))
+    # A copy holds the same documents: it is read behind them, and refused if it has no others.
+    copy, ledger = tmp_path / "copy.jsonl", tmp_path / "east.ledger"
+    lines = (folder / "east.jsonl").read_text("ascii").splitlines(keepends=True)
+    (shot,) = LedgerReader(ledger).report()["snapshots"]
+    ((origin, first_slot, last_slot),) = shot["documents"]
+    assert (origin, first_slot) == (str(folder / "east.jsonl"), 0)
+    command = share_command(folder, tmp_path, "east", again)
+    command[2] = str(copy)
+    for own in (lines[:last_slot], lines[: last_slot + 5], lines[:last_slot][::-1]):
+        copy.write_text("".join(own), "ascii")
+        assert "must not be in two" in run(*command, code=CONFIGURATION).stderr
+    assert LedgerReader(ledger).generation == 1
+    copy.write_text("".join(lines), "ascii")
+    run(*command)
+    taken = LedgerReader(ledger).report()["snapshots"][1]["documents"]
+    assert taken == [[origin, last_slot, 2 * last_slot]]
     assert Share.load(tmp_path / "east.share").attempt == 2
     # The attack: attempts of the aggregator alone, until a site has no documents left.
     command = ["site", "begin", *(tmp_path / f"{site}.again" for site in SITES), "-o"]

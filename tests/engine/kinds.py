@@ -9,7 +9,7 @@ import numpy as np
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.measures import MEASURES_BYTES
+from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
@@ -115,7 +115,8 @@ def state_bytes(learner):
     """Bytes of all but the samples, which have a bound of their own."""
     arrays = learner.state()[0]
     samples = [name for name in arrays if name.startswith("measures.")]
-    assert sum(arrays.pop(name).nbytes for name in samples) <= MEASURES_BYTES
+    bound = measures_bytes(learner.settings.n_features)
+    assert sum(arrays.pop(name).nbytes for name in samples) <= bound
     return sum(array.nbytes for array in arrays.values())
 
 

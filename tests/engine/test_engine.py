@@ -62,9 +62,9 @@ def test_reading_is_possible_at_any_time_and_changes_nothing(name, tmp_path):
     kind = KINDS[name]
     read, unread = kind.engine(), kind.engine()
     documents = kind.documents()
-    for start in range(0, 4000, 200):
+    for start in range(0, 4000, 400):
         for learner in (read, unread):
-            fed(learner, documents, start, start + 200)
+            fed(learner, documents, start, start + 400)
         read.snapshot()
         assert_same_state(read, unread)
     # What is refused changes nothing either, and a file brings the engine back.

@@ -46,7 +46,9 @@ def forgetting(solver, memory=MEMORY, **changes):
 
 # Measured 0.003 to 0.004 and 0.018 to 0.020 over four corpora: the bounds leave a half to spare.
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize(("k", "d", "bound"), [(5, 50, 0.006), (10, 1000, 0.03)])
+@pytest.mark.parametrize(
+    ("k", "d", "bound"), [(5, 50, 0.006), pytest.param(10, 1000, 0.03, marks=pytest.mark.long)]
+)
 def test_planted_topics_are_found_and_supported(solver, k, d, bound):
     planted = PlantedLDA(k, d, seed=5, topic_concentration=0.1)
     learner = Engine(EngineSettings(n_components=k, n_features=d, solver=solver))
@@ -145,7 +147,7 @@ def test_warnings_of_rounds_go_to_the_diagnostics_until_refining(documents):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("change", [20_500, 25_000, 29_000])
+@pytest.mark.parametrize("change", [20_500, pytest.param(25_000, marks=pytest.mark.long), 29_000])
 def test_topics_that_all_changed_are_learned_again_within_the_memory(solver, change):
     """With 0.035 the false-alarm rate is below 1 in 24: errors of 24 streams were 0.014 to 0.024.
 

@@ -59,7 +59,7 @@ OF_PARTIAL_FIT = (
     "lda",
     [
         StreamLDA(1),
-        StreamLDA(10),
+        pytest.param(StreamLDA(10), marks=pytest.mark.long),
         StreamLDA(2, solver="online-power", n_restarts=2, n_iterations=2),
         StreamLDA(2, solver="simultaneous", n_restarts=2, n_iterations=2),
         StreamLDA(2, refinement_passes=1),

@@ -106,6 +106,13 @@ class Broker:
         admin.close()
         return True
 
+    @property
+    def runs(self):
+        return self._process is not None
+
+    def send_signal(self, number):
+        self._process.send_signal(number)
+
     def kill(self):
         """End it at once (SIGKILL)."""
         if self._process is not None:

@@ -49,7 +49,9 @@ def open_run(topics, topic, tmp_path):
             source = run.open_source(settings)
             opened.callback(source.close)
             run.go_on(source, settings)
-            skip_records(source, run.slots_to_skip, run.pipeline, lambda: None)
+            # What is to be skipped is there: a few polls bring it.
+            polls = iter(range(9))
+            skip_records(source, run.slots_to_skip, run.pipeline, lambda _: next(polls))
             yield run, source, store
 
     return open_run
@@ -150,7 +152,7 @@ def test_documents_copied_to_another_topic_are_known_by_what_they_say(
             source,
             _,
         ),
-        pytest.raises(LedgerError, match="in a release before, under whatever name"),
+        pytest.raises(LedgerError, match="under whatever name"),
     ):
         release(run, source)
     assert len(ranges(tmp_path)) == 1

@@ -5,6 +5,7 @@ Processes that are killed are in tests/service/test_kafka_daemon.py.
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -228,6 +229,44 @@ def test_every_poison_is_referenced_before_the_position_passes_it(
     assert refused == 1
     assert Counter(seen) == Counter({str(i): 2 for i in range(0, n, 3)})
     assert referenced() == keys_up_to({0: n, 1: n})
+
+
+def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
+    broker, own_topics, topic, source_of
+):
+    """It is stopped, not ended: its connections stay."""
+    own_topics.fill(topic, numbers(0, 5), numbers(5, 10))
+    source = source_of(own_topics, topic, request_timeout_seconds=1.5)
+    assert (source.silent(), source.last_answer()) == (None, None)
+
+    def poll_until(holds):
+        began = time.monotonic()
+        while not holds():
+            assert time.monotonic() - began < 30
+            source.poll(100, 0.1)
+        return time.monotonic() - began
+
+    poll_until(lambda: source.silent() == 0 and source.lag() == {0: 0, 1: 0})
+    before = source.last_answer()
+    # With nothing to read, fetches are answered all the same; while it is paused, none is made.
+    poll_until(lambda: source.last_answer() > before + 1)
+    source.pause()
+    for _ in range(4):
+        source.poll(1, 0.5)
+    assert source.silent() == 0
+    source.resume()
+    poll_until(lambda: source.last_answer() > before + 3)
+    broker.send_signal(signal.SIGSTOP)
+    try:
+        stopped = time.monotonic()
+        seconds = poll_until(lambda: source.silent())
+        assert 1.0 < source.silent() < seconds + 2
+        assert source.lag() == {0: None, 1: None}
+        assert source.last_answer() < stopped + 0.5
+    finally:
+        broker.send_signal(signal.SIGCONT)
+    poll_until(lambda: source.silent() == 0 and source.lag() == {0: 0, 1: 0})
+    assert source.last_answer() > stopped + 1
 
 
 CLOSING = """

@@ -1,6 +1,7 @@
 """What documents are known by: fingerprints, sketches, and the accumulator of a release."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger import Cohort, Container, FingerprintKey, KnownDocuments, Provenance
+from streamlda.privacy.ledger import (
+    Cohort,
+    Container,
+    DocumentRange,
+    FingerprintKey,
+    Fingerprints,
+    KnownDocuments,
+    Provenance,
+)
 from streamlda.privacy.ledger.fingerprints import SKETCH, Sketch, value_of
 from streamlda.privacy.ledger.provenance import MOST_PARTS
 
@@ -43,6 +52,16 @@ def fed(files, cuts=(), restored=False, released=()):
     return [*found_cohorts, found.cohort(0, len(at), 0)]
 
 
+def opened(cohorts, files):
+    """Return documents and fingerprints of cohorts, and what sketches hold of the records."""
+    values = {value_of(KEY.of_text(text)) for text in records(files)[1]}
+    marks = [c.fingerprints for c in cohorts]
+    drawn = [values.intersection(KEY.opened(each.sketch)) for each in marks]
+    assert all(drawn)
+    marks = [replace(each, sketch=()) for each in marks]
+    return [(c.documents, *each) for c, *each in zip(cohorts, marks, drawn, strict=True)]
+
+
 @settings(max_examples=40)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=50),
@@ -52,13 +71,12 @@ def fed(files, cuts=(), restored=False, released=()):
 def test_cuts_and_restarts_change_nothing(files, cuts, released):
     n = sum(files)
     cuts, released = {c for c in cuts if c < n}, {r for r in released if r < n}
-    wanted = [[c.documents, c.fingerprints] for c in fed(files, released=released)]
+    wanted = opened(fed(files, released=released), files)
     for restored in (False, True):
-        found = fed(files, cuts, restored, released)
-        assert [[c.documents, c.fingerprints] for c in found] == wanted
+        assert opened(fed(files, cuts, restored, released), files) == wanted
     # Every record is in one range.
-    assert sum(p.stop - p.start for c, _ in wanted for p in c) == n
-    assert all(len(documents) <= MOST_PARTS + 1 for documents, _ in wanted)
+    assert sum(p.stop - p.start for c, *_ in wanted for p in c) == n
+    assert all(len(documents) <= MOST_PARTS + 1 for documents, *_ in wanted)
 
 
 @pytest.mark.parametrize("files", [[100], [20, 40], [3] * 200])
@@ -134,9 +152,12 @@ def test_the_share_that_is_refused():
             old = rng.integers(2**63, size=800)
             new = np.concatenate([old[: 800 // part], rng.integers(2**63, size=800 - 800 // part)])
             known = KnownDocuments()
+            known.key = KEY
             # Of many releases, which the documents of another order come from.
             for some in old.reshape(4, -1):
-                known._sketches.append(np.array(Sketch(some.tolist()).values, np.uint64))
+                sketch = KEY.sealed(Sketch(some.tolist()).values)
+                of = DocumentRange("s", int(some[0]), int(some[0]) + 1)
+                known.add(Cohort("", (of,), 0, fingerprints=Fingerprints("", sketch=sketch)))
             refused[part] += known.repeated(Sketch(new.tolist()).values) >= 16
     assert refused[3] > 257
     assert refused[7] < 24

@@ -126,7 +126,7 @@ def assert_equal(one, other):
 
 
 @examples(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),

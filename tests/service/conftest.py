@@ -21,11 +21,11 @@ def status():
     made.set_lag({0: 3, 1: None})
     made.checkpoint(0.1, 100)
     made.set_lost({"records": 2})
-    made.set_undated(4)
+    made.set_in_no_bin(4, 1)
     made.set_warmup((1, 2))
     made.set_budget(1.0, 1.0, 2.0, 1e-9)
     made.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 0.5, None)]))
-    made.polled()
+    made.answered()
     return made
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def as_json(documents):
 def answer_of(port, path):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
         return json.load(answer)
+
+
+def not_ready(port):
+    """Return why a daemon is not ready; empty if it is."""
+    try:
+        return answer_of(port, "/readyz")["reason"]
+    except urllib.error.HTTPError as refused:
+        with refused as answer:
+            assert answer.code == 503
+            return json.load(answer)["reason"]
 
 
 def wait_for_slots(port, n_records):

@@ -27,6 +27,7 @@ from tests.service.daemon_process import (
     texts,
     write_documents,
 )
+from tests.service.long_stream import answer_of, not_ready
 
 #: Makes the daemon wait where a test wants it to, in seconds.
 SLOW = """
@@ -73,7 +74,9 @@ def every_4000(tmp_path, source):
     return settings_of(tmp_path, source, snapshots__every=4000)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 def test_a_signal_saves_and_ends_and_the_next_run_goes_on(tmp_path, every_4000, twin, number):
     settings = every_4000 | {"checkpoint.interval": "1 h"}
     with Daemon(settings, command=slow(settings, learn=0.3)) as daemon:
@@ -199,7 +202,7 @@ def test_counters_go_on_behind_a_restart_and_tell_the_truth_behind_a_kill(tmp_pa
     assert found.items() >= truth.items(), "what was read again is counted once"
 
 
-@pytest.mark.parametrize("unit", ["document", "user"])
+@pytest.mark.parametrize("unit", [pytest.param("document", marks=pytest.mark.long), "user"])
 def test_used_up_the_daemon_idles_and_serves_and_starts_again(tmp_path, unit):
     source = tmp_path / "documents.jsonl"
     rows = [{"text": text, "user": f"u{i}"} for i, text in enumerate(texts(900))]
@@ -288,18 +291,96 @@ def test_a_paused_daemon_keeps_following(tmp_path):
     assert not daemon.events("source-failed")
 
 
-def test_a_source_that_goes_away_ends_with_74(tmp_path):
+def test_a_source_that_goes_away_is_waited_for_and_its_state_is_shown(tmp_path):
     source = write_documents(tmp_path / "documents.jsonl", texts(4000))
-    more = {"source.kind": "follow", "breaker.attempts": 3}
+    kept = source.rename(tmp_path / "kept")
+    source.symlink_to(kept)
+    (port,) = free_ports(1)
+    more = {"source.kind": "follow", "breaker.attempts": 2, "http.port": port}
     with Daemon(settings_of(tmp_path, source, more, snapshots__every=2000)) as daemon:
         daemon.wait_for("released", 2)
+        assert answer_of(port, "/readyz") == {"ready": True, "reason": ""}
         source.unlink()
         source.symlink_to(source)
-        assert daemon.end() == 74
-    assert [line["failures"] for line in daemon.events("source-failed")] == [1, 2, 3]
-    # A source that cannot be opened again is not polled in between.
-    failures = ("poll-failed", "rebuild-failed")
-    how = [line["event"] for line in daemon.lines if line["event"] in failures]
-    assert how == ["poll-failed", "rebuild-failed", "rebuild-failed"]
-    last = daemon.lines[-2]
-    assert [last[name] for name in ("level", "event", "code")] == ["info", "exit", 74]
+        stalled = daemon.wait_for("stalled")
+        assert (stalled["what"], stalled["reason"]) == ("source", "ELOOP")
+        daemon.wait_for("open-failed", 3)
+        assert answer_of(port, "/livez") == {"alive": True}
+        assert re.fullmatch(r"source stalled since [-0-9T:+]+: ELOOP", not_ready(port))
+        seen = answer_of(port, "/status")
+        assert seen["stalled"]["source"]["reason"] == "ELOOP"
+        assert seen["lag"]["bytes"] is None
+        source.unlink()
+        source.symlink_to(kept)
+        with kept.open("a") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in texts(2000, seed=2))
+        daemon.wait_for("released", 3)
+        assert answer_of(port, "/readyz")["ready"]
+        assert daemon.stop() == 0
+    (recovered,) = daemon.events("recovered")
+    assert recovered["after_seconds"] > 1
+
+
+FOLLOWED = {"source.kind": "follow", "source.stream": "followed", "snapshots.most": 3}
+FOLLOWED |= {"snapshots.when_exhausted": "stop", "checkpoint.interval": "1 h"}
+
+
+def followed(folder, **more):
+    """Return settings of a daemon that ends behind 12,000 documents of a file."""
+    source = folder / "documents.jsonl"
+    return settings_of(folder, source, FOLLOWED | more, snapshots__every=4000)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("followed")
+    write_documents(folder / "documents.jsonl", texts(12_000))
+    run_to_end(followed(folder))
+    return left_by(folder)
+
+
+@pytest.fixture
+def full(tmp_path):
+    """Return what fills the folder of snapshots of a daemon, and what gives it room again.
+
+    In its place there is one in which nobody can write.
+    """
+    folder, aside = tmp_path / "snapshots", tmp_path / "aside"
+
+    def fill(daemon):
+        daemon.wait_for("http")
+        folder.rename(aside)
+        folder.symlink_to("/proc")
+        write_documents(tmp_path / "documents.jsonl", texts(12_000))
+        daemon.wait_for("output-failed", 2)
+
+    def room():
+        folder.unlink()
+        aside.rename(folder)
+
+    write_documents(tmp_path / "documents.jsonl", [])
+    return fill, room
+
+
+@pytest.mark.parametrize("ended", ["", "killed", "stopped"])
+def test_a_full_output_folder_is_waited_for_and_nothing_is_lost(tmp_path, full, undisturbed, ended):
+    (port,) = free_ports(1)
+    settings, (fill, room) = followed(tmp_path, **{"http.port": port}), full
+    with Daemon(settings) as daemon:
+        fill(daemon)
+        assert answer_of(port, "/livez")["alive"]
+        assert re.fullmatch(r"output stalled since \S+: ENOENT", not_ready(port))
+        if ended == "killed":
+            daemon.process.kill()
+            assert daemon.end() == -signal.SIGKILL
+        elif ended == "stopped":
+            # What was released is not stored, so it is not saved that it was.
+            assert daemon.stop() == 74
+        room()
+        if not ended:
+            assert daemon.end() == 0
+            assert [line["what"] for line in daemon.events("recovered")] == ["output"]
+    if ended:
+        run_to_end(settings)
+    left = left_by(tmp_path)
+    assert (left.state, left.snapshots) == (undisturbed.state, undisturbed.snapshots)

@@ -46,6 +46,7 @@ def crash_run(tmp_path):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", few_or(8, 200))
 def test_kills_at_random_moments_change_nothing(crash_run, kills):
     found = crash_run(PUBLIC, 30_000, "any-moment", kills, 1)
@@ -60,11 +61,13 @@ def test_a_kill_at_any_step_changes_nothing(crash_run, stride):
     assert found["same"] == found["streams"] == found["killed"] + 1
 
 
+@pytest.mark.long
 def test_mistakes_are_found(crash_run):
     found = crash_run(PUBLIC, 5500, "mistakes")
     assert found == {"right": 1, "save-what-is-read": 0, "forget-rows": 0, "publish-again": 0}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", few_or(6, 200))
 def test_kills_at_random_moments_release_nothing_twice(crash_run, kills):
     found = crash_run(PRIVATE, 1400, "any-moment", kills, 1)
@@ -73,7 +76,7 @@ def test_kills_at_random_moments_release_nothing_twice(crash_run, kills):
     assert found["snapshots"] >= found["streams"]
 
 
-@pytest.mark.parametrize("kind", ["hashed", "private"])
+@pytest.mark.parametrize("kind", [pytest.param("hashed", marks=pytest.mark.long), "private"])
 @pytest.mark.parametrize("stride", few_or(97, 1))
 def test_a_kill_at_any_step_releases_nothing_twice(crash_run, kind, stride):
     found = crash_run(PRIVATE, 1400, "steps", stride, stride // 2, kind)
@@ -89,6 +92,7 @@ def test_private_crashes_in_a_row_lead_on(crash_run):
     assert (found["killed"], found["streams"], found["lost"]) == (16, 6, 5)
 
 
+@pytest.mark.long
 def test_a_daemon_that_forgets_to_pass_records_is_found(crash_run):
     found = crash_run(PRIVATE, 2500, "again", "mistaken")
     # In the cases in which records are behind the checkpoint.
@@ -96,7 +100,7 @@ def test_a_daemon_that_forgets_to_pass_records_is_found(crash_run):
     assert found["wrong"] + found["streams"] == 6
 
 
-@pytest.mark.parametrize("kills", few_or(4, 60))
+@pytest.mark.parametrize("kills", few_or(2, 60))
 def test_the_command_killed_follows_a_growing_file_exactly_once(tmp_path, kills):
     lines = [json.dumps({"text": text}).encode() + b"\n" for text in texts(1500 * (kills + 2))]
     whole = b"".join(lines)

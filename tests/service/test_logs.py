@@ -105,11 +105,29 @@ def test_systemd_hears_states_and_one_that_does_not_read_holds_nothing_up(
         assert manager.recv(100) == b"STOPPING=1"
 
 
+def test_a_library_that_says_the_same_again_and_again_is_shown_once_a_minute(said, monkeypatch):
+    start_logging("json", "info")
+    now = [0.0]
+    monkeypatch.setattr("streamlda.service.logs.time.monotonic", lambda: now[0])
+    for second in range(121):
+        now[0] = float(second)
+        logging.getLogger("kafka.net").error("canary")
+        log("info", "ours")
+    logging.getLogger("other").error("canary")
+    lines = [json.loads(line) for line in said()]
+    assert sum(line["event"] == "ours" for line in lines) == 121
+    shown = [(line["logger"], line["left_out"]) for line in lines if line["event"] == "library"]
+    assert shown == [("kafka.net", 0), ("kafka.net", 59), ("kafka.net", 59), ("other", 0)]
+
+
 def test_a_supervisor_that_is_gone_is_named_once_and_none_is_needed(tmp_path, caplog):
     none, gone = Supervisor({}), Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")})
     none.ready()
     none.stopping()
     assert not caplog.records
+    gone.alive()
+    assert not caplog.records, "one that waits for the start hears of nothing else"
+    gone.ready()
     for _ in range(3):
         gone.alive()
     assert [record.getMessage() for record in caplog.records] == ["supervisor-away"]

@@ -1,5 +1,8 @@
 """The daemon's brain: each rule by itself."""
 
+from functools import partial
+
+import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError
@@ -13,8 +16,16 @@ from streamlda.settings.load import load_settings
 TEN = Polled(1.0, 10, 10)
 
 
+SHOWN = m.LogLine | m.Stalled | m.Recovered
+
+
 def told(machine, event):
-    return [i for i in machine.handle(event) if not isinstance(i, m.LogLine)]
+    return [i for i in machine.handle(event) if not isinstance(i, SHOWN)]
+
+
+def shown(machine, event):
+    """Return what is shown of outages."""
+    return [i for i in machine.handle(event) if isinstance(i, m.Stalled | m.Recovered)]
 
 
 def saved(machine, time):
@@ -98,8 +109,9 @@ def test_learning_goes_on_while_a_checkpoint_is_written_and_a_release_does_not()
     [
         # A release was due when the process died.
         (False, m.Started(0.0, 0, snapshot=True), [m.Publish(), m.Release(), Pause()]),
-        # The state is behind a release that no checkpoint knows of.
-        (False, m.Started(0.0, 10, unsaved=True), [m.Checkpoint(0), Poll(10)]),
+        # The state is behind a release that no checkpoint knows of: its model is stored first.
+        (False, m.Started(0.0, 10, unsaved=True), [m.Release(), Pause()]),
+        (True, m.Started(0.0, None, unsaved=True), [m.Release(), Pause()]),
         (False, m.Started(0.0, None), [Pause()]),
         (True, m.Started(0.0, None), [m.Exit(0)]),
     ],
@@ -178,20 +190,79 @@ def test_a_source_that_ends_is_learned_to_its_end_unless_a_signal_comes(after):
     assert saved(machine, 4.0) == [m.Exit(0)]
 
 
-def test_a_failed_source_is_rebuilt_ever_more_slowly_and_then_given_up():
+@pytest.mark.parametrize("code", [74, 78])
+def test_a_source_that_is_there_and_fails_is_rebuilt_ever_more_slowly_and_then_given_up(code):
     machine = started(attempts=3)
+    damaged = partial(m.SourceFailed, code=code)
     for failed, pause in ((5.0, 1.0), (6.0, 2.0)):
-        assert told(machine, m.SourceFailed(failed)) == []
+        assert told(machine, damaged(failed)) == []
         assert told(machine, Tick(failed + pause - 0.1)) == []
-        assert told(machine, Tick(failed + pause)) == [m.Rebuild(), Poll(10)]
+        assert told(machine, Tick(failed + pause)) == [m.Rebuild()]
+        assert told(machine, m.Opened(failed + pause)) == [Poll(10)]
     # It brings something: failures count from 0 again.
     assert told(machine, Polled(9.0, 1, 1)) == [Learn(1), Poll(10)]
-    for failed in (10.0, 12.0):
-        assert told(machine, m.SourceFailed(failed)) == []
-        assert told(machine, Tick(failed + 2)) == [m.Rebuild(), Poll(10)]
-    assert told(machine, Learned(14.0)) == []
-    assert told(machine, m.SourceFailed(14.0)) == [m.Checkpoint(1), Pause()]
-    assert saved(machine, 15.0) == [m.Exit(74)]
+    for failed in (10.0, 30.0):
+        # That it is away in between counts for nothing.
+        assert told(machine, damaged(failed)) == []
+        assert told(machine, Tick(failed + 5)) == [m.Rebuild()]
+        assert told(machine, m.SourceFailed(failed + 5, away=True)) == []
+        assert told(machine, Tick(failed + 15)) == [m.Rebuild()]
+        assert told(machine, m.Opened(failed + 15)) == [Poll(10)]
+    assert told(machine, Learned(50.0)) == []
+    assert told(machine, damaged(50.0)) == [m.Checkpoint(1), Pause()]
+    assert saved(machine, 51.0) == [m.Exit(code)]
+
+
+def test_a_source_that_is_away_is_waited_for_however_long_at_the_start_and_later():
+    """Ten minutes, and then a day: the clock is that of the events."""
+    machine = Machine(Rules(poll_records=10, attempts=3))
+    time = outlast(machine, 0.0, 600.0)
+    assert machine.phase is Phase.STARTING
+    assert told(machine, m.Started(time, 1000)) == [Poll(10)]
+    # The first poll that is answered ends it, not one of which that is not known yet.
+    assert shown(machine, Polled(time, 0, 0, silent=None)) == []
+    assert shown(machine, Polled(time, 0, 0)) == [m.Recovered("source", time)]
+    time = outlast(machine, time, 86_400.0)
+    assert told(machine, m.Opened(time)) == [Poll(10)]
+    assert told(machine, Polled(time, 5, 5)) == [Learn(1), Poll(10)]
+
+
+def outlast(machine, begun, seconds):
+    """Let the source fail whenever it is opened; return the time of the last opening."""
+    rebuilt, time = [], begun
+    assert shown(machine, m.SourceFailed(begun, True, "Gone")) == [m.Stalled("source", "Gone")]
+    while True:
+        time += 1.0
+        if told(machine, Tick(time)) == [m.Rebuild()]:
+            rebuilt.append(time)
+            if time >= begun + seconds:
+                break
+            assert shown(machine, m.SourceFailed(time, True, "Gone")) == []
+    waits = np.diff([begun, *rebuilt])
+    assert waits[:5].tolist() == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert set(waits[5:]) == {30.0}
+    return time
+
+
+def test_a_source_that_falls_silent_is_shown_and_in_the_end_opened_again():
+    machine = started(silent_seconds=60)
+    assert shown(machine, Polled(5.0, 0, 0)) == []
+    stalled = m.Stalled("source", "no-answer", 11.0)
+    assert shown(machine, Polled(20.0, 0, 0, silent=11.0)) == [stalled]
+    assert machine.handle(Polled(60.0, 0, 0, silent=50.0)) == [Poll(10)]
+    # Its records still count: of several partitions another one may be silent.
+    assert told(machine, Polled(61.0, 5, 5, silent=51.0)) == [Learn(1), Poll(10)]
+    assert told(machine, Polled(70.0, 0, 0, silent=60.5)) == []
+    assert told(machine, Tick(71.0)) == [m.Rebuild()]
+    assert told(machine, m.Opened(72.0)) == [Poll(10)]
+    assert shown(machine, Polled(73.0, 0, 0, silent=None)) == []
+    assert shown(machine, Polled(74.0, 0, 0)) == [m.Recovered("source", 65.0)]
+
+
+@pytest.mark.parametrize("code", [74, 78])
+def test_what_is_no_absence_ends_a_start_at_once(code):
+    machine = Machine(Rules())
+    assert told(machine, m.SourceFailed(1.0, code=code)) == [m.Exit(code)]
 
 
 def test_a_rebuilt_source_is_paused_again():
@@ -199,7 +270,70 @@ def test_a_rebuilt_source_is_paused_again():
     assert told(machine, Polled(1.0, 10, 200)) == [Learn(1), Pause()]
     assert told(machine, Tick(2.0)) == [Poll(0)]
     assert told(machine, m.SourceFailed(3.0)) == []
-    assert told(machine, Tick(4.0)) == [m.Rebuild(), Pause()]
+    assert told(machine, Tick(4.0)) == [m.Rebuild()]
+    assert told(machine, Tick(5.0)) == []
+    assert told(machine, m.Opened(6.0)) == [Pause()]
+
+
+def test_dead_letters_that_cannot_be_written_hold_up_the_checkpoint_and_never_end_it():
+    machine = started(checkpoint_seconds=60, attempts=3)
+    told(machine, Polled(1.0, 10, 10, rejects=3))
+    flushed = [m.FlushDeadLetters(), m.Checkpoint(1)]
+    assert told(machine, Learned(60.0)) == flushed
+    failed = m.Failed(61.0, "dead-letters", reason="Refused")
+    assert shown(machine, failed) == [m.Stalled("dead-letters", "Refused")]
+    time = 61.0
+    while time < 4000.0:
+        time += 1.0
+        if told(machine, Tick(time)):
+            assert shown(machine, m.Failed(time, "dead-letters", reason="Refused")) == []
+    while not (out := told(machine, Tick(time))):
+        time += 1.0
+    assert out == flushed
+    assert shown(machine, m.CheckpointTaken(time)) == [m.Recovered("dead-letters", time - 61.0)]
+    assert told(machine, m.CheckpointDone(time)) == []
+    # Where too many wait, a poll fails for them: it is not the source that is shown.
+    full = m.SourceFailed(time, True, "Refused", what="dead-letters")
+    assert shown(machine, full) == [m.Stalled("dead-letters", "Refused")]
+    assert told(machine, Tick(time + 1)) == [m.Rebuild()]
+
+
+@pytest.mark.parametrize("starting", [False, True])
+def test_a_release_that_cannot_be_stored_is_made_once_and_holds_up_all_else(starting):
+    if starting:
+        machine = Machine(Rules(poll_records=10, queue_bytes=100))
+        assert told(machine, m.Started(2.0, 10, unsaved=True)) == [m.Release(), Pause()]
+    else:
+        machine = started(slots_left=10, batches=1)
+        assert told(machine, Learned(2.0)) == [m.Release()]
+    failed = m.Failed(3.0, "output", reason="ENOSPC")
+    assert shown(machine, failed) == [m.Stalled("output", "ENOSPC")]
+    assert told(machine, Tick(3.9)) in ([], [Poll(0)])
+    assert told(machine, Tick(4.0)) == [m.Release()]
+    assert shown(machine, m.Failed(4.0, "output", reason="ENOSPC")) == []
+    for time in range(10, 100_000, 30):
+        # A tending poll comes once, as it is not answered.
+        assert m.Release() in told(machine, Tick(float(time)))
+        told(machine, m.Failed(float(time), "output", reason="ENOSPC"))
+    time += 30.0
+    told(machine, Tick(time))
+    out = machine.handle(m.ReleaseDone(time, True, 10))
+    assert m.Recovered("output", time - 3.0) in out
+    assert [i for i in out if isinstance(i, m.Checkpoint)] == [m.Checkpoint(0 if starting else 1)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_release_that_is_not_stored_is_tried_once_more_at_the_end(stored):
+    machine = started(slots_left=10, batches=1)
+    told(machine, Learned(2.0))
+    told(machine, m.Failed(3.0, "output"))
+    assert told(machine, m.SignalReceived(3.5)) == [m.Release()]
+    if stored:
+        assert told(machine, m.ReleaseDone(4.0, True, 10)) == [m.Publish(), m.Checkpoint(1)]
+        assert saved(machine, 5.0) == [m.Exit(0)]
+    else:
+        # The checkpoint of before stands, and the release is made again.
+        assert told(machine, m.Failed(4.0, "output")) == [m.Exit(74)]
 
 
 def test_the_breaker_trips_above_its_share_and_does_not_pass_the_bad_records():
@@ -270,6 +404,8 @@ def test_a_failed_publication_is_tried_again():
     assert m.Publish() not in told(machine, m.Failed(3.0, "publish"))
     assert m.Publish() in told(machine, Tick(4.0))
     assert m.Publish() not in told(machine, Tick(9.0))
+    assert shown(machine, m.Failed(9.0, "publish", reason="Gone"))[0].reason == "Gone"
+    assert shown(machine, m.Published(10.0)) == [m.Recovered("topic", 7.0)]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Life(RuleBasedStateMachine):
         self.writing, self.records = None, {}
         self.left = self.left_to_poll = slots
         self.poll = self.work = self.code = self.signalled_at = None
-        self.owed = self.paused = self.ended = False
+        self.owed = self.paused = self.ended = self.opening = self.unstored = False
         self.tell(m.Started(0.0, slots))
 
     def tell(self, event):
@@ -52,6 +52,7 @@ class Life(RuleBasedStateMachine):
         match instruction:
             case Poll(n):
                 assert self.poll is None
+                assert not self.opening
                 assert self.signalled_at is None
                 assert n <= min(16, 0 if self.paused else self.left_to_poll)
                 self.poll = n
@@ -60,8 +61,8 @@ class Life(RuleBasedStateMachine):
                 assert self.learned < n <= self.polled
                 assert not self.owed, "a checkpoint comes after a release before further learning"
             case Release():
-                self.begin(instruction)
-                assert self.left == 0 or (self.ended and self.at_end)
+                self.begin(instruction, after_signal=self.unstored)
+                assert self.left == 0 or (self.ended and self.at_end) or self.unstored
                 assert not self.owed, "never two releases without a checkpoint between"
                 assert self.writing is None, "a release is not made beside a checkpoint"
             case m.FlushDeadLetters():
@@ -70,6 +71,7 @@ class Life(RuleBasedStateMachine):
                 self.begin(instruction, after_signal=True)
                 assert n == self.learned
                 assert self.flushed
+                assert not self.unstored, "what is released is stored before a state behind it is"
                 assert self.writing is None
             case m.Pause():
                 assert not self.paused
@@ -79,7 +81,8 @@ class Life(RuleBasedStateMachine):
                 self.paused = False
             case m.Rebuild():
                 assert self.poll is None
-                self.paused = False
+                assert not self.opening
+                self.opening = True
             case Exit(code):
                 self.code = code
                 if isinstance(event, SignalReceived) and self.signalled_at is not None:
@@ -116,14 +119,22 @@ class Life(RuleBasedStateMachine):
         self.tell(m.Polled(self.time, n, size, rejects, exhausted=last))
 
     @precondition(lambda self: self.work is not None)
-    @rule(fails=rarely(30), slots=st.sampled_from([60, 40, 20, 5, 1, None]), refused=rarely(12))
-    def answer_work(self, fails, slots, refused):
-        self.answer(fails, slots, refused)
+    @rule(
+        fails=rarely(30),
+        slots=st.sampled_from([60, 40, 20, 5, 1, None]),
+        refused=rarely(12),
+        full=rarely(4),
+    )
+    def answer_work(self, fails, slots, refused, full):
+        self.answer(fails, slots, refused and not self.unstored, full)
 
-    def answer(self, fails=False, slots=10, refused=False):
+    def answer(self, fails=False, slots=10, refused=False, full=False):
         work, self.work = self.work, None
         names = {Learn: "learn", Release: "release", Checkpoint: "checkpoint"}
-        if fails:
+        if full and isinstance(work, Release):
+            self.unstored = True
+            self.tell(m.Failed(self.time, "output"))
+        elif fails:
             self.tell(m.Failed(self.time, names[type(work)]))
         elif isinstance(work, Learn):
             self.left -= sum(self.records[n] for n in range(self.learned + 1, work.batch + 1))
@@ -137,7 +148,7 @@ class Life(RuleBasedStateMachine):
             self.tell(m.BudgetExhausted(self.time))
         else:
             self.left = self.left_to_poll = slots or 0
-            self.owed = True
+            self.owed, self.unstored = True, False
             self.tell(m.ReleaseDone(self.time, True, slots))
 
     @precondition(lambda self: self.writing is not None)
@@ -154,11 +165,22 @@ class Life(RuleBasedStateMachine):
             self.tell(m.CheckpointDone(self.time))
 
     @precondition(lambda self: self.poll is not None)
-    @rule(happens=rarely(3))
-    def fail_poll(self, happens):
+    @rule(happens=rarely(3), away=st.booleans())
+    def fail_poll(self, happens, away):
         if happens:
             self.poll = None
-            self.tell(m.SourceFailed(self.time))
+            self.tell(m.SourceFailed(self.time, away))
+
+    @precondition(lambda self: self.opening)
+    @rule(fails=rarely(3), away=st.booleans())
+    def answer_opening(self, fails, away):
+        self.opening = False
+        if fails:
+            self.tell(m.SourceFailed(self.time, away))
+        else:
+            # The new client fetches until it is paused.
+            self.paused = False
+            self.tell(m.Opened(self.time))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 1.0, 3.0, 20.0]))
     def tick(self, seconds):

@@ -81,9 +81,15 @@ print(int(status["VmHWM"].split()[0]) * 1024)
     ("flags", "n_features"),
     [
         ({**WARMUP, "topics.count": 20}, 30_000),
-        ({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
+        pytest.param(
+            *({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
+            marks=pytest.mark.long,
+        ),
         ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
-        ({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
+        pytest.param(
+            *({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features):
@@ -93,7 +99,7 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
     assert done.returncode == 0, done.stderr
     absent = (size for part, size in plan_of(flags, 1000).items() if part.startswith(ABSENT))
     planned, peak = total(flags, n_features) - sum(absent), int(done.stdout)
-    assert 0.45 * planned <= peak <= planned
+    assert 0.42 * planned <= peak <= planned
 
 
 def test_a_plan_has_what_is_there_at_one_time_and_grows_with_the_settings():

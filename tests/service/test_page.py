@@ -127,7 +127,7 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     seen.has(link="live", stream="kafka: planted", phase="learning", lag="1.5K", left="66K")
     seen.has(lag_note="records in 2 partitions, 1 not known", memory="256 MiB", rate="0.0")
     seen.has(saved_note="5.0 MiB in 0.12 s", unused="0", unused_note="none")
-    budget = seen.page.get_by_role("meter", name="Privacy budget used")
+    budget = seen.page.get_by_role("meter", name="Privacy budget spent")
     expect(budget).to_have_attribute("aria-valuenow", "0.5")
     expect(budget).to_have_attribute("aria-valuetext", "epsilon 1.50 of 2.00 left")
     expect(budget).not_to_have_attribute("data-full", "")
@@ -141,11 +141,19 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
     status.set_lost({"records": 25})
     status.set_lag({0: 2048}, "bytes")
+    status.set_in_no_bin(0, 12)
     seen.page.reload()
-    seen.has(unused="43", unused_note="too short 40, not-json 2, too-long 1; lost: 25 records")
+    notes = ["too short 40, not-json 2, too-long 1", "too late for the time bins: 12"]
+    seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))
     seen.has(lag="2.0 KiB", lag_note="in files")
-    status.set_ready(False, "the broker is away")
+    status.stalled("source", "KafkaTimeoutError", 60.0)
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
+    seen.has(link="source away", lag="\N{EN DASH}")
+    expect(seen.page.locator("#trouble")).to_contain_text("Source away since")
+    expect(seen.page.locator("#trouble")).to_contain_text("(KafkaTimeoutError).")
+    status.recovered("source")
+    expect(seen.page.locator("#link")).to_have_text("live")
+    expect(seen.page.locator("#trouble")).to_be_hidden()
 
 
 def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):

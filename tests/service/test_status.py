@@ -3,14 +3,16 @@
 import json
 import sys
 import threading
+import time
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.errors import MissingExtraError
 from streamlda.service.counters import FILE, ShownCounters
-from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, Status
+from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
 from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
 from tests.service.planted import outcomes
@@ -55,6 +57,39 @@ def test_it_is_alive_for_as_long_as_the_loop_goes_round_and_ready_with_a_reason(
     assert status.ready() == (False, "the broker is away")
 
 
+def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status):
+    status.set_ready(True)
+    status.set_lag({0: 5, 1: 7})
+    status.answered(30.0)
+    answered = samples(status)["source_last_answer_timestamp_seconds",]
+    assert answered == pytest.approx(time.time() - 30.0, abs=5.0)
+    for _ in range(3):
+        status.count_failure("source", "KafkaTimeoutError")
+    status.stalled("source", "KafkaTimeoutError", 12.0)
+    status.stalled("output", "ENOSPC", 0.0)
+    told = status.status()
+    since = datetime.fromisoformat(told["stalled"]["source"]["since"])
+    assert since.timestamp() == pytest.approx(time.time() - 12.0, abs=5.0)
+    # What waits is not known then, rather than nothing.
+    assert told["lag"]["partitions"] == {"0": None, "1": None}
+    assert told["lag"]["records"] is None
+    found = samples(status)
+    assert not any(name == "kafka_lag_records" for name, *_ in found)
+    stalled = {labels[0][1]: n for (name, *labels), n in found.items() if name == "stalled"}
+    assert stalled == dict.fromkeys(STALLABLE, 0) | {"source": 1, "output": 1}
+    labels = ("reason", "KafkaTimeoutError"), ("what", "source")
+    assert found["failure_reasons_total", *labels] == 3
+    assert found["failures_total", ("what", "source")] == 3
+    ready, reason = status.ready()
+    assert not ready
+    since = told["stalled"]["source"]["since"]
+    assert reason.split("; ")[0] == f"source stalled since {since}: KafkaTimeoutError"
+    assert found["ready",] == 0
+    for what in ("source", "output"):
+        status.recovered(what)
+    assert status.ready() == (True, "")
+
+
 def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
     told = status.status()
     unknown = {name for name, value in told.items() if value is None}
@@ -64,10 +99,11 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "places_left",
             "checkpoint",
             "budget",
-            "last_poll",
+            "last_answer",
             "lost",
             "warmup",
             "undated",
+            "late",
             "last_snapshot",
         ),
     }
@@ -84,12 +120,12 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     documents = outcomes(learned=70, short=5, rejected=3, blank=2)
     status.set_records(documents, {"not JSON": 2, "too long": 1}, 1)
     status.count_dead_letter("not JSON")
-    status.count_failure("checkpoint")
+    status.count_failure("checkpoint", "ENOSPC")
     status.count_bytes(12345)
     status.set_slots(80, 920)
     status.set_lag({2: None, 0: 7, 1: 5})
     status.set_lost({"records": 4})
-    status.set_undated(17)
+    status.set_in_no_bin(17, 3)
     status.set_warmup((9_000, 20_000))
     status.set_queue(4096)
     status.set_memory(2**28)
@@ -100,7 +136,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     clock.now += 6
     status.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, True, []))
     status.set_budget(0.5, 1.25, 2.0, 1e-9)
-    status.polled()
+    status.answered()
 
     told = status.status()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
@@ -110,6 +146,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         "lag": {"records": 12, "bytes": None, "partitions": {"0": 7, "1": 5, "2": None}},
         "lost": {"records": 4},
         "undated": 17,
+        "late": 3,
         "warmup": {"documents": 9_000, "of": 20_000},
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
         "budget": {
@@ -143,6 +180,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("failures_total", ("what", "publish")): 0,
         ("last_snapshot_timestamp_seconds",): 1795348800,
         ("undated_documents",): 17,
+        ("late_documents",): 3,
         ("queue_bytes",): 4096,
         ("resident_memory_bytes",): 2**28,
         ("memory_limit_bytes",): 2**30,
@@ -247,7 +285,7 @@ def test_no_counter_goes_back_or_begins_at_0_once_more(tmp_path):
     read(first, 90, 10)
     first.count_bytes(1000)
     first.count_dead_letter("bad")
-    first.count_failure("checkpoint")
+    first.count_failure("checkpoint", "ENOSPC")
     kept = json.loads(json.dumps(first.kept()))
     # It goes on behind the checkpoint, is asked, and is killed.
     read(first, 150, 50)

@@ -1,6 +1,5 @@
 """The two threads: every task is answered, in order, and what fails says so."""
 
-import shutil
 import time
 from queue import SimpleQueue
 
@@ -115,7 +114,7 @@ def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
     if what == "learn":
         worker.learn([RecordBatch(["text", 5])])
     elif what == "release":
-        shutil.rmtree(found.publisher.snapshots.folder)
+        found.pipeline.snapshots = None
         worker.release()
     elif what == "checkpoint":
         found.store.close()
@@ -143,3 +142,24 @@ def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
     worker.release()
     found.next(BudgetExhausted)
     assert [record.getMessage() for record in caplog.records] == ["budget-exhausted"]
+
+
+def test_a_release_that_cannot_be_stored_is_made_once_and_stored_later(bench, caplog):
+    found, worker = bench("hashed")
+    worker.learn([RecordBatch(ROWS[:150])])
+    found.next(Learned)
+    folder = found.publisher.snapshots.folder
+    aside = folder.rename(folder.with_name("aside"))
+    folder.write_text("in the way")
+    for _ in range(2):
+        worker.release()
+        (failed,) = found.next(Failed)
+        assert (failed.what, failed.reason) == ("output", "ENOTDIR")
+    made = found.pipeline.snapshots
+    folder.unlink()
+    aside.rename(folder)
+    worker.release()
+    (released,) = found.next(ReleaseDone)
+    assert (released.snapshot, found.publisher.snapshots.numbers()) == (True, [1])
+    assert found.pipeline.snapshots == made == 1
+    assert found.status.status()["failure_reasons"] == {"output ENOTDIR": 2}

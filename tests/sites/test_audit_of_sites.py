@@ -164,7 +164,7 @@ def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
 @pytest.mark.parametrize("look", [of_one_share, of_two_attempts])
 def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
     with at_work(tmp_path, 0) as sites:
-        finding = audit(sites, look)
+        finding = audit(sites, look, draws=400)
     # Where there is nothing to find, a bound is above this with probability below 1e-6.
     assert finding.likely < 0.6
 
@@ -208,6 +208,7 @@ def no_clip(patch):
     patch.setattr(contributions, "clip_factors", lambda norms, bound: np.ones(len(norms)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bug", "look", "colluders", "draws"),
     [

@@ -218,6 +218,17 @@ def test_a_config_is_read_as_written(tmp_path):
         assert found.run_settings == config.run_settings
 
 
+@pytest.mark.parametrize("label", ["a\ndigest       00", "\x1b[2Jx", "\u202etopics", "x" * 201, 7])
+def test_a_label_cannot_change_what_sites_see_before_they_sign(label):
+    """The attack: a label that clears the terminal, or has lines of its own."""
+    config = config_of(KEYS[:3])
+    with pytest.raises(InvalidSettingError, match="label must be one line"):
+        replace(config, label=label)
+    assert len(described(replace(config, label="Themen, \u00f6ffentlich"))) == len(
+        described(config)
+    )
+
+
 def test_whatever_is_changed_shows_in_the_digest_but_the_order_of_sites():
     weights = [0.2, 0.3, 0.5]
     one, other = config_of(KEYS[:3], None, weights), config_of(KEYS[2::-1], None, weights[::-1])

@@ -207,11 +207,20 @@ def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
         documents(late)
         path = one.make_share(this, documents)
         assert one.make_share(this, documents) == path
+        kept = sites.round_keys("site0").path / sites.config.digest / "ledger"
+        assert kept.read_text("ascii") == one.ledger.ledger_id
+        with pytest.raises(LedgerError, match="must keep to one ledger"):
+            other.publish(late)
+        with pytest.raises(LedgerError, match="must keep to one ledger"):
+            Site(sites.config, key, sites.round_keys("site0"), other.ledger, "x", None, 99)
+        assert other.ledger.generation == 0
+        kept.unlink()
         with pytest.raises(LedgerError, match="a round key must mask one share"):
             other.publish(late)
         other.ledger.recover()
         with pytest.raises(LedgerError, match="that of this round was lost"):
             other.begin(this)
+        kept.unlink()
         fresh = sites.opened.enter_context(
             Ledger.open(tmp_path / "c", sites.config.ledger_terms(), create=True)
         )
@@ -224,10 +233,28 @@ def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
         assert at_work.make_share(sites.again(this), documents).exists()
 
 
+def test_a_later_attempt_is_paid_from_the_ledger_of_the_first(tmp_path):
+    """Another one, or a path that was mistyped, would begin with the first documents again."""
+    with Sites.of(2, tmp_path) as sites:
+        this, key, documents = sites.first, sites.keys[0], filled(sites.documents["site0"])
+        own = sites.sites["site0"]
+        own.make_share(this, documents)
+        again = sites.again(this)
+        other = sites.opened.enter_context(
+            Ledger.open(tmp_path / "other", sites.config.ledger_terms(), create=True)
+        )
+        rest = (sites.config, key, sites.round_keys("site0"))
+        with pytest.raises(LedgerError, match="must keep to one ledger"):
+            Site(*rest, other, own.stream, max_epsilon_alone=99)
+        assert other.generation == 0
+        assert own.slots_wanted(again)[0] > 0
+        assert own.make_share(again, documents).exists()
+
+
 def kept_keys(sites, name="site0"):
     """Return the bytes of each round key that is on the disk of a site, by its file."""
     folder = sites.round_keys(name).path / sites.config.digest
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.glob("0*")}
 
 
 def test_all_that_a_site_has_on_disk_opens_no_mask_of_the_past(tmp_path):

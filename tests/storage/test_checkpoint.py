@@ -30,7 +30,7 @@ def documents():
     return PlantedLDA(3, 30, seed=4, topic_concentration=0.1).documents(ROWS)
 
 
-@pytest.mark.parametrize("how", ["every_step", "any_moment"])
+@pytest.mark.parametrize("how", ["every_step", pytest.param("any_moment", marks=pytest.mark.long)])
 def test_killed_it_goes_on_with_a_whole_generation(tmp_path, how):
     command = [sys.executable, "-m", "tests.storage.checkpoint_crash", how, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -9,7 +9,7 @@ from glob import has_magic
 from time import monotonic
 
 from streamlda.checks import require
-from streamlda.errors import SourceError
+from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda.stream.source import Position
 from streamlda_connectors.follow.descriptors import Descriptors
 from streamlda_connectors.follow.scan import DirectoryScan, Identity, StreamFile
@@ -58,7 +58,7 @@ class Watch:
                 paths=list(paths),
                 paths_of_position=sorted(self._scanned),
                 remedy="name the same paths, and perhaps more, or start from the beginning",
-                error=SourceError,
+                error=SourceRefusedError,
             )
         self._families: dict[str, list[TrackedFile]] = {}
         self._undecided: set[Identity] = set()
@@ -209,7 +209,7 @@ class Watch:
                 offset=file.offset,
                 unread_bytes=file.unread,
                 remedy="bring it back, or start from the beginning",
-                error=SourceError,
+                error=SourceAwayError,
             )
             return
         replaced = scan.links.get(file.family, file.identity) != file.identity

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from streamlda.checks import at_least, failure, require
-from streamlda.errors import SourceError, StreamLDAError
+from streamlda.errors import SinkAwayError, StreamLDAError
 from streamlda_connectors.kafka.client import Message, NotWritten, Record, TooLarge
 from streamlda_connectors.kafka.kafka_python import KafkaPythonDelivery, KafkaPythonProducer
 from streamlda_connectors.kafka.values import TopicWriter
@@ -67,8 +67,8 @@ class DeadLetters(TopicWriter):
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`, without waiting unless too much is pending.
 
-        Raises `SourceError`, and does not put the record, if the letters are closed, the brokers
-        refuse, or too much is still pending after `request_timeout_seconds`.
+        Raises `SinkAwayError`, and does not put the record, if the brokers refuse, or too much
+        is still pending after `request_timeout_seconds`; `SourceError` if the letters are closed.
         """
         # Letters about letters would never end.
         require(
@@ -90,7 +90,7 @@ class DeadLetters(TopicWriter):
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all in-sync replicas have every letter that was put.
 
-        After a `SourceError` (refused, or not in time) the next call goes on with the letters.
+        After a `SinkAwayError` (refused, or not in time) the next call goes on with the letters.
         """
         self._settle(0, monotonic() + timeout_seconds)
 
@@ -114,7 +114,7 @@ class DeadLetters(TopicWriter):
             pending=len(self._pending),
             pending_bytes=self._pending_bytes,
             remedy="check that they run and that all in-sync replicas answer, then try again",
-            error=SourceError,
+            error=SinkAwayError,
         )
 
     def _is_there(self, letter: _Letter, deadline: float) -> bool:
@@ -159,7 +159,8 @@ class DeadLetters(TopicWriter):
             pending=len(self._pending),
             problem=str(error),
             remedy="check the topic, its max.message.bytes and the access rules, then try again",
-            error=SourceError,
+            # Where no restart is needed, only somebody who corrects the topic.
+            error=SinkAwayError,
         )
 
     def _letter(self, record: Record, reason: str) -> _Letter:

@@ -1,4 +1,4 @@
-"""Reading and writing by the package kafka-python; its types stay in this module.
+"""Reading and writing by the package kafka-python; its types stay here and in `connecting`.
 
 Two faults of the package shape the client. After an error in ``poll`` the next call can spin
 endlessly, so the client is then given up (`Broken`). A deserializer that raises leads there, so
@@ -8,15 +8,15 @@ none is set.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
+from time import monotonic
 from typing import Any
 
-from streamlda.checks import failure, require
-from streamlda.errors import MissingExtraError, SourceError, StreamLDAError
+from streamlda.checks import require
+from streamlda.errors import MissingExtraError, SourceError
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -30,6 +30,7 @@ from streamlda_connectors.kafka.client import (
     TooLarge,
     Truncated,
 )
+from streamlda_connectors.kafka.connecting import connecting, is_away, load, milliseconds, refused
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +65,12 @@ class KafkaPythonClient:
         self._assigned: dict[int, Any] = {}
         self._paused = False
         self._closed = False
+        #: When each broker answered a fetch last.
+        self._answers: dict[int, float] = {}
         with connecting(kafka, settings) as shared:
             self._identity, self._first_partitions = self._describe(shared)
             self._consumer = kafka.KafkaConsumer(
-                **shared,
+                **{**shared, "kafka_client": partial(self._listening, shared["kafka_client"])},
                 group_id=settings.group,
                 enable_auto_commit=False,
                 metrics_enabled=False,
@@ -95,6 +98,29 @@ class KafkaPythonClient:
         )
         partitions = {partition["partition_index"] for partition in topic["partitions"]}
         return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
+
+    def _listening(self, make: Callable[..., Any], **options: Any) -> Any:
+        """Make the package's client, and note each fetch that is answered, with records or not."""
+        self._shared = client = make(**options)
+        send = client._manager.send
+
+        def noted(request: Any, node_id: int | None = None, **more: Any) -> Any:
+            future = send(request, node_id=node_id, **more)
+            if node_id is not None and type(request).__name__ == "FetchRequest":
+                future.add_callback(lambda _: self._answers.update({node_id: monotonic()}))
+            return future
+
+        # The package tells nobody: its own statistics of fetches are averages.
+        client._manager.send = noted
+        return client
+
+    def answered(self) -> dict[int, float | None]:
+        """Return when a fetch of each assigned partition was answered last, by `monotonic`.
+
+        None if that was never, or the partition has no leader.
+        """
+        leader = self._shared.cluster.leader_for_partition
+        return {number: self._answers.get(leader(part)) for number, part in self._assigned.items()}
 
     def identity(self) -> Identity:
         """Return which topic this was when connecting."""
@@ -145,9 +171,9 @@ class KafkaPythonClient:
             raise MissingExtraError(
                 "lz4, python-snappy or zstandard", "kafka", "reading compressed records"
             ) from error
-        except errors.AuthorizationError as error:
-            raise refused(self._settings, "allow reading", error) from error
         except Exception as error:
+            if isinstance(error, errors.AuthorizationError) or is_away(errors, error):
+                raise refused(self._settings, "allow reading", error) from error
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
         return [
@@ -358,89 +384,3 @@ class KafkaPythonDelivery:
 
 #: Makes a connected producer for the topic of the settings.
 ConnectProducer = Callable[[ClientSettings, Mapping[str, str]], KafkaPythonProducer]
-
-
-def load(purpose: str) -> Any:
-    """Return the package, or raise `MissingExtraError`.
-
-    Without crc32c the package checks sums in Python, at a tenth of the speed.
-    """
-    for package, distribution in (("kafka", "kafka-python"), ("crc32c", "crc32c")):
-        if find_spec(package) is None:
-            raise MissingExtraError(distribution, "kafka", purpose)
-    import kafka
-
-    # At DEBUG it logs whole records, which no level of the whole program may bring about.
-    logger = logging.getLogger(kafka.__name__)
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
-    return kafka
-
-
-def milliseconds(seconds: float) -> int:
-    """Return the unit of the package."""
-    return int(seconds * 1000)
-
-
-def connection(settings: ClientSettings) -> dict[str, Any]:
-    """Return the options that all classes of the package take; secrets are read now."""
-    security = settings.security
-    options: dict[str, Any] = {
-        "bootstrap_servers": settings.bootstrap_servers.split(","),
-        "bootstrap_timeout_ms": milliseconds(settings.request_timeout_seconds),
-        "client_id": settings.client_id,
-        "request_timeout_ms": max(2, milliseconds(settings.request_timeout_seconds)),
-        "metadata_max_age_ms": max(1, milliseconds(settings.refresh_seconds)),
-        "reconnect_backoff_max_ms": 1000,
-        "security_protocol": security.protocol,
-    }
-    if security.tls:
-        options |= {
-            "ssl_cafile": security.ca_file,
-            "ssl_certfile": security.certificate_file,
-            "ssl_keyfile": security.key_file,
-            "ssl_password": security.key_password(),
-        }
-    if security.sasl:
-        options |= {
-            "sasl_mechanism": security.mechanism,
-            "sasl_plain_username": security.username,
-            "sasl_plain_password": security.password(),
-        }
-    return options
-
-
-@contextmanager
-def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]:
-    """Give the options to connect with; on an error, close what was opened and name the brokers.
-
-    A consumer or producer that cannot be made leaves its thread and sockets behind.
-    """
-    made: list[Any] = []
-
-    def keep(**options: Any) -> Any:
-        made.append(kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**options))
-        return made[-1]
-
-    options = {**connection(settings), "kafka_client": keep}
-    try:
-        yield options
-    except (kafka.errors.KafkaError, OSError, ValueError, AssertionError) as error:
-        for client in made:
-            client.close()
-        if isinstance(error, SourceError):
-            raise
-        raise refused(settings, "be reachable", error) from error
-
-
-def refused(settings: ClientSettings, rule: str, error: BaseException) -> StreamLDAError:
-    """Return the error for brokers that do not do what they must."""
-    # The text of the package's errors may quote settings; its class says enough.
-    return failure(
-        f"the brokers must {rule}",
-        bootstrap_servers=settings.bootstrap_servers,
-        topic=settings.topic,
-        error_type=type(error).__name__,
-        remedy="check that they run, the address, and the security settings",
-        error=SourceError,
-    )

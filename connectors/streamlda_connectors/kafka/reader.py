@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from contextlib import closing
 from time import monotonic
 
 from streamlda.checks import failure, require
-from streamlda.errors import MissingExtraError, SourceError
+from streamlda.errors import MissingExtraError, SourceError, SourceRefusedError
 from streamlda.stream.source import Log, Position
 from streamlda_connectors.kafka.client import (
     Bounds,
@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 #: How often a client is replaced at the same offsets before they count as damaged.
 MAX_REBUILDS = 3
+
+#: How often it is looked whether fetches were answered, in seconds of listening.
+LISTEN_SECONDS = 0.5
 
 #: How long a probe waits for a record before it takes the rest of the log for empty.
 PROBE_SECONDS = 5.0
@@ -55,6 +58,10 @@ class Reader:
         self._truncated = False
         self._look_at = 0.0
         self._paused = False
+        #: Of each partition, when a fetch was answered last, and for how long none was since.
+        self._answered: dict[int, float] = {}
+        self._silent: defaultdict[int, float] = defaultdict(float)
+        self._listened = 0.0
         self._client: KafkaPythonClient | None = connect(settings)
         try:
             self._identity = self._client.identity()
@@ -81,11 +88,14 @@ class Reader:
                 self._note_truncation()
             client = self._client or self._rebuild()
             self._pick_up_partitions(client)
+            begun = monotonic()
             if room < 1:
                 client.pause(True)
             fetched = client.poll(wait, max(room, 1))
             if room < 1:
                 client.pause(self._paused)
+            elif not self._paused:
+                self._listen(client, monotonic() - begun)
         except (OutOfRange, Broken) as error:
             self._drop_client()
             if recover:
@@ -100,6 +110,35 @@ class Reader:
             self._rebuilds = 0
             self.pending.extend(fetched)
         return bool(fetched)
+
+    def _listen(self, client: KafkaPythonClient, seconds: float) -> None:
+        """Note who was silent. Only the time of polls counts: between them nothing is fetched."""
+        self._listened += seconds
+        if self._listened < LISTEN_SECONDS:
+            return
+        for number, at in client.answered().items():
+            if at is not None and at != self._answered.get(number):
+                self._answered[number] = at
+                self._silent[number] = 0
+            else:
+                self._silent[number] += self._listened
+        self._listened = 0.0
+
+    def silent(self) -> float | None:
+        """Return for how long a partition has been away: 0 if none is, None if it is not known."""
+        longest = max(map(self._silent.__getitem__, self.next), default=0.0)
+        if self._is_away(longest):
+            return longest
+        return 0.0 if set(self.next) <= set(self._answered) else None
+
+    def _is_away(self, silent: float) -> bool:
+        # A fetch that finds nothing is answered within half a second, one that finds much in the
+        # time that any request has.
+        return silent > self._settings.request_timeout_seconds
+
+    def last_answer(self) -> float | None:
+        """Return when a fetch was answered last, by `monotonic`; None before the first."""
+        return max(self._answered.values(), default=None)
 
     def _recover(self, error: OutOfRange | Broken) -> None:
         self._rebuilds += 1
@@ -138,7 +177,7 @@ class Reader:
                 offsets=self.next,
                 remedy="the brokers lost records: start with allow_gaps to go on without what was "
                 "written there since",
-                error=SourceError,
+                error=SourceRefusedError,
             )
         logger.warning(
             "topic %s was cut; reading goes on at the same offsets or the end", self._settings.topic
@@ -164,7 +203,7 @@ class Reader:
                 topic_id=client.identity().topic_id,
                 topic_id_before=self._identity.topic_id,
                 remedy="start from the beginning if it was replaced by another",
-                error=SourceError,
+                error=SourceRefusedError,
             )
             self._go_to(client, self.next)
             client.pause(self._paused)
@@ -200,7 +239,8 @@ class Reader:
                 log=f"{bounds[number].first}..{bounds[number].end}",
                 remedy="records were removed before they were read: start with allow_gaps to go on "
                 "without them",
-                error=SourceError,
+                # The end may move on, as after an election of a leader; the first record does not.
+                error=SourceError if at > bounds[number].end else SourceRefusedError,
             )
         moved = dict(offsets)
         for number, at in gaps.items():
@@ -276,7 +316,8 @@ class Reader:
             at, ends = self._read(self._client), self._client.ends()
         except Broken:
             return unknown
-        return unknown | {n: max(0, ends[n] - at[n]) for n in at.keys() & ends}
+        there = {n for n in at.keys() & ends if not self._is_away(self._silent[n])}
+        return unknown | {n: max(0, ends[n] - at[n]) for n in there}
 
     def at_end(self) -> bool:
         """Ask the brokers whether each partition was read to its present end."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamlda.checks import failure, require
-from streamlda.errors import SourceError
+from streamlda.errors import SourceRefusedError
 from streamlda.stream.source import Position
 from streamlda_connectors.checks import check_same, not_a_position
 from streamlda_connectors.kafka.client import Bounds, Identity
@@ -50,7 +50,7 @@ class Share:
         return {number for number in known if number % self._of == self._rest}
 
     def first(self, known: set[int], topic: str) -> set[int]:
-        """Return what is ours when starting, or raise `SourceError` if a partition is missing."""
+        """Return what is ours when starting; `SourceRefusedError` if a partition is missing."""
         ours = self.of(known)
         require(
             ours and (self.listed is None or ours == self.listed),
@@ -59,7 +59,7 @@ class Share:
             topic=topic,
             n_partitions=len(known),
             remedy="name others, or add partitions to the topic",
-            error=SourceError,
+            error=SourceRefusedError,
         )
         return ours
 
@@ -69,8 +69,8 @@ def read_position(
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return the next offset and the number of lost records of each partition of a position.
 
-    A partition that has come since starts at 0. Raises `SourceError` if it is no position, or one
-    of another topic, cluster or choice of partitions.
+    A partition that has come since starts at 0. Raises `SourceRefusedError` if it is no position,
+    or one of another topic, cluster or choice of partitions.
     """
     if set(position) != {*identity._fields, "partitions", "offsets", "lost"}:
         raise not_a_position("keys")

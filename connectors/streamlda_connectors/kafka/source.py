@@ -186,9 +186,20 @@ request_timeout_seconds
     def lag(self) -> dict[int, int | None]:
         """Return how many offsets each partition is behind its last known end, for display.
 
-        None where nothing was fetched yet, or the client is being replaced.
+        None where nothing was fetched yet, the broker is away, or the client is being replaced.
         """
         return self._reader.lag()
+
+    def silent(self) -> float | None:
+        """Return for how many seconds of polling a partition has been without an answer.
+
+        0 if each is answered, within `request_timeout_seconds`; None before the first answers.
+        """
+        return self._reader.silent()
+
+    def last_answer(self) -> float | None:
+        """Return when a fetch was answered last, with records or not, by ``time.monotonic``."""
+        return self._reader.last_answer()
 
     def at_end(self) -> bool:
         """Ask the brokers whether all was returned that can be read now.

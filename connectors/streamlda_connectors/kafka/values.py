@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, ClassVar
 
 from streamlda.checks import failure, require
-from streamlda.errors import SourceError
+from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -207,7 +207,7 @@ class ValueTopic(TopicWriter, ABC):
                     offsets=at,
                     ends=ends,
                     remedy="check that they run, then read again",
-                    error=SourceError,
+                    error=SourceAwayError,
                 )
 
     @abstractmethod
@@ -257,7 +257,7 @@ class SnapshotTopic(ValueTopic):
             **{"cleanup.policy": policy},
             remedy="set it to compact with kafka-configs, or name a topic that is not there yet "
             "(to see the policy, the access right DescribeConfigs is needed)",
-            error=SourceError,
+            error=SourceRefusedError,
         )
 
 

@@ -1,8 +1,9 @@
 """What documents are known by in a ledger, whatever the source was called that they came from.
 
 All are values of keyed BLAKE2b, 64 bits of them: to those without the key they are random numbers,
-equal where documents are equal, and no text can be tried against them. The key lies beside the
-ledger (`FingerprintKey`), so a ledger may be shown, and its key may not.
+and no text can be tried against them. The key lies beside the ledger (`FingerprintKey`), so a
+ledger may be shown, and its key may not. A sketch is sealed besides: equal documents, and how few
+of them there are, would show in it, which are exact functions of documents.
 
 Three kinds, each in bounded space:
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappush, heapreplace
@@ -92,6 +93,24 @@ class FingerprintKey:
         """Return the fingerprint of records, from that of all but the last, and of the last."""
         return self._of(b"link", before or bytes(_LINK_BYTES), document)
 
+    def sealed(self, sketch: Sequence[int]) -> tuple[int, ...]:
+        """Return a sketch as a ledger keeps it: `SKETCH` + 1 random numbers without the key.
+
+        The first is drawn for the pad of the others. Further values hide that there are few.
+        """
+        nonce = secrets.randbits(64)
+        filled = [*sketch, *(secrets.randbits(64) for _ in range(SKETCH - len(sketch)))]
+        return (nonce, *self._padded(nonce, filled))
+
+    def opened(self, sealed: Sequence[int]) -> tuple[int, ...]:
+        """Return the values of a sketch that was sealed, and some random ones if they are few."""
+        return self._padded(sealed[0], sealed[1:])
+
+    def _padded(self, nonce: int, values: Sequence[int]) -> tuple[int, ...]:
+        names = (packed(nonce) + packed(number) for number in range(SKETCH))
+        pads = (value_of(self._of(b"seal", name)) for name in names)
+        return tuple(value ^ pad for value, pad in zip(values, pads, strict=True))
+
     def _of(self, *parts: bytes) -> bytes:
         state = self._keyed.copy()
         state.update(b"".join(parts))
@@ -99,7 +118,7 @@ class FingerprintKey:
 
 
 def is_mark(records: int) -> bool:
-    """Tell whether so many records have a mark, wherever a release ends."""
+    """Return whether this many records have a mark, wherever a release ends."""
     return records >= FIRST_MARK and records & (records - 1) == 0
 
 
@@ -121,7 +140,8 @@ class Fingerprints:
     """What the documents of one release are known by; see the module.
 
     `key` is its name; `source` how the source was spelled, and `reading` the settings by which
-    records became documents: by others, the same records have other fingerprints.
+    records became documents: by others, the same records have other fingerprints. The sketch is
+    sealed.
     """
 
     key: str

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.privacy.ledger.fingerprints import Fingerprints, values_of
+from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints, values_of
 from streamlda.privacy.ledger.terms import Cohort
+
+
+class Whose(NamedTuple):
+    """What a release is of: its run, and the origins of its documents."""
+
+    run: str | None
+    origins: frozenset[str]
+
+    @classmethod
+    def of(cls, cohort: Cohort) -> Whose:
+        """Return that of a release."""
+        return cls(cohort.run, frozenset(part.stream for part in cohort.documents))
+
+    def among(self, other: Whose) -> bool:
+        """Tell whether the ranges of both say which of the documents are the same."""
+        return (self.run is not None and self.run == other.run) or self.origins <= other.origins
 
 
 class KnownDocuments:
@@ -32,7 +49,11 @@ class KnownDocuments:
         self._readings: dict[str, set[str]] = {}
         self._met: dict[int, str] = {}
         self._to_index: list[Fingerprints] = []
-        self._sketches: dict[str | None, list[NDArray[np.uint64]]] = {}
+        #: By run and origins.
+        self._sketches: dict[Whose, list[NDArray[np.uint64]]] = {}
+        self._to_open: list[tuple[Whose, tuple[int, ...]]] = []
+        #: Opens sketches.
+        self.key: FingerprintKey | None = None
 
     def add(self, cohort: Cohort) -> None:
         """Take the documents of a release."""
@@ -44,7 +65,7 @@ class KnownDocuments:
             return
         self._readings.setdefault(found.source, set()).add(found.reading)
         self.keys.add(found.key)
-        self._sketches.setdefault(cohort.run, []).append(np.array(found.sketch, dtype=np.uint64))
+        self._to_open.append((Whose.of(cohort), found.sketch))
         for part in cohort.documents:
             self.reach[part.stream] = max(part.stop, self.reach.get(part.stream, 0))
             self.longest = max(part.stop, self.longest)
@@ -71,16 +92,31 @@ class KnownDocuments:
         self._to_index.clear()
         return self._met.get(value)
 
-    def repeated(self, sketch: Sequence[int], run: str | None = None) -> int:
+    def repeated(self, sketch: Sequence[int], cohort: Cohort | None = None) -> int:
         """Return how many documents of a sketch are in those of releases. Time O(releases).
 
-        Not in those of `run` itself: its slots hold different documents, however alike. Short texts
-        come again and again in one stream, and a stage that is paid must not be the last for it.
+        Not in those of the run of the `cohort`, nor of its files alone: their ranges hold different
+        documents, however alike. Short texts come again and again in one stream, and a stage that
+        is paid must not be the last for it.
         """
+        for whose, sealed in self._to_open:
+            assert self.key is not None
+            opened = np.array(self.key.opened(sealed), dtype=np.uint64)
+            self._sketches.setdefault(whose, []).append(opened)
+        self._to_open.clear()
         drawn = np.array(sketch, dtype=np.uint64)
         found = np.zeros(len(drawn), dtype=np.bool_)
-        for name, sketches in self._sketches.items():
-            if name is None or name != run:
+        asked = None if cohort is None else Whose.of(cohort)
+        for whose, sketches in self._sketches.items():
+            if asked is None or not asked.among(whose):
                 sketches[:] = [np.unique(np.concatenate(sketches))]
                 found |= np.isin(drawn, sketches[0])
         return int(found.sum())
+
+    def repeated_of(self, cohort: Cohort) -> int:
+        """Return how many documents drawn from a release to come were in those of other runs."""
+        found = cohort.fingerprints
+        if found is None:
+            return 0
+        assert self.key is not None
+        return self.repeated(self.key.opened(found.sketch), cohort)

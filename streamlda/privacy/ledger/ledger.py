@@ -60,7 +60,7 @@ class Ledger(LedgerReader):
         self._thread = threading.RLock()
         _file.mark()
         #: What fingerprints of documents are made with.
-        self.key = self._opened_key()
+        self.key = self.known.key = self._opened_key()
 
     @classmethod
     def open(

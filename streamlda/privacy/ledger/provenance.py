@@ -178,7 +178,8 @@ class Provenance:
         if self._met is not None:
             location, records, origin = self._met
             raise failure(
-                "records must not have been in a release before, under whatever name",
+                "documents must not be in two releases, and the first of these were in one, under "
+                "whatever name",
                 source=location,
                 first_records=records,
                 origin=origin,
@@ -205,7 +206,7 @@ class Provenance:
             run=run,
             fingerprints=Fingerprints(
                 *(self.key.name, self._source, self._reading),
-                *(tuple(marks), self._files, self._sketch.values),
+                *(tuple(marks), self._files, self.key.sealed(self._sketch.values)),
             ),
         )
 

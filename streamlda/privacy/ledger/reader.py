@@ -153,6 +153,7 @@ class LedgerReader:
         if generation == self.generation:
             return self.known
         known = KnownDocuments()
+        known.key = self.known.key
         for row in self._file.rows():
             if row.kind == "intent" and row.body["intent"] <= generation:
                 known.add(Cohort.from_json(row.body))
@@ -268,7 +269,7 @@ class LedgerReader:
             self._check_price(loss, price)
 
     def _check_price(self, loss: Loss, price: Loss) -> None:
-        """Refuse a release on units that have spent so much before, if they have."""
+        """Refuse a release that is not covered by what its units have left."""
         terms, releases = self.terms, self.generation
         used_up = terms.horizon is not None and releases >= terms.horizon
         if used_up or not terms.covers(loss.plus(price)):
@@ -323,14 +324,12 @@ class LedgerReader:
             cohort_id=cohort.cohort_id,
             remedy="choose a new name",
         )
-        found = cohort.fingerprints
-        repeated = 0 if found is None or replay else self.known.repeated(found.sketch, cohort.run)
+        repeated = 0 if replay else self.known.repeated_of(cohort)
         self._require(
             repeated < REPEATED,
-            f"of {SKETCH} documents drawn from a release, fewer than {REPEATED} must have been in "
-            "a release before, under whatever name",
+            f"documents must not be in two releases, and of {SKETCH} drawn from these, fewer than "
+            f"{REPEATED} may have been in one, under whatever name",
             repeated=repeated,
-            drawn=found and len(found.sketch),
             remedy="take documents that were in none; nothing was spent on these",
         )
         if not self._state.losses.touches(cohort):

@@ -287,6 +287,11 @@ def _status() -> Schema:
         alive=_YES_NO,
         ready=_YES_NO,
         reason=_TEXT,
+        stalled={
+            "type": "object",
+            "additionalProperties": _object(since=_TIME, reason=_TEXT),
+            "description": "What cannot be reached, read or written now, and is tried again.",
+        },
         uptime_seconds=_NUMBER,
         documents=_object(**dict.fromkeys(OUTCOMES, _WHOLE)),
         documents_per_second=_NUMBER,
@@ -294,6 +299,7 @@ def _status() -> Schema:
         rejects=_COUNTS,
         dead_letters=_COUNTS,
         failures=_object(**dict.fromkeys(FAILURES, _WHOLE)),
+        failure_reasons={**_COUNTS, "description": "What failed, a space, and a word for why."},
         places=_MAYBE_WHOLE,
         places_left=_MAYBE_WHOLE,
         lag=_object(
@@ -305,6 +311,11 @@ def _status() -> Schema:
             **_MAYBE_WHOLE,
             "description": "Documents without an event time or before the first bin; null if no "
             "times are read.",
+        },
+        late={
+            **_MAYBE_WHOLE,
+            "description": "Documents older than the oldest of the time bins that are held; null "
+            "if no times are read.",
         },
         lost={
             "oneOf": [_COUNTS, {"type": "null"}],
@@ -325,5 +336,8 @@ def _status() -> Schema:
                 epsilon_spent=_NUMBER, epsilon_left=_NUMBER, epsilon_total=_NUMBER, delta=_NUMBER
             )
         ),
-        last_poll=_or_null(_TIME),
+        last_answer={
+            **_or_null(_TIME),
+            "description": "When the source answered last; of Kafka, when a fetch was completed.",
+        },
     )

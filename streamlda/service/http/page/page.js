@@ -5,6 +5,13 @@
 const PERIOD = 2000;
 const KEPT_RATES = 90;
 const WORDS = 30;
+const STALLED = {
+  source: "source away",
+  "dead-letters": "dead letters cannot be written",
+  output: "snapshots cannot be stored",
+  checkpoints: "checkpoints cannot be written",
+  topic: "snapshots cannot be sent",
+};
 const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
 
 const state = { token: null, tag: null, shown: false, rates: [], viewer: false, busy: false };
@@ -85,7 +92,7 @@ function showStatus(status) {
 }
 
 /** What was read and not learned from, by reason, and what could not be read. */
-function showUnused({ documents, rejects, lost, undated }) {
+function showUnused({ documents, rejects, lost, undated, late }) {
   const reasons = Object.entries(rejects);
   if (documents.short) reasons.push(["too short", documents.short]);
   reasons.sort((a, b) => b[1] - a[1]);
@@ -94,6 +101,7 @@ function showUnused({ documents, rejects, lost, undated }) {
   at("unused-note").textContent = [
     reasons.map(([reason, n]) => `${reason} ${number(n)}`).join(", ") || "none",
     undated ? `without a time or before the first bin: ${number(undated)}` : "",
+    late ? `too late for the time bins: ${number(late)}` : "",
     gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",
   ].filter(Boolean).join("; ");
 }
@@ -155,6 +163,12 @@ function trouble(text) {
   at("trouble").hidden = !text;
 }
 
+/** What cannot be reached, read or written: in words, with its time and the reason. */
+function outages(status) {
+  return Object.entries(status?.stalled ?? {}).map(([what, { since, reason }]) =>
+    `${STALLED[what] ?? what} since ${new Date(since).toLocaleString()} (${reason})`);
+}
+
 async function look() {
   const status = state.viewer ? null : (await ask("/status")).content;
   if (status) showStatus(status);
@@ -173,6 +187,7 @@ async function look() {
     state.tag = listed.tag; // only now: a failure in between is tried again
   }
   showProgress(status);
+  return status;
 }
 
 async function round() {
@@ -180,11 +195,12 @@ async function round() {
   state.busy = true;
   try {
     if (document.visibilityState === "visible" && at("sign-in").hidden) {
-      await look();
+      const status = await look();
       signIn(false);
-      trouble("");
-      at("link").textContent = "live";
-      at("link").dataset.state = "live";
+      trouble(outages(status).map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`).join(" "));
+      const isAway = Boolean(status?.stalled.source);
+      at("link").textContent = isAway ? STALLED.source : "live";
+      at("link").dataset.state = isAway ? "lost" : "live";
     }
   } catch (error) {
     if (error instanceof NeedsToken) {

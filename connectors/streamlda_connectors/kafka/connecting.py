@@ -1,0 +1,124 @@
+"""What every class of the package kafka-python is made with, and what its errors mean for us."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from streamlda.checks import failure
+from streamlda.errors import (
+    MissingExtraError,
+    SourceAccessError,
+    SourceAwayError,
+    SourceError,
+    SourceRefusedError,
+    StreamLDAError,
+)
+from streamlda_connectors.kafka.client import ClientSettings
+
+
+def load(purpose: str) -> Any:
+    """Return the package, or raise `MissingExtraError`.
+
+    Without crc32c the package checks sums in Python, at a tenth of the speed.
+    """
+    for package, distribution in (("kafka", "kafka-python"), ("crc32c", "crc32c")):
+        if find_spec(package) is None:
+            raise MissingExtraError(distribution, "kafka", purpose)
+    import kafka
+
+    # At DEBUG it logs whole records, which no level of the whole program may bring about.
+    logger = logging.getLogger(kafka.__name__)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
+    return kafka
+
+
+def milliseconds(seconds: float) -> int:
+    """Return the unit of the package."""
+    return int(seconds * 1000)
+
+
+def connection(settings: ClientSettings) -> dict[str, Any]:
+    """Return the options that all classes of the package take; secrets are read now."""
+    security = settings.security
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.bootstrap_servers.split(","),
+        "bootstrap_timeout_ms": milliseconds(settings.request_timeout_seconds),
+        "client_id": settings.client_id,
+        "request_timeout_ms": max(2, milliseconds(settings.request_timeout_seconds)),
+        "metadata_max_age_ms": max(1, milliseconds(settings.refresh_seconds)),
+        "reconnect_backoff_max_ms": 1000,
+        "security_protocol": security.protocol,
+    }
+    if security.tls:
+        options |= {
+            "ssl_cafile": security.ca_file,
+            "ssl_certfile": security.certificate_file,
+            "ssl_keyfile": security.key_file,
+            "ssl_password": security.key_password(),
+        }
+    if security.sasl:
+        options |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": security.password(),
+        }
+    return options
+
+
+@contextmanager
+def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]:
+    """Give the options to connect with; on an error, close what was opened and name the brokers.
+
+    A consumer or producer that cannot be made leaves its thread and sockets behind.
+    """
+    made: list[Any] = []
+
+    def keep(**options: Any) -> Any:
+        made.append(kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**options))
+        return made[-1]
+
+    options = {**connection(settings), "kafka_client": keep}
+    try:
+        yield options
+    except (kafka.errors.KafkaError, OSError, ValueError, AssertionError) as error:
+        for client in made:
+            client.close()
+        if isinstance(error, SourceError):
+            raise
+        raise refused(settings, "be reachable", error) from error
+
+
+def is_away(errors: Any, error: BaseException) -> bool:
+    """Return whether an error says that brokers do not answer, or not yet."""
+    return isinstance(error, errors.KafkaError) and bool(error.retriable)
+
+
+def refused(settings: ClientSettings, rule: str, error: BaseException) -> StreamLDAError:
+    """Return the error for brokers that do not do what they must."""
+    from kafka import errors
+
+    no_access = (
+        *(errors.AuthorizationError, errors.SaslAuthenticationFailedError),
+        *(errors.UnsupportedSaslMechanismError, errors.IllegalSaslStateError),
+    )
+    kind = SourceError
+    if is_away(errors, error) or isinstance(error, OSError):
+        kind = SourceAwayError
+    elif isinstance(error, no_access):
+        kind = SourceAccessError
+    elif isinstance(error, ValueError | AssertionError | errors.KafkaConfigurationError):
+        kind = SourceRefusedError
+    # The text of the package's errors may quote settings; its class says enough.
+    return failure(
+        f"the brokers must {rule}",
+        bootstrap_servers=settings.bootstrap_servers,
+        topic=settings.topic,
+        error_type=type(error).__name__,
+        remedy="check that they run, the address, and the security settings",
+        error=kind,
+    )

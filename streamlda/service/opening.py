@@ -1,0 +1,125 @@
+"""What a daemon begins with may be away for a while: it is waited for, and shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from streamlda.checks import require
+from streamlda.errors import SourceAwayError
+from streamlda.run.opened_run import OpenedRun
+from streamlda.run.parts import skip_records
+from streamlda.service import messages as m
+from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, show
+from streamlda.service.logs import log_failure, reason_of
+from streamlda.service.rules import Retry
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.table import RunSettings
+from streamlda.stream.sink import DeadLetterSink
+from streamlda.stream.source import Position, Source
+
+_T = TypeVar("_T")
+
+
+class Start:
+    """Waits for what is needed before the loop begins; a signal ends it at once."""
+
+    def __init__(self, status: Status, supervisor: Supervisor) -> None:
+        self.status, self.supervisor = status, supervisor
+
+    def wait_for(self, what: str, open_it: Callable[[], _T]) -> _T:
+        """Return what `open_it` does, called again while that is away; other errors are raised."""
+        retry = Retry(what)
+        while True:
+            try:
+                found = open_it()
+            except SourceAwayError as error:
+                log_failure("open-failed", error)
+                self._show(retry.failed(time.monotonic(), reason_of(error)))
+            else:
+                self._show(retry.done(time.monotonic()))
+                return found
+            while retry.waits(time.monotonic()):
+                self.status.beat()
+                self.supervisor.alive()
+                time.sleep(TICK_SECONDS)
+
+    def _show(self, instructions: list[m.Instruction]) -> None:
+        for instruction in instructions:
+            show(instruction, self.status, self.supervisor)
+
+
+class SourceOpening:
+    """Opens the source of a run, and brings it to where the run goes on; from one thread."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        found: OpenedRun,
+        status: Status,
+        letters: DeadLetterSink | None,
+    ) -> None:
+        self._settings, self._found, self._status = settings, found, status
+        self._letters = letters
+        # What a release has used is skipped once, however often the source is away meanwhile.
+        self._left_to_skip = found.slots_to_skip
+        self._skipped_to: Position | None = None
+
+    def open(self, position: Position | None) -> Source:
+        """Open the source at a position; without one, where the run goes on.
+
+        That is behind the checkpoint, and behind what a release has used since. Raises
+        `SourceAwayError` for what may be there later, and this may be called again then; other
+        errors as `OpenedRun.go_on`, and `SourceError` if the source ends before that.
+        """
+        source = self._found.open_source(
+            self._settings, None if self._letters is None else self._put
+        )
+        try:
+            if position is not None:
+                source.seek(position)
+            else:
+                self._found.go_on(source, self._settings)
+                self._skip(source)
+        except BaseException:
+            source.close()
+            raise
+        return source
+
+    def _skip(self, source: Source) -> None:
+        if self._skipped_to is not None:
+            source.seek(self._skipped_to)
+
+        def on_poll(n_records: int) -> None:
+            self._left_to_skip -= n_records
+            if n_records:
+                self._skipped_to = source.position()
+            _check_there(source)
+
+        skip_records(source, self._left_to_skip, self._found.pipeline, on_poll)
+        if self._skipped_to is not None:
+            # The checkpoint behind them comes next.
+            self.flush(FLUSH_SECONDS)
+
+    def _put(self, record: Any, reason: str) -> None:
+        assert self._letters is not None
+        self._letters.put(record, reason)
+        self._status.count_dead_letter(reason)
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Make dead letters durable, if there are any."""
+        if self._letters is not None:
+            self._letters.flush(timeout_seconds)
+
+
+def _check_there(source: Source) -> None:
+    silent = source.silent() if hasattr(source, "silent") else None
+    require(
+        not silent,
+        "a source must answer while records of a release are skipped",
+        error=SourceAwayError,
+        silent_seconds=silent,
+        remedy="wait, or check that it runs",
+    )
