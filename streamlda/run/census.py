@@ -201,7 +201,7 @@ class _Reader:
         if not found.spent:
             self._check_otherwise(location)
         # Of two files that went different ways behind what is spent, one keeps the name.
-        known = whole and found.origin not in ("", *self._used)
+        known = whole and found.origin != "" and found.origin not in self._used
         origin = found.origin if known else self._name(location)
         self._used.add(origin)
         if found.spent or origin != location:

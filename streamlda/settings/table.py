@@ -59,8 +59,8 @@ class SourceSettings:
         "int", None, "Stop after this many documents (with privacy: records); default: no limit.",
         unit="documents", least=1, commands=FIT_ONLY)
     stream: str | None = entry(
-        "text", None, "Name of the stream in the ledger and in models; the same documents must "
-        "always have the same name; default: the source.", parameter="stream")
+        "text", None, "Name of the stream in models, and in the ledger where nothing else names "
+        "the documents: standard input, matrices; default: the source.", parameter="stream")
     allow_gaps: bool = entry(
         "bool", False, "Go on where records are gone (retention, truncation), and record it.")
     rejects: str | None = entry(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -160,6 +161,15 @@ def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
     # Nor with another setting of the promise.
     assert "epsilon" in fit(folder, to, epsilon=9, code=78)
     assert (to / "L").read_bytes() == before
+
+
+def test_a_model_that_is_out_tells_that_its_ledger_is_gone(folder, fitted, tmp_path):
+    to, _ = fitted
+    shutil.copy(to / "m", tmp_path / "m")
+    refused = fit(folder, tmp_path, code=78)
+    assert "a new ledger must not begin beside what another one left" in refused
+    assert f"left='{tmp_path}/m'" in refused
+    assert not (tmp_path / "L").exists()
 
 
 def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):

@@ -1,5 +1,6 @@
 """``streamlda site`` and ``streamlda aggregate``: three sites in three processes, and refusals."""
 
+import gzip
 import json
 import shutil
 import stat
@@ -236,6 +237,27 @@ def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(fold
     assert not json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)["snapshots"]
     few.write_text("".join(lines[:wanted]), "ascii")
     run(*short)
+
+
+def test_records_that_a_site_has_shared_are_known_under_another_path(folder, tmp_path):
+    """They are left out: of another config too, each record is in one share."""
+    run(*share_command(folder, tmp_path, "east", begun(folder, tmp_path)))
+    make_config(folder, "other", label="other")
+    again = tmp_path / "again"
+    again.mkdir()
+    command = share_command(
+        folder, again, "east", begun(folder, again, config="other"), config="other"
+    )
+    copy = again / "copy.jsonl.gz"
+    copy.write_bytes(gzip.compress((folder / "east.jsonl").read_bytes()))
+    changed = {folder / "east.jsonl": copy, again / "east.ledger": tmp_path / "east.ledger"}
+    changed = {str(old): str(new) for old, new in changed.items()}
+    run(*(changed.get(part, part) for part in command))
+    report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
+    (one, two) = (shot["documents"] for shot in report["snapshots"])
+    ((origin, start, stop),) = one
+    assert start == 0
+    assert two == [[origin, stop, 2 * stop]]
 
 
 def test_shares_that_do_not_fit_are_refused_by_name(folder, learned, tmp_path):

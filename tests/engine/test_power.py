@@ -147,7 +147,7 @@ def test_warnings_of_rounds_go_to_the_diagnostics_until_refining(documents):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("change", [20_500, 25_000, 29_000])
+@pytest.mark.parametrize("change", [20_500, pytest.param(25_000, marks=pytest.mark.long), 29_000])
 def test_topics_that_all_changed_are_learned_again_within_the_memory(solver, change):
     """With 0.035 the false-alarm rate is below 1 in 24: errors of 24 streams were 0.014 to 0.024.
 

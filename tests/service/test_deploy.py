@@ -15,7 +15,7 @@ from streamlda import exit_codes
 from streamlda.cli import commands
 from streamlda.service import daemon, memory, running
 from streamlda.service.machine import Phase
-from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES
+from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
 from tests.service.planted import outcomes
@@ -32,7 +32,7 @@ OWN = {"up": ("gauge", ADDED)}
 VALUES = {
     "phase": {phase.value for phase in Phase},
     "outcome": set(OUTCOMES),
-    "what": set(FAILURES),
+    "what": {*FAILURES, *STALLABLE},
     "of": {"all", "interval"},
 }
 
@@ -67,6 +67,7 @@ def exported(status):
     """Return kind and labels of all that a daemon exports, by name."""
     status.set_records(outcomes(learned=1), {"not-json": 1}, 1)
     status.count_dead_letter("not-json")
+    status.count_failure("source", "away")
     status.set_memory(1)
     families = list(text_string_to_metric_families(status.metrics().decode()))
     assert [family.name for family in families if not family.samples] == []

@@ -81,9 +81,15 @@ print(int(status["VmHWM"].split()[0]) * 1024)
     ("flags", "n_features"),
     [
         ({**WARMUP, "topics.count": 20}, 30_000),
-        ({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
+        pytest.param(
+            *({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
+            marks=pytest.mark.long,
+        ),
         ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
-        ({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
+        pytest.param(
+            *({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features):

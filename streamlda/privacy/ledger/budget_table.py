@@ -13,6 +13,9 @@ from typing import Any
 #: Columns of a terminal that the table keeps to, by shortening names, as far as it can.
 WIDTH = 100
 
+#: Names of streams that are listed.
+_STREAMS = 20
+
 #: No name is shortened below this.
 _NARROWEST = 12
 
@@ -166,7 +169,10 @@ def _releases(report: Mapping[str, Any]) -> list[str]:
     if len(streams) == 1:
         above += [f"stream {printable(streams[0])}"] * (streams != [""])
     else:
-        above += [f"stream {number}: {printable(name)}" for name, number in numbers.items()]
+        shown = list(numbers.items())[:_STREAMS]
+        above += [f"stream {number}: {printable(name)}" for name, number in shown]
+        if len(numbers) > len(shown):
+            above.append(f"... {len(numbers) - len(shown):,} further streams: see --json")
     return [*above, "", *lines]
 
 

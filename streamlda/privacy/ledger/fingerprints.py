@@ -2,8 +2,8 @@
 
 All are values of keyed BLAKE2b, 64 bits of them: to those without the key they are random numbers,
 and no text can be tried against them. The key lies beside the ledger (`FingerprintKey`), so a
-ledger may be shown, and its key may not. A sketch is sealed besides: equal documents, and how few
-of them there are, would show in it, which are exact functions of documents.
+ledger may be shown, and its key may not. Sketches and values of files are sealed besides: equal
+documents, and how few there are, would show in them, which are exact functions of documents.
 
 Three kinds, each in bounded space:
 
@@ -24,7 +24,7 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, shake_256
 from heapq import heappush, heapreplace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -106,6 +106,19 @@ class FingerprintKey:
         """Return the values of a sketch that was sealed, and some random ones if they are few."""
         return self._padded(sealed[0], sealed[1:])
 
+    def sealed_files(self, files: bytes) -> bytes:
+        """Return values of files as a ledger keeps them: equal ones do not show without the key."""
+        nonce = secrets.token_bytes(_VALUE_BYTES)
+        return nonce + self._stream(nonce, files) if files else b""
+
+    def opened_files(self, sealed: bytes) -> bytes:
+        """Return the values of files that were sealed."""
+        return self._stream(sealed[:_VALUE_BYTES], sealed[_VALUE_BYTES:])
+
+    def _stream(self, nonce: bytes, data: bytes) -> bytes:
+        pad = shake_256(self._of(b"files", nonce)).digest(len(data))
+        return (values_of(data) ^ values_of(pad)).tobytes()
+
     def _padded(self, nonce: int, values: Sequence[int]) -> tuple[int, ...]:
         names = (packed(nonce) + packed(number) for number in range(SKETCH))
         pads = (value_of(self._of(b"seal", name)) for name in names)
@@ -140,8 +153,8 @@ class Fingerprints:
     """What the documents of one release are known by; see the module.
 
     `key` is its name; `source` how the source was spelled, and `reading` the settings by which
-    records became documents: by others, the same records have other fingerprints. The sketch is
-    sealed.
+    records became documents: by others, the same records have other fingerprints. Values of files
+    and the sketch are sealed.
     """
 
     key: str

@@ -87,7 +87,9 @@ class KnownDocuments:
         for found in self._to_index:
             for mark in found.marks:
                 self._met.setdefault(mark.value, mark.origin)
-            for each in values_of(found.files).tolist():
+            assert self.key is not None
+            files = self.key.opened_files(found.files)
+            for each in values_of(files).tolist():
                 self._met.setdefault(each, "")
         self._to_index.clear()
         return self._met.get(value)

@@ -206,7 +206,8 @@ class Provenance:
             run=run,
             fingerprints=Fingerprints(
                 *(self.key.name, self._source, self._reading),
-                *(tuple(marks), self._files, self.key.sealed(self._sketch.values)),
+                *(tuple(marks), self.key.sealed_files(self._files)),
+                self.key.sealed(self._sketch.values),
             ),
         )
 

@@ -82,11 +82,12 @@ function showStatus(status) {
 
   at("budget").hidden = !status.budget;
   if (status.budget) {
-    const { epsilon_left: left, epsilon_total: total, delta } = status.budget;
+    const { epsilon_spent: spent, epsilon_left: left, epsilon_total: total, delta } = status.budget;
+    const share = `${left.toFixed(2)} of ${total.toFixed(2)}`;
     figure("budget-left", `ε ${left.toFixed(2)}`);
-    meter("budget-meter", total - left, total, `epsilon ${left.toFixed(2)} of ${total.toFixed(2)} left`);
-    at("budget-note").textContent =
-      `left of ${total.toFixed(2)} for what was in no release, at δ ${delta.toExponential(0)}`;
+    meter("budget-meter", total - left, total, `epsilon ${share} left`);
+    at("budget-note").textContent = `left of ${total.toFixed(2)} for new documents; `
+      + `none has spent more than ${spent.toFixed(2)}, at δ ${delta.toExponential(0)}`;
   }
 }
 
