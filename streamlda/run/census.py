@@ -21,13 +21,15 @@ from streamlda.privacy.ledger import (
     Ledger,
     Provenance,
 )
-from streamlda.privacy.ledger.fingerprints import (
-    FIRST_MARK,
+from streamlda.privacy.ledger.fingerprints import FIRST_MARK, is_mark, value_of
+from streamlda.privacy.ledger.known import Whose
+from streamlda.privacy.ledger.sketches import (
+    LEAST_REPEATED,
     REPEATED,
-    SKETCH,
+    REPEATED_OF,
+    Repeats,
+    Sample,
     Sketch,
-    is_mark,
-    value_of,
 )
 from streamlda.run.parts import (
     SKIPPED_RECORDS,
@@ -39,6 +41,13 @@ from streamlda.run.parts import (
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.stream.source import Position, Progress, RecordBatch, Source
+
+#: A file whose first records are those of a release, so many of them, is that of the release, also
+#: where it goes on otherwise than that one.
+LEAST_ALTERED = 64
+
+#: Values of a file that those after it are compared with.
+COMPARED = 32
 
 #: What every refusal of documents ends with.
 UNSPENT = "take documents that were in none; nothing was spent on these"
@@ -55,7 +64,6 @@ class Census:
     slots: int = 0
     spent: int = 0
     containers: dict[str, Container] = field(default_factory=dict)
-    sketch: Sketch = field(default_factory=Sketch)
 
     def unspent(self, source: Source) -> Source:
         """Return a source of the same files that leaves out what is spent."""
@@ -118,6 +126,11 @@ class _Reader:
         # Marks of the files so far, and how many records these have.
         self._marks: dict[int, str] = {}
         self._lengths: dict[str, int] = {}
+        # Of whole files: the fingerprint of each, and how many were equal to one before.
+        self._ends: set[bytes] = set()
+        self._again = 0
+        # Of the records that are in no release: of all, and the first values of each file.
+        self._all, self._smallest = Sketch(), set[int]()
         self._enter(None)
 
     def _enter(self, location: str | None) -> None:
@@ -163,17 +176,27 @@ class _Reader:
     def finish(self) -> Census:
         """Return what was met, behind the last record."""
         self._leave()
-        repeated = self._known.repeated(self._census.sketch.values)
+        self._check_repeats(Sample.of(self._all), lambda whose: False)
+        again, files = self._again, len(self._ends) + self._again
         require(
-            repeated < REPEATED,
-            f"documents must not be in two releases, and of {SKETCH} drawn from these, fewer than "
-            f"{REPEATED} may have been in one, under whatever name",
-            repeated=repeated,
-            drawn=len(self._census.sketch.values),
-            remedy=UNSPENT,
+            again < LEAST_REPEATED or REPEATED_OF * again < files,
+            "the same documents must not be in two files of a run",
+            files=files,
+            equal_to_others=again,
+            remedy="leave the copies out; nothing was spent",
             error=LedgerError,
         )
         return self._census
+
+    def _check_repeats(self, sample: Sample, own: Callable[[Whose], bool]) -> None:
+        found = self._known.repeats(sample, own, judge_own=True)
+        require(
+            found is None,
+            REPEATED,
+            **(found._asdict() if found else {}),
+            remedy=UNSPENT,
+            error=LedgerError,
+        )
 
     def _leave(self) -> None:
         """Take what is to be known of a file that was read to its end."""
@@ -186,8 +209,10 @@ class _Reader:
         if location is None:
             return
         self._check_twice(location)
+        self._again += self._link in self._ends
+        self._ends.add(self._link)
         whole = found.spent >= self._known.reach.get(found.origin, 0) or not found.origin
-        if not whole and 2 * found.spent > records:
+        if not whole and (2 * found.spent > records or found.spent >= LEAST_ALTERED):
             raise failure(
                 "documents must not be in two releases, and this file is a part of one that was in "
                 "a release, or that one altered",
@@ -208,9 +233,29 @@ class _Reader:
             census.containers[location] = Container(origin, found.spent, found.link)
         census.spent += found.spent
         census.slots += records - found.spent
-        # What follows the records of a release in their own file is none of them, however alike.
+        sample = Sample.of(self._sketch)
+        if known:
+            # What follows the records of a release in their own file is none of them by number.
+            self._check_repeats(sample, lambda whose: origin in whose.origins)
         for value in () if known else self._sketch.values:
-            census.sketch.add(value)
+            self._all.add(value)
+        self._check_other_order(location, sample)
+
+    def _check_other_order(self, location: str, sample: Sample) -> None:
+        """Refuse a file with the documents of those before it, in whatever order."""
+        if not sample.is_diverse:
+            return
+        drawn = sample.values[:COMPARED].tolist()
+        found = Repeats(len(self._smallest.intersection(drawn)), len(drawn))
+        require(
+            not found.too_many,
+            "the same documents must not be in two files of a run, in whatever order",
+            source=location,
+            **found._asdict(),
+            remedy="leave one of the files out; nothing was spent",
+            error=LedgerError,
+        )
+        self._smallest.update(drawn)
 
     def _check_otherwise(self, location: str) -> None:
         """Refuse a file that was read by other settings, so that its documents are not known."""
