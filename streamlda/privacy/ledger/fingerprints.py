@@ -11,7 +11,8 @@ Three kinds, each in bounded space:
 value for the first n records, whatever the file is called or how it is stored. Kept are those of
 the last record of a release, and for n = 16, 32, 64, ..., so that a copy that was cut is known;
 
-*files*: of whole files that one release took by the thousand, d_n of each, and no more: 8 bytes;
+*files*: of whole files that one release took by the thousand, the value of the name and d_n of
+each, and no more: 16 bytes;
 
 *sketch*: a sample of the texts themselves that depends neither on order nor on containers
 (`streamlda.privacy.ledger.sketches`).
@@ -88,6 +89,10 @@ class FingerprintKey:
         """Return the fingerprint of a row of counts: of its columns, increasing, and counts."""
         pairs = (columns.astype("<i8").tobytes(), counts.astype("<f8").tobytes())
         return self._of(b"row", *pairs) if len(columns) else b""
+
+    def of_name(self, name: str) -> bytes:
+        """Return the fingerprint of the name of a file."""
+        return self._of(b"name", name.encode("utf-8", "surrogatepass"))
 
     def link(self, before: bytes, document: bytes) -> bytes:
         """Return the fingerprint of records, from that of all but the last, and of the last."""

@@ -32,8 +32,8 @@ class Whose(NamedTuple):
 class KnownDocuments:
     """What is known of the documents of some releases, to be asked while records are read.
 
-    Memory: 8 bytes for each of many files and 4 kB for each release, and once `find` was called
-    some 150 for each mark and each of many files.
+    Memory: 16 bytes for each of many files and 4 kB for each release, and once `find` was called
+    some 250 for each mark and each of many files.
     """
 
     def __init__(self) -> None:
@@ -48,6 +48,7 @@ class KnownDocuments:
         self.longest = 0
         self._readings: dict[str, set[str]] = {}
         self._met: dict[int, str] = {}
+        self._values: dict[int, int] = {}
         self._to_index: list[Fingerprints] = []
         #: By run and origins.
         self._samples: dict[Whose, Sample] = {}
@@ -86,15 +87,26 @@ class KnownDocuments:
 
         "" for one of many files. None if they are not known.
         """
+        if self._to_index:
+            self._index()
+        return self._met.get(value)
+
+    @property
+    def values(self) -> dict[int, int]:
+        """Of many files that one release took, the value of each by that of its name."""
+        self._index()
+        return self._values
+
+    def _index(self) -> None:
         for found in self._to_index:
             for mark in found.marks:
                 self._met.setdefault(mark.value, mark.origin)
             assert self.key is not None
-            files = self.key.opened_files(found.files)
-            for each in values_of(files).tolist():
-                self._met.setdefault(each, "")
+            pairs = values_of(self.key.opened_files(found.files)).reshape(-1, 2).tolist()
+            for name, value in pairs:
+                self._met.setdefault(value, "")
+                self._values[name] = value
         self._to_index.clear()
-        return self._met.get(value)
 
     def repeats(
         self, sample: Sample, own: Callable[[Whose], bool], *, judge_own: bool

@@ -164,7 +164,12 @@ class Provenance:
         """Keep no more of the parts so far than the value of each."""
         together = [part for part in self._parts if part.value is not None]
         origins = {part.origin for part in together}
-        self._files += b"".join(packed(part.value) for part in together if part.value is not None)
+        of_name = self.key.of_name
+        self._files += b"".join(
+            packed(value_of(of_name(part.origin))) + packed(part.value)
+            for part in together
+            if part.value is not None
+        )
         self._n_files += len(together)
         self._records_of_files += sum(part.stop - part.start for part in together)
         self._parts = [part for part in self._parts if part.value is None]
