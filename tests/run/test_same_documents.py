@@ -138,6 +138,10 @@ AGAIN = {
         *rows("b.jsonl", TEXTS[:200])(folder),
         *rows("c.jsonl", TEXTS[200:])(folder),
     ],
+    "a small part beside others": lambda folder, data: [
+        *rows("b.jsonl", TEXTS[:30])(folder),
+        *rows("c.jsonl", OTHERS[:400])(folder),
+    ],
     "behind others": lambda folder, data: rows("b.jsonl", OTHERS[:200] + TEXTS)(folder),
     "between others": lambda folder, data: rows(
         "b.jsonl", [text for pair in zip(TEXTS, OTHERS, strict=False) for text in pair]
