@@ -217,7 +217,7 @@ class Status:
             self._warmup = warmup
 
     def set_in_no_bin(self, undated: int | None, late: int | None) -> None:
-        """Note documents in no time bin, as `Pipeline.undated` and `Pipeline.late`."""
+        """Note documents in no time bin, as `Pipeline.in_no_bin`."""
         with self._lock:
             self._undated, self._late = undated, late
 

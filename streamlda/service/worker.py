@@ -140,7 +140,7 @@ class Worker:
         self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
         self._status.set_rounds(self._pipeline.rounds)
         self._status.set_warmup(self._pipeline.warmup)
-        self._status.set_in_no_bin(pipeline.undated, pipeline.late)
+        self._status.set_in_no_bin(*(pipeline.in_no_bin or (None, None)))
 
     def _show_budget(self) -> None:
         if self._ledger is not None:

@@ -31,6 +31,17 @@ class RecordCounts:
         """Fraction of the tokens outside the vocabulary, 0 without tokens."""
         return self.unseen_tokens / max(1, self.tokens)
 
+    def outcomes(self, waiting: int) -> dict[str, int]:
+        """Return records by what became of them, without those of documents that wait."""
+        rejected = self.rejects.total()
+        return {
+            "learned": self.documents - self.short - waiting,
+            "short": self.short,
+            "rejected": rejected,
+            "blank": self.records - self.documents - rejected - self.skipped,
+            "skipped": self.skipped,
+        }
+
     def update(self, other: RecordCounts) -> None:
         """Add what another part of the stream has met."""
         names = ("records", "documents", "short", "undated", "tokens", "unseen_tokens", "skipped")

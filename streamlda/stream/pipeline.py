@@ -173,28 +173,15 @@ class Pipeline(Generic[LearnerT]):
         return None
 
     @property
-    def undated(self) -> int | None:
-        """Documents without a time or before the first bin; None if no times are read."""
-        return None if self._time_bins is None else self.counts.undated
-
-    @property
-    def late(self) -> int | None:
-        """Documents that came too late for the bins that are held; None if no times are read."""
-        if self._time_bins is None:
-            return None
-        return 0 if self._learner is None else self._learner.late
+    def in_no_bin(self) -> tuple[int, int] | None:
+        """Documents without a time or before the first bin, and those too late; None of no bins."""
+        late = 0 if self._learner is None else self._learner.late
+        return None if self._time_bins is None else (self.counts.undated, late)
 
     @property
     def outcomes(self) -> dict[str, int]:
         """Records by what became of them; documents that wait for the words are not among them."""
-        counts, rejected = self.counts, self.counts.rejects.total()
-        return {
-            "learned": counts.documents - counts.short - len(self._waiting.texts),
-            "short": counts.short,
-            "rejected": rejected,
-            "blank": counts.records - counts.documents - rejected - counts.skipped,
-            "skipped": counts.skipped,
-        }
+        return self.counts.outcomes(len(self._waiting.texts))
 
     @property
     def since_release(self) -> int:
@@ -335,18 +322,17 @@ class Pipeline(Generic[LearnerT]):
         if model is None:
             return Released(None, self._learner.missed, self._learner.shows_nothing)
         self.snapshots += 1
-        span, self._span = self._span, TimeSpan()
-        return Released(model if self._time_bins is None else self._dated(model, span))
+        bins, span, self._span = self._time_bins, self._span, TimeSpan()
+        return Released(model if bins is None else self._dated(model, span, bins.unit))
 
-    def _dated(self, model: TopicModel, span: TimeSpan) -> TopicModel:
-        """Return a model that says from when its documents are, in the bins of this stream."""
-        assert self._time_bins is not None
+    def _dated(self, model: TopicModel, span: TimeSpan, unit: str) -> TopicModel:
+        """Return a model that says from when its documents are, in bins of this unit."""
         interval, timeline = model.interval, model.timeline
         if interval is not None:
             start, end = span.shown()
             interval = replace(interval, start=start, end=end)
         if timeline is not None:
-            timeline = replace(timeline, unit=self._time_bins.unit)
+            timeline = replace(timeline, unit=unit)
         return replace(model, interval=interval, timeline=timeline)
 
     def skip(self, records: int) -> None:

@@ -12,6 +12,7 @@ from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
+from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
 from tests.service.daemon_process import texts
 
 #: Records of a window, and those that are there before a run that starts with the latest.
@@ -89,6 +90,17 @@ def test_a_release_takes_offsets_of_one_log(topic, released, tmp_path):
     assert (len(topic_id), number) == (36, "0")
     assert ranges(tmp_path) == [[[released.name, BEFORE, released.next]]]
     assert released.next > BEFORE
+
+
+def test_a_topic_of_that_name_in_another_cluster_is_another_log(topics, topic, source_of):
+    class Elsewhere(KafkaPythonClient):
+        def identity(self):
+            return super().identity()._replace(cluster="another")
+
+    topics.fill(topic, [b"one"])
+    here, there = source_of(topics, topic), source_of(topics, topic, connect=Elsewhere)
+    assert here.logs().keys() == there.logs().keys()
+    assert here.logs()[f"{topic}/0"].name != there.logs()[f"{topic}/0"].name
 
 
 @pytest.mark.parametrize(

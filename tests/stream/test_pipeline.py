@@ -165,8 +165,8 @@ def test_documents_have_their_bins_and_models_the_span_of_those_learned_from(wor
     second = dated.release().model
     assert (second.interval.start, second.interval.end) == (None, None)
     assert dated.learner.bins[-1] == UNDATED
-    assert dated.undated == dated.counts.undated == 3
-    assert dated.late == 7
+    assert dated.counts.undated == 3
+    assert dated.in_no_bin == (3, 7)
 
 
 def test_without_bins_nothing_is_said_of_time():
@@ -176,7 +176,7 @@ def test_without_bins_nothing_is_said_of_time():
     undated.add(RecordBatch(["apple bread cheese"], times=[7.0]))
     assert undated.release().model.interval.start is None
     assert undated.learner.bins == [None]
-    assert undated.undated is undated.late is None
+    assert undated.in_no_bin is None
 
 
 def test_large_polls_are_encoded_in_parts_and_equal_the_engine_fed_by_hand(monkeypatch):
