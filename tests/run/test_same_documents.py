@@ -138,6 +138,10 @@ AGAIN = {
         *rows("b.jsonl", TEXTS[:200])(folder),
         *rows("c.jsonl", TEXTS[200:])(folder),
     ],
+    "a small part beside others": lambda folder, data: [
+        *rows("b.jsonl", TEXTS[:30])(folder),
+        *rows("c.jsonl", OTHERS[:400])(folder),
+    ],
     "behind others": lambda folder, data: rows("b.jsonl", OTHERS[:200] + TEXTS)(folder),
     "between others": lambda folder, data: rows(
         "b.jsonl", [text for pair in zip(TEXTS, OTHERS, strict=False) for text in pair]
@@ -376,3 +380,16 @@ def test_a_ledger_is_of_no_use_without_its_key(tmp_path):
 def test_too_few_records_are_refused_as_before(tmp_path):
     with pytest.raises(InsufficientDataError, match="slots=150"):
         release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS[:150]))
+
+
+def test_a_bound_on_the_records_does_not_hide_what_is_spent(tmp_path):
+    """Only as many are met as are read, but for those that may be spent."""
+    bound = {"source.max_documents": WINDOW}
+    source = jsonl(tmp_path / "a.jsonl", TEXTS + OTHERS)
+    assert ranges(release(tmp_path, source, **bound)) == {"a.jsonl": (0, 300)}
+    copy = jsonl(tmp_path / "b.jsonl", TEXTS + OTHERS)
+    assert ranges(release(tmp_path, copy, **bound)) == {"a.jsonl": (300, 600)}
+    settings = settings_at(tmp_path, [copy], **bound)
+    with ExitStack() as opened:
+        ledger = opened_ledger(settings, opened)
+        assert open_pipeline(settings, None, ledger).census.slots == WINDOW
