@@ -171,6 +171,7 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     census = take_census(settings, ledger.key, ledger.known)
     if census is None:
         return None
+    ledger.known.compared.add(at_work.config.digest)
     at_work.provenance = provenance_of(settings, ledger, census)
     _, wanted = at_work.slots_wanted(this)
     require(

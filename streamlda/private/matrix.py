@@ -25,7 +25,8 @@ from streamlda.errors import (
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, FingerprintKey, Ledger, Provenance
-from streamlda.privacy.ledger.fingerprints import REPEATED, SKETCH, Sketch, value_of
+from streamlda.privacy.ledger.fingerprints import value_of
+from streamlda.privacy.ledger.sketches import REPEATED, Sample, Sketch
 from streamlda.privacy.noise import Noise
 from streamlda.private.learner import PrivateLearner, few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger, spent
@@ -175,7 +176,7 @@ class MatrixFit:
         else:
             documents = fingerprints_of(batch, ledger.key)
             running = learner and learner.releaser.provenance
-            check_rows(ledger, documents, running.sketch if running else ())
+            check_rows(ledger, documents, self._stream, running.sketch if running else Sketch())
             if learner is None:
                 # Known before a row is read: these slots were in a release.
                 slots = (DocumentRange(self._stream, 0, batch.n_documents),)
@@ -220,16 +221,18 @@ def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:
     ]
 
 
-def check_rows(ledger: Ledger, documents: Sequence[bytes], running: Sequence[int]) -> None:
-    """Refuse rows of which too many were in a release, or are in the `running` one."""
-    sketch = Sketch(map(value_of, filter(None, documents))).values
-    repeated = ledger.known.repeated(sketch) + len({*sketch} & {*running})
+def check_rows(ledger: Ledger, documents: Sequence[bytes], stream: str, running: Sketch) -> None:
+    """Refuse rows that were in a release, under whatever name, or are in the `running` one."""
+    sample = Sample.of(Sketch(map(value_of, filter(None, documents))))
+    begun = Sample.of(running)
+    found = ledger.known.repeats(sample, lambda whose: stream in whose.origins, judge_own=True)
+    if found is None and sample.is_diverse and begun.is_diverse:
+        again = sample.repeats(begun)
+        found = again if again.too_many else None
     require(
-        repeated < REPEATED,
-        f"rows must not be in two releases, and of {SKETCH} drawn from these, fewer than "
-        f"{REPEATED} may have been given before, under whatever name of their stream",
-        repeated=repeated,
-        drawn=len(sketch),
+        found is None,
+        REPEATED,
+        **(found._asdict() if found else {}),
         ledger=str(ledger.path),
         remedy="pass rows that no call was given: each may be in one release; nothing was spent "
         "on these",

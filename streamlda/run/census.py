@@ -1,8 +1,8 @@
 """The records of files, met once before anything is paid for: how many there are, which are spent.
 
-Files are known by what they hold (`streamlda.privacy.ledger.fingerprints`), whatever they are
-called: where the first records of one were in releases, a run goes on behind them. What it goes on
-with depends on records that were released before, and on nothing else that they say.
+What was released of a file is known by its name, and confirmed by what it holds
+(`streamlda.privacy.ledger.fingerprints`); where the file has grown, a run goes on behind it. Under
+another name, in another order or altered, documents of a release are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import (
     Container,
@@ -21,13 +21,15 @@ from streamlda.privacy.ledger import (
     Ledger,
     Provenance,
 )
-from streamlda.privacy.ledger.fingerprints import (
-    FIRST_MARK,
+from streamlda.privacy.ledger.fingerprints import FIRST_MARK, is_mark, value_of
+from streamlda.privacy.ledger.known import Whose
+from streamlda.privacy.ledger.sketches import (
+    LEAST_REPEATED,
     REPEATED,
-    SKETCH,
+    REPEATED_OF,
+    Repeats,
+    Sample,
     Sketch,
-    is_mark,
-    value_of,
 )
 from streamlda.run.parts import (
     SKIPPED_RECORDS,
@@ -39,6 +41,9 @@ from streamlda.run.parts import (
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.stream.source import Position, Progress, RecordBatch, Source
+
+#: Values of a file that those after it are compared with.
+COMPARED = 32
 
 #: What every refusal of documents ends with.
 UNSPENT = "take documents that were in none; nothing was spent on these"
@@ -55,7 +60,6 @@ class Census:
     slots: int = 0
     spent: int = 0
     containers: dict[str, Container] = field(default_factory=dict)
-    sketch: Sketch = field(default_factory=Sketch)
 
     def unspent(self, source: Source) -> Source:
         """Return a source of the same files that leaves out what is spent."""
@@ -107,24 +111,42 @@ def provenance_of(settings: RunSettings, ledger: Ledger, census: Census | None) 
 
 
 class _Reader:
-    """Meets the records of files, one file after the other."""
+    """Meets the records of files, one file after the other.
+
+    What is left out follows from names of files and from numbers alone, which are public: content
+    can only refuse a run. Slots that depended on what records say would show it.
+    """
 
     def __init__(
         self, key: FingerprintKey, known: KnownDocuments, otherwise: Sequence[str]
     ) -> None:
         self._key, self._known, self._otherwise = key, known, otherwise
         self._census = Census()
-        self._taken, self._used = set(known.origins), set[str]()
+        self._names = set[str]()
         # Marks of the files so far, and how many records these have.
         self._marks: dict[int, str] = {}
         self._lengths: dict[str, int] = {}
+        # Of whole files: the fingerprint of each, and how many were equal to one before.
+        self._ends: set[bytes] = set()
+        self._again = 0
+        # Records of small files that are known under another name.
+        self._known_elsewhere = 0
+        # Of the records that are in no release: of all, and the first values of each file.
+        self._all, self._smallest = Sketch(), set[int]()
         self._enter(None)
 
     def _enter(self, location: str | None) -> None:
         self._location, self._records, self._link = location, 0, b""
-        self._found, self._twice = Container(""), ("", 0)
+        self._name = "" if location is None else real_name(location)
+        #: How many of its first records, or which, were released under its name.
+        self._reach = self._known.reach.get(self._name, 0)
+        self._value = self._known.values.get(value_of(self._key.of_name(self._name)))
+        #: What is spent, once content has confirmed it; and the longest known beginning.
+        self._spent: Container | None = None
+        self._met, self._met_at = "", 0
+        self._twice = ("", 0)
         self._own: list[int] = []
-        # Of what is behind the last record that was found in a release.
+        # Of what is behind the last record that is spent.
         self._sketch = Sketch()
 
     def add(self, batch: RecordBatch) -> None:
@@ -142,8 +164,10 @@ class _Reader:
             value = value_of(self._link)
             origin = find(value)
             if origin is not None:
-                self._found = Container(origin, self._records, self._link)
-                self._sketch = Sketch()
+                self._met, self._met_at = origin, self._records
+                if self._records == self._reach or value == self._value:
+                    self._spent = Container(self._name, self._records, self._link)
+                    self._sketch = Sketch()
             if is_mark(self._records):
                 self._meet(value)
 
@@ -157,65 +181,119 @@ class _Reader:
 
     def read_enough(self, most: int) -> bool:
         """Whether the slots of a run are known, and that none of them is spent."""
-        here = self._records - self._found.spent
+        here = self._records - (0 if self._spent is None else self._spent.spent)
         return self._census.slots + here >= most and self._records > self._known.longest
 
     def finish(self) -> Census:
         """Return what was met, behind the last record."""
         self._leave()
-        repeated = self._known.repeated(self._census.sketch.values)
+        self._check_repeats(Sample.of(self._all), lambda whose: False)
+        alike, slots = self._known_elsewhere, self._census.slots
         require(
-            repeated < REPEATED,
-            f"documents must not be in two releases, and of {SKETCH} drawn from these, fewer than "
-            f"{REPEATED} may have been in one, under whatever name",
-            repeated=repeated,
-            drawn=len(self._census.sketch.values),
+            alike < LEAST_REPEATED or REPEATED_OF * alike < slots,
+            "documents must not be in two releases, and many of these files were in one under "
+            "other names",
+            records=alike,
+            of=slots,
             remedy=UNSPENT,
+            error=LedgerError,
+        )
+        again, files = self._again, len(self._ends) + self._again
+        require(
+            again < LEAST_REPEATED or REPEATED_OF * again < files,
+            "the same documents must not be in two files of a run",
+            files=files,
+            equal_to_others=again,
+            remedy="leave the copies out; nothing was spent",
             error=LedgerError,
         )
         return self._census
 
+    def _check_repeats(self, sample: Sample, own: Callable[[Whose], bool]) -> None:
+        found = self._known.repeats(sample, own, judge_own=True)
+        require(
+            found is None,
+            REPEATED,
+            **(found._asdict() if found else {}),
+            remedy=UNSPENT,
+            error=LedgerError,
+        )
+
     def _leave(self) -> None:
         """Take what is to be known of a file that was read to its end."""
-        location, records, found, census = (
-            self._location,
-            self._records,
-            self._found,
-            self._census,
-        )
+        location, records, name = self._location, self._records, self._name
         if location is None:
             return
         self._check_twice(location)
-        whole = found.spent >= self._known.reach.get(found.origin, 0) or not found.origin
-        if not whole and 2 * found.spent > records:
-            raise failure(
-                "documents must not be in two releases, and this file is a part of one that was in "
-                "a release, or that one altered",
+        self._again += self._link in self._ends
+        self._ends.add(self._link)
+        sample = Sample.of(self._sketch)
+        if self._reach or self._value is not None:
+            self._check_confirmed(location)
+            self._check_repeats(sample, lambda whose: name in whose.origins)
+        else:
+            self._check_new(location)
+            for value in self._sketch.values:
+                self._all.add(value)
+        spent = self._spent or Container(name)
+        self._census.containers[location] = spent
+        self._census.spent += spent.spent
+        self._census.slots += records - spent.spent
+        self._check_other_order(location, sample)
+
+    def _check_confirmed(self, location: str) -> None:
+        """Refuse a file that does not begin as what was released under its name."""
+        if self._spent is None:
+            self._check_otherwise(location)
+        require(
+            self._spent is not None,
+            "a file must begin with the records that were released under its name",
+            source=location,
+            released=self._reach or "all",
+            alike=self._met_at,
+            remedy="bring them back, or give other documents a file of another name; nothing was "
+            "spent on these",
+            error=LedgerError,
+        )
+
+    def _check_new(self, location: str) -> None:
+        """Refuse a file that begins as one of another name, or was read by other settings."""
+        if self._met_at == self._records < FIRST_MARK:
+            # Short texts are alike by chance: what many such files hold is judged at the end.
+            self._known_elsewhere += self._records
+        else:
+            require(
+                self._met_at < FIRST_MARK,
+                "documents must not be in two releases, and the first of these were in one under "
+                "another name",
                 source=location,
-                records=records,
-                first_records_of=found.origin,
-                at_least=found.spent,
-                remedy=UNSPENT,
+                first_records=self._met_at,
+                of=self._met,
+                remedy="a file that grew goes on behind what was released under its first name; "
+                "nothing was spent on these",
                 error=LedgerError,
             )
-        if not found.spent:
-            self._check_otherwise(location)
-        # Of two files that went different ways behind what is spent, one keeps the name.
-        known = whole and found.origin != "" and found.origin not in self._used
-        origin = found.origin if known else self._name(location)
-        self._used.add(origin)
-        if found.spent or origin != location:
-            census.containers[location] = Container(origin, found.spent, found.link)
-        census.spent += found.spent
-        census.slots += records - found.spent
-        # What follows the records of a release in their own file is none of them, however alike.
-        for value in () if known else self._sketch.values:
-            census.sketch.add(value)
+        self._check_otherwise(location)
+
+    def _check_other_order(self, location: str, sample: Sample) -> None:
+        """Refuse a file with the documents of those before it, in whatever order."""
+        if not sample.is_diverse:
+            return
+        drawn = sample.values[:COMPARED].tolist()
+        found = Repeats(len(self._smallest.intersection(drawn)), len(drawn))
+        require(
+            not found.too_many,
+            "the same documents must not be in two files of a run, in whatever order",
+            source=location,
+            **found._asdict(),
+            remedy="leave one of the files out; nothing was spent",
+            error=LedgerError,
+        )
+        self._smallest.update(drawn)
 
     def _check_otherwise(self, location: str) -> None:
         """Refuse a file that was read by other settings, so that its documents are not known."""
-        name = real_name(location)
-        spelled = next((each for each in self._otherwise if _covers(each, name)), None)
+        spelled = next((each for each in self._otherwise if _covers(each, self._name)), None)
         require(
             spelled is None,
             "documents must not be in two releases, and there was one from this source, read by "
@@ -227,6 +305,15 @@ class _Reader:
         )
 
     def _check_twice(self, location: str) -> None:
+        require(
+            self._name not in self._names,
+            "a file must be named once",
+            source=location,
+            file=self._name,
+            remedy="leave its other names out; nothing was spent",
+            error=LedgerError,
+        )
+        self._names.add(self._name)
         if self._records >= FIRST_MARK and not is_mark(self._records):
             self._meet(value_of(self._link))
         other, alike = self._twice
@@ -242,16 +329,6 @@ class _Reader:
         self._marks |= dict.fromkeys(self._own, location)
         if self._own:
             self._lengths[location] = self._records
-
-    def _name(self, location: str) -> str:
-        """Return what the ledger is to call a file whose documents it does not know."""
-        name = given = real_name(location)
-        number = 1
-        while name in self._taken:
-            number += 1
-            name = f"{given} ({number})"
-        self._taken.add(name)
-        return name
 
 
 def _covers(spelled: str, name: str) -> bool:

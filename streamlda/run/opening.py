@@ -256,6 +256,8 @@ def _open_private(
         check_slots(settings, terms, census, warn)
         if census.spent:
             warn(f"records={census.spent} were in releases before, and are left out")
+    if census is not None:
+        ledger.known.compared.add(run.name)
     provenance = provenance_of(settings, ledger, census)
     manage = ReleaseManager if fresh else ResumedReleaseManager
     manager = manage(

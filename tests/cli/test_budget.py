@@ -124,9 +124,19 @@ def test_names_cannot_command_the_terminal(ledger):
     publish(ledger, intent, os.fsdecode(b"model\n\xff\x07"))
     shown = budget(ledger.path).stdout
     assert all(line.isprintable() for line in shown.splitlines())
-    for wanted in ("c\\r\\n\\x9b", "model\\n\\udcff\\x07", "1,005 in 2 ranges"):
+    for wanted in ("c\\r\\n\\x9b", "model\\n\\udcff\\x07", "0..4 and 1 more"):
         assert wanted in shown
     assert json.loads(budget(ledger.path, "--json").stdout) == ledger.report()
+
+
+def test_thousands_of_files_do_not_fill_the_screen(ledger):
+    for number in range(30):
+        parts = [DocumentRange(f"/data/{number:02d}-{i}", 0, 5) for i in range(40)]
+        publish(ledger, ledger.begin(Cohort(str(number), tuple(parts), number), EVENT), "m")
+    shown = budget(ledger.path, "--all").stdout
+    assert "20: 0..4 and 39 more" in shown
+    assert "stream 20: /data/19-0\n... 10 further streams" in shown
+    assert shown.count("/data/") == 20
 
 
 def test_check_agrees_with_begin(ledger):

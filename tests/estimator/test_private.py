@@ -235,7 +235,7 @@ ROWS_AGAIN = {
 def test_rows_are_known_whatever_their_stream_is_called(X, tmp_path, how):
     given = {"ledger": str(tmp_path / "L"), "documents_per_snapshot": 600}
     private(**given, stream="one").fit(X[:1000])
-    with pytest.raises(LedgerError, match="rows must not be in two releases"):
+    with pytest.raises(LedgerError, match="documents must not be in two releases"):
         private(**given, stream="two").fit(ROWS_AGAIN[how](X[:1000]))
     assert LedgerReader(tmp_path / "L").generation == 4
 
@@ -245,7 +245,7 @@ def test_a_second_epoch_is_refused(X, tmp_path, rows, window):
     lda = private(ledger=str(tmp_path / "L"), documents_per_snapshot=window)
     lda.partial_fit(X[:rows])
     assert (LedgerReader(tmp_path / "L").generation > 0) == (window == 600)
-    with pytest.raises(LedgerError, match="rows must not be in two releases"):
+    with pytest.raises(LedgerError, match="documents must not be in two releases"):
         lda.partial_fit(X[:rows])
     # It was refused before a row was read: other rows can still come.
     lda.partial_fit(X[rows:])

@@ -5,7 +5,7 @@ import pytest
 
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import Cohort, Ledger
-from streamlda.privacy.ledger.fingerprints import SKETCH
+from streamlda.privacy.ledger.sketches import SKETCH
 from streamlda.run.fit import fit
 from streamlda.settings.load import load_settings
 
@@ -62,10 +62,11 @@ def test_a_ledger_without_its_key_does_not_tell_how_many_documents_or_which_are_
         rows = ledger._file.rows()
         cohorts = [Cohort.from_json(row.body) for row in rows if row.kind == "intent"]
         sketches = [cohort.fingerprints.sketch for cohort in cohorts]
-        opened = [set(ledger.key.opened(sketch)) for sketch in sketches]
-    assert {len(sketch) for sketch in sketches} == {1 + SKETCH}
+        opened = [ledger.key.opened(sketch) for sketch in sketches]
+    assert {len(sketch) for sketch in sketches} == {3 + SKETCH}
     values = [value for sketch in sketches for value in sketch]
     assert len(set(values)) == len(values) > SKETCH
     # Numbers of 64 bits: the mean of the high ones is 1/2 but with probability 1e-6.
     assert abs(np.mean([value >> 63 for value in values]) - 0.5) < 2.5 / np.sqrt(len(values))
-    assert len(set.intersection(*opened)) == 1
+    assert len({sketch.values for sketch in opened}) == len(opened[0].values) == 1
+    assert sum(sketch.documents for sketch in opened) == 600

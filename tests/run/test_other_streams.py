@@ -8,9 +8,12 @@ import pytest
 
 from streamlda.exit_codes import CONFIGURATION
 from streamlda.privacy.ledger import LedgerReader
+from tests.cli.conftest import refused
 from tests.service.daemon_process import texts
 
-TEXTS = texts(900)
+#: Records of a window: the first stage has 18 of them.
+WINDOW = 1200
+TEXTS = texts(2 * WINDOW)
 
 
 @pytest.fixture(scope="module")
@@ -19,20 +22,23 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("streams")
     words = sorted({word for text in TEXTS for word in text.split() if word.isalpha()})
     (folder / "words").write_text("\n".join(words), "ascii")
-    assert fit(folder, TEXTS[:300])[0] == 0
+    assert fit(folder, TEXTS[:WINDOW])[0] == 0
     return folder
 
 
-def fit(folder, documents, *source, stream=None):
-    """Fit documents from standard input or another source; return exit code and messages."""
+def options(folder):
+    return [
+        *("--format", "jsonl", "-k", 2, "-o", folder / "m", "--epsilon", 12, "--delta", "1e-3"),
+        *("--ledger", folder / "L", "--vocabulary", folder / "words", "--snapshot-every", WINDOW),
+    ]
+
+
+def fit(folder, documents, stream="stdin"):
+    """Fit documents from standard input; return exit code and messages."""
     data = "".join(json.dumps({"text": text}) + "\n" for text in documents)
+    command = ["-P", "-m", "streamlda", "fit", "-", *options(folder), "--stream", stream]
     done = subprocess.run(
-        [
-            *(sys.executable, "-P", "-m", "streamlda", "fit", *(source or ("-",))),
-            *("--format", "jsonl", "-k", "2", "-o", folder / "m", "--epsilon", "12"),
-            *("--delta", "1e-3", "--ledger", folder / "L", "--vocabulary", folder / "words"),
-            *("--snapshot-every", "300", *(("--stream", stream) if stream else ())),
-        ],
+        [sys.executable, *map(str, command)],
         input=data,
         capture_output=True,
         text=True,
@@ -44,19 +50,16 @@ def fit(folder, documents, *source, stream=None):
 def test_standard_input_is_known_by_content_under_any_name(folder):
     before = LedgerReader(folder / "L").generation
     (folder / "a.jsonl").write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:300]), "utf-8"
+        "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:WINDOW]), "utf-8"
     )
-    for documents, source, stream in (
-        (TEXTS[:300], (), None),
-        (TEXTS[:300], (), "other"),
-        ([], (folder / "a.jsonl",), None),
-    ):
-        code, said = fit(folder, documents, *source, stream=stream)
-        assert (code, "must not be in two releases" in said) == (CONFIGURATION, True), said
+    code, said = fit(folder, TEXTS[:WINDOW], stream="other")
+    assert (code, "must not be in two releases" in said) == (CONFIGURATION, True), said
+    again = refused("fit", folder / "a.jsonl", *options(folder))
+    assert "must not be in two releases" in again
     assert LedgerReader(folder / "L").generation == before
-    # In another order, the first stage of 6 records says too little.
-    assert fit(folder, TEXTS[:300][::-1], stream="third")[0] == CONFIGURATION
+    # In another order, the first stage says too little.
+    assert fit(folder, TEXTS[:WINDOW][::-1], stream="third")[0] == CONFIGURATION
     assert LedgerReader(folder / "L").generation <= before + 1
-    assert fit(folder, TEXTS[300:600], stream="other")[0] == 0
+    assert fit(folder, TEXTS[WINDOW:], stream="other")[0] == 0
     origins = [each["documents"] for each in LedgerReader(folder / "L").report()["snapshots"]]
     assert {origin for ((origin, *_),) in origins} >= {"stdin", "other"}

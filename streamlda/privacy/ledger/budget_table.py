@@ -147,8 +147,7 @@ def _releases(report: Mapping[str, Any]) -> list[str]:
     shots = report["snapshots"]
     if not shots:
         return []
-    named = [shot["documents"][0][0] for shot in shots if len(shot["documents"]) == 1]
-    streams = list(dict.fromkeys(named))
+    streams = list(dict.fromkeys(shot["documents"][0][0] for shot in shots))
     numbers = {stream: i for i, stream in enumerate(streams, 1)}
     rows = [_cells(shot, numbers) for shot in shots]
     # Most ledgers have one price: said once.
@@ -177,14 +176,12 @@ def _releases(report: Mapping[str, Any]) -> list[str]:
 
 
 def _cells(shot: Mapping[str, Any], numbers: Mapping[str, int]) -> tuple[str, ...]:
-    parts = shot["documents"]
-    if len(parts) == 1:
-        stream, start, stop = parts[0]
-        slots = f"{start}..{stop - 1}"
-        if len(numbers) > 1:
-            slots = f"{numbers[stream]}: {slots}"
-    else:
-        slots = f"{sum(stop - start for _, start, stop in parts):,} in {len(parts):,} ranges"
+    (stream, start, stop), *others = shot["documents"]
+    slots = f"{start}..{stop - 1}"
+    if len(numbers) > 1:
+        slots = f"{numbers[stream]}: {slots}"
+    if others:
+        slots += f" and {len(others):,} more"
     texts = (shot["at"][:16].replace("T", " "), shot["description"] or shot["cohort_id"], slots)
     return (
         str(shot["intent"]),

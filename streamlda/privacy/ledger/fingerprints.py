@@ -11,21 +11,22 @@ Three kinds, each in bounded space:
 value for the first n records, whatever the file is called or how it is stored. Kept are those of
 the last record of a release, and for n = 16, 32, 64, ..., so that a copy that was cut is known;
 
-*files*: of whole files that one release took by the thousand, d_n of each, and no more: 8 bytes;
+*files*: of whole files that one release took by the thousand, the value of the name and d_n of
+each, and no more: 16 bytes;
 
-*sketch*: the `SKETCH` smallest of the values of documents that are not blank, each once: a sample
-of the texts themselves that depends neither on order nor on containers.
+*sketch*: a sample of the texts themselves that depends neither on order nor on containers
+(`streamlda.privacy.ledger.sketches`).
 """
 
 from __future__ import annotations
 
 import base64
 import os
+import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, shake_256
-from heapq import heappush, heapreplace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -35,16 +36,13 @@ from numpy.typing import NDArray
 from streamlda.checks import failure
 from streamlda.container import sync_folder
 from streamlda.errors import LedgerError
-
-#: Values in a sketch, and how many of them known documents must have for a release to be refused:
-#: with a share f of documents that were in releases of at most the same size, it is refused with
-#: probability P(Bin(64, f) >= 16): 0.94 at f = 1/3, 0.016 at 1/7.
-SKETCH, REPEATED = 64, 16
+from streamlda.privacy.ledger.sketches import SKETCH, Sketch
 
 #: The first mark of a container; further ones where the number of records doubles.
 FIRST_MARK = 16
 
 _KEY_BYTES, _VALUE_BYTES, _LINK_BYTES = 32, 8, 16
+_WORDS = re.compile(r"\w+")
 _VALUES = np.dtype("<u8")
 
 
@@ -80,31 +78,39 @@ class FingerprintKey:
         return cls(bytes.fromhex(text))
 
     def of_text(self, text: str | None) -> bytes:
-        """Return the fingerprint of a document; blank ones and records without one are alike."""
-        stripped = "" if text is None else text.strip()
-        return self._of(b"text", stripped.encode("utf-8", "surrogatepass")) if stripped else b""
+        """Return the fingerprint of a document: of its words, without case, marks and white space.
+
+        Blank ones and records without one are alike.
+        """
+        words = [] if text is None else _WORDS.findall(text.casefold()) or text.split()
+        return self._of(b"text", " ".join(words).encode("utf-8", "surrogatepass")) if words else b""
 
     def of_counts(self, columns: NDArray[np.int32], counts: NDArray[np.float64]) -> bytes:
         """Return the fingerprint of a row of counts: of its columns, increasing, and counts."""
         pairs = (columns.astype("<i8").tobytes(), counts.astype("<f8").tobytes())
         return self._of(b"row", *pairs) if len(columns) else b""
 
+    def of_name(self, name: str) -> bytes:
+        """Return the fingerprint of the name of a file."""
+        return self._of(b"name", name.encode("utf-8", "surrogatepass"))
+
     def link(self, before: bytes, document: bytes) -> bytes:
         """Return the fingerprint of records, from that of all but the last, and of the last."""
         return self._of(b"link", before or bytes(_LINK_BYTES), document)
 
-    def sealed(self, sketch: Sequence[int]) -> tuple[int, ...]:
-        """Return a sketch as a ledger keeps it: `SKETCH` + 1 random numbers without the key.
+    def sealed(self, sketch: Sketch) -> tuple[int, ...]:
+        """Return a sketch as a ledger keeps it: `SKETCH` + 3 random numbers without the key.
 
         The first is drawn for the pad of the others. Further values hide that there are few.
         """
-        nonce = secrets.randbits(64)
-        filled = [*sketch, *(secrets.randbits(64) for _ in range(SKETCH - len(sketch)))]
-        return (nonce, *self._padded(nonce, filled))
+        nonce, values = secrets.randbits(64), sketch.values
+        filler = (secrets.randbits(64) for _ in range(SKETCH - len(values)))
+        return (nonce, *self._padded(nonce, [sketch.documents, len(values), *values, *filler]))
 
-    def opened(self, sealed: Sequence[int]) -> tuple[int, ...]:
-        """Return the values of a sketch that was sealed, and some random ones if they are few."""
-        return self._padded(sealed[0], sealed[1:])
+    def opened(self, sealed: Sequence[int]) -> Sketch:
+        """Return a sketch that was sealed."""
+        documents, distinct, *values = self._padded(sealed[0], sealed[1:])
+        return Sketch(values[:distinct], documents)
 
     def sealed_files(self, files: bytes) -> bytes:
         """Return values of files as a ledger keeps them: equal ones do not show without the key."""
@@ -120,9 +126,9 @@ class FingerprintKey:
         return (values_of(data) ^ values_of(pad)).tobytes()
 
     def _padded(self, nonce: int, values: Sequence[int]) -> tuple[int, ...]:
-        names = (packed(nonce) + packed(number) for number in range(SKETCH))
-        pads = (value_of(self._of(b"seal", name)) for name in names)
-        return tuple(value ^ pad for value, pad in zip(values, pads, strict=True))
+        pads = shake_256(self._of(b"seal", packed(nonce))).digest(_VALUE_BYTES * len(values))
+        padded: list[int] = (np.array(values, dtype=_VALUES) ^ values_of(pads)).tolist()
+        return tuple(padded)
 
     def _of(self, *parts: bytes) -> bytes:
         state = self._keyed.copy()
@@ -195,29 +201,3 @@ def values_of(packed: bytes) -> NDArray[np.uint64]:
 def packed(value: int) -> bytes:
     """Return one value as it lies among others."""
     return value.to_bytes(_VALUE_BYTES, "little")
-
-
-class Sketch:
-    """The `SKETCH` smallest distinct values of documents that are not blank. O(1) memory."""
-
-    def __init__(self, values: Iterable[int] = ()) -> None:
-        self._kept: set[int] = set()
-        # A heap of the negatives: the largest value that is kept comes first.
-        self._heap: list[int] = []
-        for value in values:
-            self.add(value)
-
-    def add(self, value: int) -> None:
-        """Take a value."""
-        if len(self._heap) < SKETCH:
-            if value not in self._kept:
-                self._kept.add(value)
-                heappush(self._heap, -value)
-        elif value < -self._heap[0] and value not in self._kept:
-            self._kept.add(value)
-            self._kept.discard(-heapreplace(self._heap, -value))
-
-    @property
-    def values(self) -> tuple[int, ...]:
-        """The values, smallest first."""
-        return tuple(sorted(self._kept))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints, values_of
+from streamlda.privacy.ledger.sketches import Repeats, Sample
 from streamlda.privacy.ledger.terms import Cohort
 
 
@@ -32,8 +32,8 @@ class Whose(NamedTuple):
 class KnownDocuments:
     """What is known of the documents of some releases, to be asked while records are read.
 
-    Memory: 8 bytes for each of many files and 512 for each release, and once `find` was called
-    some 150 for each mark and each of many files.
+    Memory: 16 bytes for each of many files and 4 kB for each release, and once `find` was called
+    some 250 for each mark and each of many files.
     """
 
     def __init__(self) -> None:
@@ -48,12 +48,15 @@ class KnownDocuments:
         self.longest = 0
         self._readings: dict[str, set[str]] = {}
         self._met: dict[int, str] = {}
+        self._values: dict[int, int] = {}
         self._to_index: list[Fingerprints] = []
         #: By run and origins.
-        self._sketches: dict[Whose, list[NDArray[np.uint64]]] = {}
+        self._samples: dict[Whose, Sample] = {}
         self._to_open: list[tuple[Whose, tuple[int, ...]]] = []
         #: Opens sketches.
         self.key: FingerprintKey | None = None
+        #: Runs whose documents were compared before the first was paid for.
+        self.compared: set[str | None] = set()
 
     def add(self, cohort: Cohort) -> None:
         """Take the documents of a release."""
@@ -84,41 +87,63 @@ class KnownDocuments:
 
         "" for one of many files. None if they are not known.
         """
+        if self._to_index:
+            self._index()
+        return self._met.get(value)
+
+    @property
+    def values(self) -> dict[int, int]:
+        """Of many files that one release took, the value of each by that of its name."""
+        self._index()
+        return self._values
+
+    def _index(self) -> None:
         for found in self._to_index:
             for mark in found.marks:
                 self._met.setdefault(mark.value, mark.origin)
             assert self.key is not None
-            files = self.key.opened_files(found.files)
-            for each in values_of(files).tolist():
-                self._met.setdefault(each, "")
+            pairs = values_of(self.key.opened_files(found.files)).reshape(-1, 2).tolist()
+            for name, value in pairs:
+                self._met.setdefault(value, "")
+                self._values[name] = value
         self._to_index.clear()
-        return self._met.get(value)
 
-    def repeated(self, sketch: Sequence[int], cohort: Cohort | None = None) -> int:
-        """Return how many documents of a sketch are in those of releases. Time O(releases).
+    def repeats(
+        self, sample: Sample, own: Callable[[Whose], bool], *, judge_own: bool
+    ) -> Repeats | None:
+        """Return what is repeated of documents in releases, if too much. Time O(releases).
 
-        Not in those of the run of the `cohort`, nor of its files alone: their ranges hold different
-        documents, however alike. Short texts come again and again in one stream, and a stage that
-        is paid must not be the last for it.
+        Releases that are the documents' `own` are compared only if `judge_own`, and only where
+        documents of both are nearly all different: their ranges hold different documents, however
+        alike, and short texts come again and again in one stream.
         """
+        self._open_sketches()
+        anywhere = np.zeros(len(sample.values), dtype=np.bool_)
+        for whose, known in self._samples.items():
+            if own(whose):
+                if not (judge_own and known.is_diverse and sample.is_diverse):
+                    continue
+            else:
+                anywhere |= np.isin(sample.values, known.values, assume_unique=True)
+            found = sample.repeats(known)
+            if found.too_many:
+                return found
+        found = Repeats(int(anywhere.sum()), len(anywhere))
+        return found if found.too_many else None
+
+    def repeats_of(self, cohort: Cohort) -> Repeats | None:
+        """Return what is repeated of a release to come in those of other runs and files."""
+        found = cohort.fingerprints
+        if found is None or cohort.run in self.compared:
+            return None
+        assert self.key is not None
+        sample = Sample.of(self.key.opened(found.sketch))
+        return self.repeats(sample, Whose.of(cohort).among, judge_own=False)
+
+    def _open_sketches(self) -> None:
+        """Put the samples of each run together, as they are asked for."""
         for whose, sealed in self._to_open:
             assert self.key is not None
-            opened = np.array(self.key.opened(sealed), dtype=np.uint64)
-            self._sketches.setdefault(whose, []).append(opened)
+            sample, before = Sample.of(self.key.opened(sealed)), self._samples.get(whose)
+            self._samples[whose] = sample if before is None else before.with_(sample)
         self._to_open.clear()
-        drawn = np.array(sketch, dtype=np.uint64)
-        found = np.zeros(len(drawn), dtype=np.bool_)
-        asked = None if cohort is None else Whose.of(cohort)
-        for whose, sketches in self._sketches.items():
-            if asked is None or not asked.among(whose):
-                sketches[:] = [np.unique(np.concatenate(sketches))]
-                found |= np.isin(drawn, sketches[0])
-        return int(found.sum())
-
-    def repeated_of(self, cohort: Cohort) -> int:
-        """Return how many documents drawn from a release to come were in those of other runs."""
-        found = cohort.fingerprints
-        if found is None:
-            return 0
-        assert self.key is not None
-        return self.repeated(self.key.opened(found.sketch), cohort)

@@ -19,12 +19,12 @@ from streamlda.privacy.ledger.fingerprints import (
     FingerprintKey,
     Fingerprints,
     Mark,
-    Sketch,
     is_mark,
     packed,
     value_of,
 )
 from streamlda.privacy.ledger.known import KnownDocuments
+from streamlda.privacy.ledger.sketches import Sketch
 from streamlda.privacy.ledger.terms import Cohort, DocumentRange
 
 #: Containers of a release that are kept one by one; of more, whole ones are put together.
@@ -141,9 +141,9 @@ class Provenance:
                     self._met = (location, record, met)
 
     @property
-    def sketch(self) -> tuple[int, ...]:
-        """The smallest values of documents of the running release (`Sketch`)."""
-        return self._sketch.values
+    def sketch(self) -> Sketch:
+        """A sample of the documents of the running release."""
+        return self._sketch
 
     def _enter(self, location: str, record: int) -> None:
         self._leave()
@@ -164,7 +164,12 @@ class Provenance:
         """Keep no more of the parts so far than the value of each."""
         together = [part for part in self._parts if part.value is not None]
         origins = {part.origin for part in together}
-        self._files += b"".join(packed(part.value) for part in together if part.value is not None)
+        of_name = self.key.of_name
+        self._files += b"".join(
+            packed(value_of(of_name(part.origin))) + packed(part.value)
+            for part in together
+            if part.value is not None
+        )
         self._n_files += len(together)
         self._records_of_files += sum(part.stop - part.start for part in together)
         self._parts = [part for part in self._parts if part.value is None]
@@ -207,7 +212,7 @@ class Provenance:
             fingerprints=Fingerprints(
                 *(self.key.name, self._source, self._reading),
                 *(tuple(marks), self.key.sealed_files(self._files)),
-                self.key.sealed(self._sketch.values),
+                self.key.sealed(self._sketch),
             ),
         )
 
@@ -221,6 +226,7 @@ class Provenance:
             "open": self._open is not None,
             "records_of_files": [self._n_files, self._records_of_files],
             "fingerprints": Fingerprints("", "", "", *given).to_json(),
+            "documents": self._sketch.documents,
             "met": self._met,
             "at": [self._location, self._record, self._origin],
             "link": None if self._link is None else self._link.hex(),
@@ -233,7 +239,7 @@ class Provenance:
         self._open = self._parts[-1] if values["open"] else None
         self._n_files, self._records_of_files = values["records_of_files"]
         self._marks, self._files = list(found.marks), found.files
-        self._sketch = Sketch(found.sketch)
+        self._sketch = Sketch(found.sketch, values["documents"])
         self._met = None if values["met"] is None else tuple(values["met"])
         self._location, self._record, self._origin = values["at"]
         self._link = None if values["link"] is None else bytes.fromhex(values["link"])

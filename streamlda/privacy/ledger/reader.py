@@ -17,8 +17,8 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
-from streamlda.privacy.ledger.fingerprints import REPEATED, SKETCH
 from streamlda.privacy.ledger.known import KnownDocuments
+from streamlda.privacy.ledger.sketches import REPEATED
 from streamlda.privacy.ledger.state import (
     Intent,
     LedgerState,
@@ -324,12 +324,11 @@ class LedgerReader:
             cohort_id=cohort.cohort_id,
             remedy="choose a new name",
         )
-        repeated = 0 if replay else self.known.repeated_of(cohort)
+        found = None if replay else self.known.repeats_of(cohort)
         self._require(
-            repeated < REPEATED,
-            f"documents must not be in two releases, and of {SKETCH} drawn from these, fewer than "
-            f"{REPEATED} may have been in one, under whatever name",
-            repeated=repeated,
+            found is None,
+            REPEATED,
+            **(found._asdict() if found else {}),
             remedy="take documents that were in none; nothing was spent on these",
         )
         if not self._state.losses.touches(cohort):
@@ -344,7 +343,7 @@ class LedgerReader:
             replay,
             "documents must not be in two releases by accident",
             cohort_id=cohort.cohort_id,
-            remedy="use new documents, or pass replay=True to spend on them again",
+            remedy="use new documents; `Ledger.begin` spends again on old ones with replay=True",
         )
 
     def _check_terms(self, wanted: LedgerTerms) -> None:
