@@ -267,6 +267,11 @@ def _seal(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     return to_json({**about, "blake2b": digest.hexdigest()})
 
 
+def temporary_name(token: str) -> str:
+    """Return the name of a file until it is whole."""
+    return f".streamlda-{token}.tmp"
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a file that takes its name in one step, once all of it is on the disk.
@@ -275,7 +280,7 @@ def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Bina
     error.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.parent / f".streamlda-{secrets.token_hex(8)}.tmp"
+    temporary = target.parent / temporary_name(secrets.token_hex(8))
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.container import ArraysFile, read_arrays, temporary_name, write_arrays
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
@@ -62,8 +62,10 @@ def open_ledger(
         ended = ledger.recover()
         if ended is not None:
             on_recovery(f"release {ended.intent.number}: {ended.outcome}")
-        for unpublished in folder.glob(f"*{UNPUBLISHED}"):
-            unpublished.unlink()
+        # Of a kill while noisy sums were written, or before they had their name.
+        for pattern in (f"*{UNPUBLISHED}", temporary_name("*")):
+            for unpublished in folder.glob(pattern):
+                unpublished.unlink()
     except BaseException:
         ledger.close()
         raise

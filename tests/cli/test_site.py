@@ -240,7 +240,7 @@ def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(fold
 
 
 def test_records_that_a_site_has_shared_are_known_under_another_path(folder, tmp_path):
-    """They are left out: of another config too, each record is in one share."""
+    """Refused there, and left out under their own: of another config too, each is in one share."""
     run(*share_command(folder, tmp_path, "east", begun(folder, tmp_path)))
     make_config(folder, "other", label="other")
     again = tmp_path / "again"
@@ -248,11 +248,13 @@ def test_records_that_a_site_has_shared_are_known_under_another_path(folder, tmp
     command = share_command(
         folder, again, "east", begun(folder, again, config="other"), config="other"
     )
+    command[command.index(str(again / "east.ledger"))] = str(tmp_path / "east.ledger")
     copy = again / "copy.jsonl.gz"
     copy.write_bytes(gzip.compress((folder / "east.jsonl").read_bytes()))
-    changed = {folder / "east.jsonl": copy, again / "east.ledger": tmp_path / "east.ledger"}
-    changed = {str(old): str(new) for old, new in changed.items()}
-    run(*(changed.get(part, part) for part in command))
+    place = command.index(str(folder / "east.jsonl"))
+    result = run(*command[:place], copy, *command[place + 1 :], code=CONFIGURATION)
+    assert "under another name" in result.stderr
+    run(*command)
     report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
     (one, two) = (shot["documents"] for shot in report["snapshots"])
     ((origin, start, stop),) = one
@@ -297,19 +299,18 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
         key = tmp_path / f"{site}.key"
         run("site", "redo", *hub, "--key", key, "-o", tmp_path / f"{site}.again")
     again = begin(folder, tmp_path, "again", tmp_path / "round1.2", "--round", first)
-    # A copy holds the same documents: it is read behind them, and refused if it has no others.
+    # A copy holds the same documents; the file itself is read behind them.
     copy, ledger = tmp_path / "copy.jsonl", tmp_path / "east.ledger"
     lines = (folder / "east.jsonl").read_text("ascii").splitlines(keepends=True)
     (shot,) = LedgerReader(ledger).report()["snapshots"]
     ((origin, first_slot, last_slot),) = shot["documents"]
     assert (origin, first_slot) == (str(folder / "east.jsonl"), 0)
     command = share_command(folder, tmp_path, "east", again)
-    command[2] = str(copy)
-    for own in (lines[:last_slot], lines[: last_slot + 5], lines[:last_slot][::-1]):
+    elsewhere = [*command[:2], str(copy), *command[3:]]
+    for own in (lines, lines[:last_slot], lines[: last_slot + 5], lines[:last_slot][::-1]):
         copy.write_text("".join(own), "ascii")
-        assert "must not be in two" in run(*command, code=CONFIGURATION).stderr
+        assert "must not be in two" in run(*elsewhere, code=CONFIGURATION).stderr
     assert LedgerReader(ledger).generation == 1
-    copy.write_text("".join(lines), "ascii")
     run(*command)
     taken = LedgerReader(ledger).report()["snapshots"][1]["documents"]
     assert taken == [[origin, last_slot, 2 * last_slot]]

@@ -130,9 +130,9 @@ def test_equal_files_do_not_show_without_the_key():
     found.add_texts(at, ["the same"] * 200)
     files = found.cohort(0, 200, 0).fingerprints.files
     values = {files[i : i + 8] for i in range(0, len(files), 8)}
-    assert len(values) == len(files) // 8 > 160
+    assert len(values) == len(files) // 8 > 320
     opened = KEY.opened_files(files)
-    assert len({opened[i : i + 8] for i in range(0, len(opened), 8)}) == 1
+    assert len({opened[i : i + 8] for i in range(8, len(opened), 16)}) == 1
 
 
 def test_without_the_key_fingerprints_are_other_numbers():

@@ -388,8 +388,10 @@ def test_a_bound_on_the_records_does_not_hide_what_is_spent(tmp_path):
     source = jsonl(tmp_path / "a.jsonl", TEXTS + OTHERS)
     assert ranges(release(tmp_path, source, **bound)) == {"a.jsonl": (0, 300)}
     copy = jsonl(tmp_path / "b.jsonl", TEXTS + OTHERS)
-    assert ranges(release(tmp_path, copy, **bound)) == {"a.jsonl": (300, 600)}
-    settings = settings_at(tmp_path, [copy], **bound)
+    with pytest.raises(LedgerError, match="under another name"):
+        release(tmp_path, copy, **bound)
+    assert ranges(release(tmp_path, source, **bound)) == {"a.jsonl": (300, 600)}
+    settings = settings_at(tmp_path, [source], **bound)
     with ExitStack() as opened:
         ledger = opened_ledger(settings, opened)
         assert open_pipeline(settings, None, ledger).census.slots == WINDOW

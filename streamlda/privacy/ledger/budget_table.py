@@ -229,7 +229,6 @@ def _notes(report: Mapping[str, Any]) -> list[str]:
         lines.append(
             "         What they cost stays spent: prefix sums go on with new documents."
             if report["budget"]["mode"] == "prefix"
-            else "         What they cost stays spent: go on with new documents, or pay again "
-            "with replay=True."
+            else "         What they cost stays spent: go on with new documents."
         )
     return lines

@@ -2,14 +2,14 @@
 
 All are values of keyed BLAKE2b, 64 bits of them: to those without the key they are random numbers,
 and no text can be tried against them. The key lies beside the ledger (`FingerprintKey`), so a
-ledger may be shown, and its key may not. Sketches and values of files are sealed besides: equal
-documents, and how few there are, would show in them, which are exact functions of documents.
+ledger may be shown, and its key may not. Marks, sketches and values of files are sealed besides:
+equal documents, and how few there are, would show in them, which are exact functions of documents.
 
 Three kinds, each in bounded space:
 
 *marks* of the records of a file, or of another container: d_n = F(d_(n-1), F(text of record n)), a
 value for the first n records, whatever the file is called or how it is stored. Kept are those of
-the last record of a release, and for n = 16, 32, 64, ..., so that a copy that was cut is known;
+the last record of a release, and for n = 16, 32, 64, ..., so that a copy that was cut is met;
 
 *files*: of whole files that one release took by the thousand, the value of the name and d_n of
 each, and no more: 16 bytes;
@@ -111,6 +111,11 @@ class FingerprintKey:
         """Return a sketch that was sealed."""
         documents, distinct, *values = self._padded(sealed[0], sealed[1:])
         return Sketch(values[:distinct], documents)
+
+    def masked(self, mark: Mark) -> Mark:
+        """Return a mark as a ledger keeps it, or back: equal beginnings do not show in it."""
+        name = self.of_name(mark.origin) + packed(mark.records)
+        return mark._replace(value=mark.value ^ value_of(self._of(b"mark", name)))
 
     def sealed_files(self, files: bytes) -> bytes:
         """Return values of files as a ledger keeps them: equal ones do not show without the key."""

@@ -99,9 +99,9 @@ class KnownDocuments:
 
     def _index(self) -> None:
         for found in self._to_index:
-            for mark in found.marks:
-                self._met.setdefault(mark.value, mark.origin)
             assert self.key is not None
+            for mark in map(self.key.masked, found.marks):
+                self._met.setdefault(mark.value, mark.origin)
             pairs = values_of(self.key.opened_files(found.files)).reshape(-1, 2).tolist()
             for name, value in pairs:
                 self._met.setdefault(value, "")

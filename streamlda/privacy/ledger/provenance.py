@@ -211,7 +211,7 @@ class Provenance:
             run=run,
             fingerprints=Fingerprints(
                 *(self.key.name, self._source, self._reading),
-                *(tuple(marks), self.key.sealed_files(self._files)),
+                *(tuple(map(self.key.masked, marks)), self.key.sealed_files(self._files)),
                 self.key.sealed(self._sketch),
             ),
         )
