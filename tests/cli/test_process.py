@@ -318,7 +318,12 @@ def check_after_a_kill(to, again, rerun_fits):
     log = (to / "m.log").read_text("utf-8")
     if again == 0:
         assert rerun_fits
-        assert set(states) == {"committed"}
+        # The killed run's last release may be lost; the second run goes on behind it.
+        own = report["snapshots"][-1]["run"]
+        assert states.count("lost") <= 1
+        assert all(
+            each["state"] == "committed" for each in report["snapshots"] if each["run"] == own
+        )
     else:
         assert again == 78
         assert "must not be in two releases" in log
