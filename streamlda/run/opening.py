@@ -250,6 +250,12 @@ def _open_private(
     asked, words, choice = terms = PrivateTerms.of(settings)
     if fresh:
         check_price(settings, ledger, terms)
+        if ledger.known.unmarked:
+            warn(
+                "the ledger holds releases of an earlier version, whose documents are known by the "
+                "name of their source alone: see that none of these was in one, got "
+                f"sources={sorted(ledger.known.unmarked)[:5]}"
+            )
     known = ledger.known_at(run.began)
     census = take_census(settings, ledger.key, known, fresh=fresh, should_stop=should_stop)
     if fresh and census is not None:

@@ -17,16 +17,20 @@ def check_output(path: str, inputs: Sequence[str] = ()) -> None:
     """Raise `InvalidSettingError` if a file cannot be written at `path`, or is an input."""
     target = Path(path)
     require(not target.exists() or target.is_file(), "an output must be a regular file", path=path)
-    for name in inputs:
+    here, exists = target.resolve(), target.exists()
+    for other in map(Path, inputs):
+        if other.exists():
+            same = exists and target.samefile(other)
+        else:
+            same = here == other.resolve()
         require(
-            target.resolve() != Path(name).resolve()
-            and not (target.exists() and Path(name).exists() and target.samefile(name)),
+            not same,
             "an output must not replace what is read, or another output",
             path=path,
             remedy="choose another name",
         )
     try:
-        with tempfile.TemporaryFile(dir=target.resolve().parent):
+        with tempfile.TemporaryFile(dir=here.parent):
             pass
     except OSError as error:
         raise InvalidSettingError(
