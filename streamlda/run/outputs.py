@@ -19,8 +19,8 @@ def check_output(path: str, inputs: Sequence[str] = ()) -> None:
     require(not target.exists() or target.is_file(), "an output must be a regular file", path=path)
     here, exists = target.resolve(), target.exists()
     for other in map(Path, inputs):
-        both = exists and other.exists()
-        same = target.samefile(other) if both else here == other.resolve()
+        there = other.exists()
+        same = exists and target.samefile(other) if there else here == other.resolve()
         require(
             not same,
             "an output must not replace what is read, or another output",
