@@ -291,6 +291,7 @@ def test_a_paused_daemon_keeps_following(tmp_path):
     assert not daemon.events("source-failed")
 
 
+@pytest.mark.long
 def test_a_source_that_goes_away_is_waited_for_and_its_state_is_shown(tmp_path):
     source = write_documents(tmp_path / "documents.jsonl", texts(4000))
     kept = source.rename(tmp_path / "kept")

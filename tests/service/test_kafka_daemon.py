@@ -177,6 +177,7 @@ def learn_window(settings, topics, windows):
         assert daemon.stop() == 0
 
 
+@pytest.mark.long
 def test_a_private_daemon_rolled_back_is_refused_by_topic_or_group(
     topics, topic, private_daemon, tmp_path
 ):
@@ -202,6 +203,7 @@ def test_a_private_daemon_rolled_back_is_refused_by_topic_or_group(
 # Brokers and logs that are not as they were
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", few_or(3.0, 30.0))
 def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
     seconds, broker, own_topics, topic, tmp_path

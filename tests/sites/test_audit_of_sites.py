@@ -144,6 +144,7 @@ def assert_tight(finding):
     assert finding.likely >= 0.6 * finding.claim, finding
 
 
+@pytest.mark.long
 def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
     with at_work(tmp_path, S - 2) as sites:
         assert_tight(audit(sites, of_the_sum))
