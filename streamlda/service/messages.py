@@ -206,7 +206,7 @@ class Stalled(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Recovered(Instruction):
-    """Show that something can be reached again, after so many seconds."""
+    """Show that something can be reached again, after some seconds."""
 
     what: str
     seconds: float

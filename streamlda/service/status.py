@@ -266,7 +266,7 @@ class Status:
             self._topics, self._snapshot = found, newest.created
 
     def answered(self, seconds: float = 0.0) -> None:
-        """Note that the source answered so many seconds ago, with documents or not."""
+        """Note how many seconds ago the source answered, with documents or not."""
         with self._lock:
             self._last_answer = time.time() - seconds
 

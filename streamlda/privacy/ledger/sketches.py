@@ -18,13 +18,13 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-#: Values in a sketch; and how many of those drawn must be in two sets for documents to be repeated:
-#: so many, and one of so many.
+#: Values in a sketch. Documents are repeated if, of the values drawn, `LEAST_REPEATED` and one in
+#: `REPEATED_OF` are in both sets.
 SKETCH, LEAST_REPEATED, REPEATED_OF = 512, 8, 3
 
 #: Texts come again in many streams. Where a set is compared with others of its own run or file, it
-#: must have so many distinct documents, and at most so many documents a distinct one: two draws
-#: from one stock of equally frequent texts share less than a fifth of them then.
+#: must have `LEAST_DISTINCT` distinct documents, and at most `MOST_ALIKE` documents a distinct one:
+#: two draws from one stock of equally frequent texts share less than a fifth of them then.
 LEAST_DISTINCT, MOST_ALIKE = 64, 1.1
 
 #: The rule, for messages, which say what `Repeats` holds.
