@@ -197,6 +197,7 @@ def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, lines, t
     assert b"stream='stdin'" in again.stderr
 
 
+@pytest.mark.long
 def test_a_clock_ends_private_stages_at_whole_blocks(planted, lines, tmp_path):
     """Of a pipe that is slow: no block of the usual size fills up in time."""
     every = ("--snapshot-every", "100000", "--snapshot-seconds", "2", "--snapshots", "1")

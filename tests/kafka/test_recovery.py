@@ -189,6 +189,7 @@ def test_damaged_batch_is_refused_or_skipped(broker, own_topics, topic, source_o
     assert source.position()["lost"] == {"0": 25}
 
 
+@pytest.mark.long
 def test_every_poison_is_referenced_before_the_position_passes_it(
     broker, own_topics, topic, source_of, letters_to
 ):
@@ -231,6 +232,7 @@ def test_every_poison_is_referenced_before_the_position_passes_it(
     assert referenced() == keys_up_to({0: n, 1: n})
 
 
+@pytest.mark.long
 def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     broker, own_topics, topic, source_of
 ):

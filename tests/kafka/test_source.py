@@ -274,6 +274,7 @@ print(seen[0] == seen[-1], seen)
 """
 
 
+@pytest.mark.long
 def test_unreachable_brokers_are_an_error_in_time_and_leave_nothing():
     # In a process of its own: pytest's record of the log would keep what was dropped.
     done = subprocess.run(
@@ -282,6 +283,7 @@ def test_unreachable_brokers_are_an_error_in_time_and_leave_nothing():
     assert done.stdout.startswith("True"), done.stdout + done.stderr[-500:]
 
 
+@pytest.mark.long
 def test_tls_and_password_from_a_file_or_the_environment(
     broker, own_topics, topic, tmp_path, monkeypatch, source_of, snapshots_to
 ):

@@ -115,7 +115,10 @@ def test_noise_of_windows_stages_and_blocks_is_independent():
     released = blank_run(settings_of(), 20_000)
 
     def draws(stage, block):
-        return np.array([arrays[block] for name, arrays, _ in released if name == stage][:60])
+        # Of noise alone, one window in some thousand has fewer directions.
+        found = [arrays[block] for name, arrays, _ in released if name == stage]
+        usual = Counter(each.shape for each in found).most_common(1)[0][0]
+        return np.array([each for each in found if each.shape == usual][:60])
 
     pair, first, triple = (
         draws("pairs", "pair"),

@@ -47,6 +47,7 @@ def fit(folder, documents, stream="stdin"):
     return done.returncode, done.stderr
 
 
+@pytest.mark.long
 def test_standard_input_is_known_by_content_under_any_name(folder):
     before = LedgerReader(folder / "L").generation
     (folder / "a.jsonl").write_text(

@@ -142,6 +142,7 @@ def test_workers_that_all_go_away_end_the_wait(scheduler, tmp_path):
         check_loss(client, worker, r"workers=0 seconds=1", tmp_path)
 
 
+@pytest.mark.long
 def test_a_lost_scheduler_ends_the_wait(tmp_path):
     file = tmp_path / "file"
     with program("scheduler", "--port", "0", "--scheduler-file", str(file)) as scheduler:

@@ -230,6 +230,7 @@ def test_neither_cut_nor_memory_changes_a_bit(client, corpus):
         np.testing.assert_array_equal(found[-1], found[0])
 
 
+@pytest.mark.long
 def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(corpus, tmp_path):
     documents, _, model = corpus
     parts = [dask.delayed(logged)(part, tmp_path) for part in parts_of(documents)]

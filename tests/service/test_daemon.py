@@ -120,6 +120,7 @@ def test_jumps_of_the_clock_change_nothing(tmp_path, every_4000, twin):
     assert left_by(tmp_path) == twin
 
 
+@pytest.mark.long
 def test_a_full_disk_is_tried_again_and_then_ends_with_74(tmp_path, every_4000, twin):
     settings = every_4000 | {"breaker.attempts": 2}
     (tmp_path / "checkpoints").mkdir(mode=0o700)
@@ -202,6 +203,7 @@ def test_counters_go_on_behind_a_restart_and_tell_the_truth_behind_a_kill(tmp_pa
     assert found.items() >= truth.items(), "what was read again is counted once"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", [pytest.param("document", marks=pytest.mark.long), "user"])
 def test_used_up_the_daemon_idles_and_serves_and_starts_again(tmp_path, unit):
     source = tmp_path / "documents.jsonl"
@@ -279,6 +281,7 @@ def test_no_text_is_ever_logged(tmp_path, style):
     assert re.search(rb"breaker\b.*rejects", broken)
 
 
+@pytest.mark.long
 def test_a_paused_daemon_keeps_following(tmp_path):
     """Records wait in a queue that is too small for two polls, for longer than the loop ticks."""
     source = write_documents(tmp_path / "documents.jsonl", texts(9000))

@@ -100,6 +100,7 @@ def test_a_daemon_that_forgets_to_pass_records_is_found(crash_run):
     assert found["wrong"] + found["streams"] == 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", few_or(2, 60))
 def test_the_command_killed_follows_a_growing_file_exactly_once(tmp_path, kills):
     lines = [json.dumps({"text": text}).encode() + b"\n" for text in texts(1500 * (kills + 2))]

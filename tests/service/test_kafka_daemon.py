@@ -258,6 +258,7 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
     assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in poison}
 
 
+@pytest.mark.long
 @pytest.mark.real_broker
 def test_dead_letters_that_the_brokers_refuse_hold_it_up_until_they_are_taken(
     topics, topic, settings_for
@@ -303,6 +304,7 @@ def test_a_state_of_another_topic_or_other_partitions_is_78(change, topics, topi
     assert left_by(Path(settings["output.folder"]).parent) == before
 
 
+@pytest.mark.long
 def test_a_truncated_topic_is_refused_unless_gaps_are_allowed(
     topics, topic, settings_for, newest, tmp_path
 ):
@@ -322,6 +324,7 @@ def test_a_truncated_topic_is_refused_unless_gaps_are_allowed(
     assert (slots, position["offsets"], position["lost"]) == (5000, {"0": 6000}, {"0": 1000})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("live", few_or(False, True))
 def test_a_partition_that_is_added_is_read_from_its_first_record(
     live, topics, topic, settings_for, newest

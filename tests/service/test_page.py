@@ -396,6 +396,7 @@ def test_a_viewer_of_a_private_daemon_sees_topics_and_no_counts(visit, snapshots
     expect(seen.page.locator("#now")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, status, snapshots):
     seen = visit(quiet=False)
     seen.server.stop()
