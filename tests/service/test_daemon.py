@@ -244,7 +244,7 @@ def test_systemd_hears_of_a_start_of_life_and_of_an_end(tmp_path, every_4000):
 CANARY = "zebracanary"
 
 
-@pytest.mark.parametrize("style", ["json", "console"])
+@pytest.mark.parametrize("style", ["json", pytest.param("console", marks=pytest.mark.long)])
 def test_no_text_is_ever_logged(tmp_path, style):
     source = tmp_path / "documents.jsonl"
     good = [json.dumps({"text": f"{CANARY} {text}"}).encode() for text in texts(3000)]
@@ -367,7 +367,9 @@ def full(tmp_path):
     return fill, room
 
 
-@pytest.mark.parametrize("ended", ["", "killed", "stopped"])
+@pytest.mark.parametrize(
+    "ended", ["", *(pytest.param(end, marks=pytest.mark.long) for end in ("killed", "stopped"))]
+)
 def test_a_full_output_folder_is_waited_for_and_nothing_is_lost(tmp_path, full, undisturbed, ended):
     (port,) = free_ports(1)
     settings, (fill, room) = followed(tmp_path, **{"http.port": port}), full

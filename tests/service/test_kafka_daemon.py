@@ -75,6 +75,7 @@ def streamlda(*arguments):
 # Killed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_kills", few_or(2, 200))
 def test_killed_at_random_it_ends_as_if_it_had_not_been(
     n_kills, topics, topic, settings_for, tmp_path
