@@ -70,8 +70,9 @@ Float32 = NDArray[np.float32]
 #: Documents, and counts, of the sample by tokens; half as many to as many.
 SAMPLE_DOCUMENTS, SAMPLE_ENTRIES = 3000, 2**18
 
-#: Documents that prevalence is measured in, see above.
-INFERRED_DOCUMENTS = 800
+#: Documents that prevalence is measured in, see above. Of 190,000 abstracts, K = 50, seeds 0 to 2,
+#: the largest factor was 2.02 with 800, 1.27 with 1600 and 1.19 with 2000.
+INFERRED_DOCUMENTS = 1600
 
 #: Words of all documents that are looked at together.
 WORDS_AT_ONCE = 4096
