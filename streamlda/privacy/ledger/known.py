@@ -37,8 +37,7 @@ class KnownDocuments:
     """
 
     def __init__(self) -> None:
-        #: Every origin of documents, and those of releases without fingerprints.
-        self.origins: set[str] = set()
+        #: Origins of releases without fingerprints.
         self.unmarked: set[str] = set()
         #: Names of the keys that fingerprints were made with.
         self.keys: set[str] = set()
@@ -61,7 +60,6 @@ class KnownDocuments:
     def add(self, cohort: Cohort) -> None:
         """Take the documents of a release."""
         origins = {part.stream for part in cohort.documents}
-        self.origins |= origins
         found = cohort.fingerprints
         if found is None:
             self.unmarked |= origins
