@@ -16,7 +16,7 @@ import pytest
 from streamlda.errors import SourceError
 from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
-from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
+from streamlda_connectors.kafka.clients import connected
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read
 
@@ -93,14 +93,20 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
     """One node never elects an unclean leader, so the real client reports the cut once."""
     cuts = deque()
 
-    class Cut(KafkaPythonClient):
-        def poll(self, timeout_seconds, max_records):
+    def cut_off(settings):
+        made = connected(settings)
+        poll = made.poll
+
+        def polled(timeout_seconds, max_records):
             if cuts:
                 raise cuts.pop()
-            return super().poll(timeout_seconds, max_records)
+            return poll(timeout_seconds, max_records)
+
+        made.poll = polled
+        return made
 
     topics.fill(topic, numbers(0, 3))
-    source = source_of(topics, topic, allow_gaps=allow_gaps, connect=Cut)
+    source = source_of(topics, topic, allow_gaps=allow_gaps, connect=cut_off)
     read(source, 3)
     cuts.append(Truncated())
     topics.send(topic, numbers(3, 9))

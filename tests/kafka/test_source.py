@@ -31,7 +31,7 @@ VALUES = [
 
 
 @pytest.fixture(scope="module")
-def case(topics):
+def case(topics, client):
     name = f"streamlda-test-{uuid.uuid4().hex[:12]}"
     topics.fill(name, VALUES)
     reasons = {5: "not-json", 6: "not-utf8", 7: "too-long", 9: "missing-field"}
@@ -39,6 +39,7 @@ def case(topics):
         lambda: KafkaSource(
             name,
             bootstrap_servers=topics.bootstrap,
+            client=client,
             user_field="by.id",
             time_field="at",
             id_field="by.id",
@@ -257,6 +258,7 @@ process, seen = psutil.Process(), []
 for _ in range(3):
     for use in (
         lambda: KafkaSource(**nobody),
+        lambda: KafkaSource(**nobody, client="confluent"),
         lambda: DeadLetters(**nobody),
         lambda: SnapshotTopic(**nobody),
         lambda: ShareTopic(**nobody).publish("k", b"v", {}),

@@ -49,9 +49,10 @@ SECRET = "zebrafinch"
 
 
 @pytest.fixture
-def settings_for(topics, topic, tmp_path):
+def settings_for(topics, topic, tmp_path, client):
     def make(name, **more):
-        return topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
+        found = topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
+        return found | {"kafka.client": client}
 
     return make
 

@@ -113,12 +113,18 @@ def refused(settings: ClientSettings, rule: str, error: BaseException) -> Stream
         kind = SourceAccessError
     elif isinstance(error, ValueError | AssertionError | errors.KafkaConfigurationError):
         kind = SourceRefusedError
-    # The text of the package's errors may quote settings; its class says enough.
+    return refusal(settings, rule, type(error).__name__, kind)
+
+
+def refusal(
+    settings: ClientSettings, rule: str, error_type: str, kind: type[SourceError]
+) -> StreamLDAError:
+    """Return an error of brokers; the text of a package's own may quote settings."""
     return failure(
         f"the brokers must {rule}",
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.topic,
-        error_type=type(error).__name__,
+        error_type=error_type,
         remedy="check that they run, the address, and the security settings",
         error=kind,
     )

@@ -242,10 +242,6 @@ class KafkaPythonClient:
             self._consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
 
 
-#: Makes a client that is connected and has nothing assigned.
-Connect = Callable[[ClientSettings], KafkaPythonClient]
-
-
 def _record(rows: Sequence[Any], index: int) -> Record:
     row = rows[index]
     headers = tuple(row.headers or ())
