@@ -168,7 +168,7 @@ def learn_window(settings, topics, windows):
 
     def shown():
         entries = topics.admin.list_group_offsets([group]).get(group, {})
-        return [entry.metadata for entry in entries.values()] == [note]
+        return [entry.metadata.rstrip("\0") for entry in entries.values()] == [note]
 
     with Daemon(settings) as daemon:
         daemon.wait_for("snapshot")

@@ -220,7 +220,8 @@ class KafkaPythonClient:
                 entry = self._consumer.committed(
                     self._partition(number), metadata=True, timeout_ms=timeout
                 )
-                found += [] if entry is None else [str(entry.metadata)]
+                # The other client ends notes with a zero, as C ends text.
+                found += [] if entry is None else [str(entry.metadata).rstrip("\0")]
         except self._kafka.errors.GroupIdNotFoundError:
             return []
         except self._kafka.errors.KafkaError as error:
