@@ -8,7 +8,6 @@ import pytest
 from streamlda_connectors.kafka import DeadLetters, KafkaSource, SnapshotTopic
 
 
-
 @pytest.fixture
 def opened():
     """Open a source or a sink of a kind on a topic."""

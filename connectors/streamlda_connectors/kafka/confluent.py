@@ -64,7 +64,12 @@ ACCESS = (
 AWAY = (
     *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_SSL", "_WAIT_COORD"),
     *("REQUEST_TIMED_OUT", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
-    *("NOT_COORDINATOR", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "BROKER_NOT_AVAILABLE"),
+    *(
+        "NOT_COORDINATOR",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "BROKER_NOT_AVAILABLE",
+    ),
     *("NETWORK_EXCEPTION", "OFFSET_NOT_AVAILABLE"),
 )
 NOT_CONFIGURED = ("_INVALID_ARG", "_NOT_CONFIGURED", "_NOT_IMPLEMENTED")
@@ -155,7 +160,9 @@ class ConfluentClient:
         except kafka.KafkaException as error:
             raise self._refused("be reachable", error.args[0]) from error
         except (OSError, ValueError) as error:
-            raise refusal(settings, "be reachable", type(error).__name__, SourceAwayError) from error
+            raise refusal(
+                settings, "be reachable", type(error).__name__, SourceAwayError
+            ) from error
 
     def _consuming(self) -> dict[str, Any]:
         settings = self._settings
@@ -212,7 +219,10 @@ class ConfluentClient:
             error=SourceError,
         )
         assert found is not None
-        parts = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
+        parts = (
+            found.topic_id.get_most_significant_bits(),
+            found.topic_id.get_least_significant_bits(),
+        )
         high, low = (part & (2**64 - 1) for part in parts)
         partitions = {partition.id for partition in found.partitions}
         return Identity(str(cluster), name, str(UUID(int=high << 64 | low))), partitions

@@ -100,9 +100,7 @@ class ValueTopic(TopicWriter, ABC):
     if_too_large: ClassVar[str]
     made_with: ClassVar[Mapping[str, str]]
 
-    def __init__(
-        self, topic: str, *, connect_client: Connect = connected, **options: Any
-    ) -> None:
+    def __init__(self, topic: str, *, connect_client: Connect = connected, **options: Any) -> None:
         super().__init__(topic, **options)
         self._connect_client = connect_client
 
