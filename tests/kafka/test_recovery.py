@@ -14,6 +14,7 @@ from collections import Counter, deque
 import pytest
 
 from streamlda.errors import SourceError
+from streamlda.stream.credentials import CLIENTS
 from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.clients import connected
@@ -129,6 +130,16 @@ def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 9))
     with pytest.raises(SourceError, match="topic_id="):
         at(source_of(topics, topic), position)
+
+
+def test_a_position_of_one_package_is_taken_up_by_the_other(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 20))
+    source = source_of(topics, topic)
+    seen = read(source, 7, max_records=7)[0]
+    for reader in (*CLIENTS, *CLIENTS):
+        source = at(source_of(topics, topic, client=reader), source.position())
+        seen += read(source, 3, max_records=3)[0]
+    assert seen == texts_from(0, 19)
 
 
 def test_shares_cover_all_partitions_disjointly(topics, topic, source_of):

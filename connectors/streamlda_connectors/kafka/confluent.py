@@ -197,9 +197,8 @@ class ConfluentClient:
         from confluent_kafka.admin import AdminClient
 
         name = self._settings.topic
-        admin = AdminClient(
-            {**connection(self._settings), "error_cb": self._note_error}, logger=logger
-        )
+        options = connection(self._settings) | {"error_cb": self._note_error}
+        admin = AdminClient(options, logger=logger)
         timeout = {"request_timeout": self._settings.request_timeout_seconds}
         cluster = self._answer(admin, admin.describe_cluster(**timeout)).cluster_id
         futures = admin.describe_topics(self._kafka.TopicCollection([name]), **timeout)
