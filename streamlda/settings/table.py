@@ -82,8 +82,8 @@ class KafkaSettings:
         "text", None, "Consumer group under which lag is shown, and a private run notes its "
         "ledger; positions are kept in checkpoints.")
     client: str = entry(
-        "text", "kafka-python", "Package that reads the topic; confluent takes a fifth of the "
-        "processor time, and needs streamlda[confluent].", choices=CLIENTS)
+        "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
+        "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
     protocol: str = entry(
         "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry(

@@ -2,9 +2,10 @@
 
 Reading: ``source`` has the connector, ``reader`` keeps it at its offsets, ``decoding`` makes
 documents of records, ``share`` says which partitions are ours. Writing: ``dead_letters``, and
-``values`` for snapshots and shares of sites. ``client`` is what a library must do, ``kafka_python``
-the library in use, ``connecting`` how it connects and what its errors mean; ``security`` has the
-settings of TLS and SASL.
+``values`` for snapshots and shares of sites. ``client`` is what a library must do,
+``kafka_python`` and ``confluent`` are libraries that do it, of which ``clients`` takes one;
+``connecting`` is how kafka-python connects and what its errors mean; ``security`` has the settings
+of TLS and SASL.
 """
 
 from streamlda_connectors.kafka.client import Record
