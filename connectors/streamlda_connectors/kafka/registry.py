@@ -104,7 +104,8 @@ class RegistryDecoder:
         self._unknown: dict[int, float] = {}
         # A wrong address or login shows here, and not at the first record.
         with self._asking() as client:
-            client.get_schema_types()
+            if not isinstance(client.get_schema_types(), list):
+                raise TypeError
 
     def __call__(self, value: bytes) -> Document | None:
         """Return the document of a value, or raise `Rejected`."""
@@ -224,6 +225,8 @@ def _found(client: Any, number: int) -> FoundSchema:
                 gather(version.schema)
 
     gather(schema)
+    if not all(isinstance(text, str) for text in (schema.schema_str, *named.values())):
+        raise TypeError
     return FoundSchema(kind, schema.schema_str, named)
 
 

@@ -44,6 +44,8 @@ def reader_of(schema: FoundSchema, options: ReadOptions) -> Reader:
         if sum(map(len, (schema.text, *schema.named.values()))) > MOST_CHARACTERS:
             raise Rejected("bad-schema")
         return makers[schema.kind](schema, options)
+    except MemoryError:
+        raise
     except Exception:
         # Parsers of schemas raise whatever they like. A schema never changes: this is for good.
         return _refuse
