@@ -26,7 +26,7 @@ from streamlda_connectors.kafka.security import check_names
 from streamlda_connectors.records import Document, ReadOptions, Rejected
 
 #: Schemas that are kept ready, those used last.
-MOST_SCHEMAS = 256
+MOST_SCHEMAS = 64
 
 #: How long an id that the registry does not know is not asked for again, and most of them.
 UNKNOWN_SECONDS, MOST_UNKNOWN = 60.0, 1024
