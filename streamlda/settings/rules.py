@@ -71,6 +71,8 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         yield "{source.format} registry must have {source.kind} kafka or dead-letters"
     if (registry.username is None) != (registry.password is None):
         yield "{registry.username} and {registry.password} go together"
+    if settings.command == RUN and any(name.endswith(".toml") for name in source.files):
+        yield "{source.files} must name documents: name a file of settings with --config"
     if source.kind == "files" and source.allow_gaps:
         yield "{source.allow_gaps} must not be set for files that are read once: they have none"
     if source.kind != "files" and settings.given("source.compression"):

@@ -261,7 +261,7 @@ def test_an_answer_that_is_none_is_no_fault_of_a_record(registry, answer, kind):
     decode = decoder(registry)
     registry.answer = answer
     for ask in (lambda: decode(value), lambda: decoder(registry)):
-        with pytest.raises(kind, match="^the schema registry must") as caught:
+        with pytest.raises(kind, match=r"^the schema registry must") as caught:
             ask()
         assert type(caught.value) is kind
         assert "\n" not in str(caught.value)

@@ -229,6 +229,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),
         ({**PRIVATE, "source.time_field": "at"}, "source.time_field must be left out with privacy"),
         ({"snapshots.time_bins": "month"}, "snapshots.time_bins must have source.time_field"),
+        ({"source.files": ["streamlda.toml"]}, "name a file of settings with --config"),
     ],
 )
 def test_settings_that_clash_are_refused(flags, hint):
