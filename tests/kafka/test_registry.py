@@ -1,5 +1,6 @@
 """Records of a schema registry: what each becomes, and what the registry may do meanwhile."""
 
+import ipaddress
 import json
 import logging
 from datetime import UTC, datetime, timedelta
@@ -13,14 +14,14 @@ from cryptography.x509.oid import NameOID
 
 from streamlda.errors import (
     InvalidSettingError,
+    MissingExtraError,
     SourceAccessError,
     SourceAwayError,
-    SourceError,
 )
 from streamlda_connectors.kafka import Registry
 from streamlda_connectors.kafka import registry as module
 from streamlda_connectors.kafka.registry import RegistryDecoder
-from streamlda_connectors.records import ReadOptions, Rejected
+from streamlda_connectors.records import REASONS, ReadOptions, Rejected
 from tests.kafka import schemas
 from tests.kafka.schema_registry import schema_registry
 
@@ -32,6 +33,10 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 def registry():
     with schema_registry() as registry:
         yield registry
+
+
+def field(name, kind):
+    return {"name": name, "type": kind}
 
 
 def decoder(registry, options=FIELDS, **settings):
@@ -94,25 +99,19 @@ def test_versions_of_a_schema_come_together(registry):
 
 
 def test_schemas_refer_to_others(registry):
-    one = {"type": "record", "name": "One", "namespace": "x", "fields": [F("id", "string")]}
-    left = {"type": "record", "name": "Left", "fields": [F("one", "x.One")]}
+    one = {"type": "record", "name": "One", "namespace": "x", "fields": [field("id", "string")]}
+    left = {"type": "record", "name": "Left", "fields": [field("one", "x.One")]}
     first = schemas.register(registry, "one", one)
     registry.respond("POST", "/subjects/left/versions", avro_with(left, first), None)
     left_of = SchemaReference("Left", "left", 1)
-    whole = {"type": "record", "name": "Whole", "namespace": "y"}
-    whole["fields"] = [F("text", "string"), F("left", ".Left"), F("by", "x.One")]
-    whole["fields"][1]["type"] = "Left"
-    whole["namespace"] = ""
+    fields = [field("text", "string"), field("left", "Left"), field("by", "x.One")]
+    whole = {"type": "record", "name": "Whole", "fields": fields}
     record = {"text": "a", "left": {"one": {"id": "u"}}, "by": {"id": "v"}}
     values = schemas.avro(registry, record, schema=whole, references=[left_of, first])
     assert read(decoder(registry), values) == [("a", "v", None, "v")]
     # Several kinds of records in one topic.
     either = schemas.avro(registry, {"id": "u"}, schema=["x.One"], references=[first])
     assert read(decoder(registry, ReadOptions("id")), either) == [("u", None, None, None)]
-
-
-def F(name, kind):
-    return {"name": name, "type": kind}
 
 
 def avro_with(schema, *references):
@@ -143,16 +142,14 @@ def test_damage_is_one_reject(registry):
             for flip in (1, 16, 128):
                 bent = value[:at] + bytes([value[at] ^ flip]) + value[at + 1 :]
                 (found,) = read(decode, [bent])  # Nothing else is raised.
-                assert isinstance(found, tuple) or found in module_reasons()
+                assert isinstance(found, tuple) or found in {*REASONS} - {"decoder-failed"}
 
 
-def module_reasons():
-    from streamlda_connectors.records import REASONS
-
-    return set(REASONS) - {"decoder-failed"}
-
-
-LIST = {"type": "record", "name": "N", "fields": [F("text", "string"), F("next", ["null", "N"])]}
+LIST = {
+    "type": "record",
+    "name": "N",
+    "fields": [field("text", "string"), field("next", ["null", "N"])],
+}
 NOTHING = {"type": "record", "name": "E", "fields": []}
 
 
@@ -161,12 +158,15 @@ NOTHING = {"type": "record", "name": "E", "fields": []}
     [
         # fastavro would end the process: it reads by recursion.
         LIST,
-        {"type": "array", "items": {**LIST, "fields": [F("m", {"type": "map", "values": "N"})]}},
+        {
+            "type": "array",
+            "items": {**LIST, "fields": [field("m", {"type": "map", "values": "N"})]},
+        },
         # 2**62 items in ten bytes.
-        {"type": "record", "name": "A", "fields": [F("a", {"type": "array", "items": "null"})]},
-        {"type": "array", "items": {**NOTHING, "fields": [F("e", NOTHING)]}},
+        {"type": "record", "name": "A", "fields": [field("a", {"type": "array", "items": "null"})]},
+        {"type": "array", "items": {**NOTHING, "fields": [field("e", NOTHING)]}},
         {"type": "array", "items": {"type": "fixed", "name": "Z", "size": 0}},
-        {"type": "record", "name": "A", "fields": [F("a", "unknown.Name")]},
+        {"type": "record", "name": "A", "fields": [field("a", "unknown.Name")]},
         ["null", {"type": "enum"}],
     ],
 )
@@ -295,8 +295,6 @@ def certificate(folder):
     """Return a file with a certificate of this machine that nobody signed, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    import ipaddress
-
     address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     now = datetime.now(UTC)
     made = (
@@ -345,6 +343,22 @@ def test_settings_that_are_wrong(settings, rule):
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("package", "named"),
+    [
+        ("fastavro", "package=fastavro;"),
+        ("google", "package=protobuf;"),
+        ("confluent_kafka", "package=confluent-kafka;"),
+        ("authlib", r"package=confluent-kafka\[schemaregistry\];"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(registry, monkeypatch, package, named):
+    find = module.find_spec
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(MissingExtraError, match=rf"{named} .*streamlda\[registry\]"):
+        decoder(registry)
+
+
 def test_a_source_passes_no_record_whose_schema_it_cannot_have(
     registry, topics, topic, source_of, tmp_path
 ):
@@ -390,4 +404,3 @@ def test_a_source_opens_only_where_its_registry_is(registry, topics, topic, sour
     for wrong in ({"registry": given["registry"]}, {"format": "registry"}):
         with pytest.raises(InvalidSettingError, match="go together"):
             source_of(topics, topic, **wrong)
-    assert issubclass(SourceAwayError, SourceError)

@@ -31,6 +31,12 @@ MOST_SCHEMAS = 64
 #: How long an id that the registry does not know is not asked for again, and most of them.
 UNKNOWN_SECONDS, MOST_UNKNOWN = 60.0, 1024
 
+#: What the extra brings; the client is only half there without the last.
+_PACKAGES = (
+    *(("fastavro", "fastavro"), ("google", "protobuf"), ("confluent_kafka", "confluent-kafka")),
+    ("authlib", "confluent-kafka[schemaregistry]"),
+)
+
 #: Answers of a registry that does not know a subject, a version or a schema (its own codes).
 _UNKNOWN_CODES = (40401, 40402, 40403)
 
@@ -96,9 +102,10 @@ class RegistryDecoder:
     """
 
     def __init__(self, registry: Registry, options: ReadOptions) -> None:
-        for package in ("confluent_kafka", "fastavro", "google.protobuf"):
-            if find_spec(package.partition(".")[0]) is None:
-                raise MissingExtraError(package, "registry", "reading records of a schema registry")
+        for package, distribution in _PACKAGES:
+            if find_spec(package) is None:
+                purpose = "reading records of a schema registry"
+                raise MissingExtraError(distribution, "registry", purpose)
         self._registry, self._options = registry, options
         self._known: OrderedDict[int, Reader] = OrderedDict()
         self._unknown: dict[int, float] = {}
