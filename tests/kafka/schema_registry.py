@@ -21,6 +21,8 @@ class SchemaRegistry:
         self.schemas, self.subjects, self.asked = [], {}, []
         #: What every request is answered with, if anything; and who may ask, if not everybody.
         self.answer, self.login = None, None
+        #: Whether Protobuf is given as it was registered, and in no other form (as by Apicurio).
+        self.as_registered = False
         self._server = self.port = None
 
     @property
@@ -93,7 +95,7 @@ class SchemaRegistry:
     def _by_id(self, number, form=None):
         if not 0 < int(number) <= len(self.schemas):
             return 404, {"error_code": 40403, "message": "Schema not found"}
-        return 200, shown(self.schemas[int(number) - 1], form)
+        return 200, self._shown(int(number), form)
 
     def _register(self, subject, schema):
         versions = self.subjects.setdefault(subject, [])
@@ -116,19 +118,21 @@ class SchemaRegistry:
     def _full(self, subject, index, form=None):
         number = self.subjects[subject][index]
         names = {"subject": subject, "version": index + 1, "id": number}
-        return names | shown(self.schemas[number - 1], form)
+        return names | self._shown(number, form)
 
-
-def shown(schema, form):
-    """Return a schema as asked for: Protobuf is text unless it is asked for serialized."""
-    if schema.get("schemaType") != "PROTOBUF":
-        # Confluent's does not know this form of others.
-        assert form is None
-        return {key: value for key, value in schema.items() if value != "AVRO"}
-    if form == "serialized":
-        return schema
-    text = str(FileDescriptorProto.FromString(base64.b64decode(schema["schema"])))
-    return schema | {"schema": text}
+    def _shown(self, number, form):
+        """Return a schema as asked for: Protobuf is text unless it is asked for serialized."""
+        schema = self.schemas[number - 1]
+        if schema.get("schemaType") != "PROTOBUF":
+            # Confluent's does not know this form of others.
+            assert form is None
+            return {key: value for key, value in schema.items() if value != "AVRO"}
+        if self.as_registered:
+            assert form is None
+        if self.as_registered or form == "serialized":
+            return schema
+        text = str(FileDescriptorProto.FromString(base64.b64decode(schema["schema"])))
+        return schema | {"schema": text}
 
 
 @contextmanager

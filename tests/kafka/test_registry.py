@@ -87,6 +87,13 @@ def test_a_document_is_the_same_whatever_its_schema_is_written_in(registry):
     ]
 
 
+def test_protobuf_as_it_was_registered_is_read_too(registry):
+    registry.as_registered = True
+    posts, _ = messages()
+    expected = [("one", "7", NOON.timestamp(), "7")]
+    assert read(decoder(registry), schemas.protobuf(registry, posts[0])) == expected
+
+
 def test_versions_of_a_schema_come_together(registry):
     more = {**schemas.AVRO, "fields": [{"name": "n", "type": "int"}, *schemas.AVRO["fields"]]}
     old = schemas.avro(registry, {"text": "a"}, {"text": "b"})

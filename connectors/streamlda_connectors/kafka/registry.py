@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from time import monotonic
 from typing import Any, Self
@@ -215,26 +217,37 @@ def _client(registry: Registry) -> Any:
 
 def _found(client: Any, number: int) -> FoundSchema:
     """Return a schema with all that it refers to, in the form that its reader needs."""
-    schema = client.get_schema(number)
-    kind = schema.schema_type or "AVRO"
-    form = "serialized" if kind == "PROTOBUF" else None
-    if form is not None:
-        # In the language of Protobuf it came just now, and would come from the client again.
-        client.clear_caches()
-        schema = client.get_schema(number, fmt=form)
+    schema = _as_readable(client, lambda form: client.get_schema(number, fmt=form))
     named: dict[str, str] = {}
 
     def gather(one: Any) -> None:
-        for reference in one.references or ():
-            if reference.name not in named:
-                version = client.get_version(reference.subject, reference.version, True, form)
-                named[reference.name] = version.schema.schema_str
-                gather(version.schema)
+        for name, *version in ((r.name, r.subject, r.version) for r in one.references or ()):
+            if name not in named:
+                other = _as_readable(client, partial(_version, client, *version))
+                named[name] = other.schema_str
+                gather(other)
 
     gather(schema)
-    if not all(isinstance(text, str) for text in (schema.schema_str, *named.values())):
+    return FoundSchema(schema.schema_type or "AVRO", schema.schema_str, named)
+
+
+def _version(client: Any, subject: str, version: int, form: str | None) -> Any:
+    return client.get_version(subject, version, True, form).schema
+
+
+def _as_readable(client: Any, get: Callable[[str | None], Any]) -> Any:
+    """Return a schema; one in the language of Protobuf as its compiler has it, in base64.
+
+    Some registries give that as it was registered, and cannot give it on request.
+    """
+    schema = get(None)
+    if schema.schema_type == "PROTOBUF" and not re.fullmatch(r"[\w+/]+=*", schema.schema_str):
+        # The package would give the same again.
+        client.clear_caches()
+        schema = get("serialized")
+    if not isinstance(schema.schema_str, str):
         raise TypeError
-    return FoundSchema(kind, schema.schema_str, named)
+    return schema
 
 
 def _has_cause(error: BaseException | None, kind: type[BaseException]) -> bool:
