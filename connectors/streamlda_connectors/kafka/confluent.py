@@ -37,7 +37,7 @@ from streamlda_connectors.kafka.client import (
     Run,
     Truncated,
 )
-from streamlda_connectors.kafka.connecting import milliseconds, refusal
+from streamlda_connectors.kafka.connecting import milliseconds, refusal, tls_context
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,9 @@ def load() -> Any:
 def connection(settings: ClientSettings) -> dict[str, Any]:
     """Return the options that all classes of the package take; secrets are read now."""
     security, timeout = settings.security, milliseconds(settings.request_timeout_seconds)
+    if security.tls:
+        # The files are checked as for the other package, with the same errors.
+        tls_context(security)
     options = {
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": settings.client_id,
@@ -242,7 +245,9 @@ class ConfluentClient:
     def _refused(self, rule: str, error: Any) -> StreamLDAError:
         """Return the error for brokers that do not do what they must."""
         kind: type[SourceError] = SourceError
-        if self._is(error, ACCESS):
+        if self._is(error, ("_SSL",)) and self._no_access is not None:
+            rule, kind = "have a trusted certificate", SourceAccessError
+        elif self._is(error, ACCESS):
             kind = SourceAccessError
         elif self._is(error, NOT_CONFIGURED):
             kind = SourceRefusedError
@@ -252,7 +257,8 @@ class ConfluentClient:
 
     def _note_error(self, error: Any) -> None:
         # All others are tried again by the package, and known by the answers that do not come.
-        if self._is(error, ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")):
+        untrusted = self._is(error, ("_SSL",)) and "certificate" in error.str()
+        if untrusted or self._is(error, ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")):
             self._no_access = error
 
     def _note_statistics(self, said: str) -> None:
@@ -306,11 +312,7 @@ class ConfluentClient:
             self.pause(True)
 
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
-        """Return up to `max_records` (at least 1) as they come, or nothing in time.
-
-        Raises `OutOfRange` if the log does not hold the offset to go on from, `Truncated` if it was
-        cut, and `Broken` if the client is of no use any more.
-        """
+        """Return up to `max_records` (at least 1) as they come, or nothing in time."""
         if self._fault is not None:
             raise self._fault
         try:
@@ -387,10 +389,7 @@ class ConfluentClient:
         return {number: end for number, end in ends.items() if end >= 0}
 
     def positions(self) -> dict[int, int]:
-        """Return where each assigned partition goes on, behind what `poll` has returned.
-
-        Behind what is no record too, at the end of the log, such as the marks of transactions.
-        """
+        """Return where each partition goes on, behind marks at the end of the log too."""
         return dict(self._next)
 
     def notes(self, partitions: set[int]) -> list[str]:
