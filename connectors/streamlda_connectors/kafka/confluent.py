@@ -40,6 +40,8 @@ from streamlda_connectors.kafka.client import (
 from streamlda_connectors.kafka.connecting import milliseconds, refusal, tls_context
 
 logger = logging.getLogger(__name__)
+#: What the package itself logs: the state of connections.
+package_logger = logging.getLogger("confluent_kafka")
 
 #: How often the package says how it fares, in milliseconds.
 STATISTICS_MS = 250
@@ -157,8 +159,8 @@ class ConfluentClient:
         self._came: dict[int, float] = {}
         try:
             self._identity, self._partitions = self._describe()
-            self._consumer = kafka.Consumer(self._consuming(), logger=logger)
-        except SourceError:
+            self._consumer = kafka.Consumer(self._consuming(), logger=package_logger)
+        except StreamLDAError:
             raise
         except kafka.KafkaException as error:
             raise self._refused("be reachable", error.args[0]) from error
@@ -201,7 +203,7 @@ class ConfluentClient:
 
         name = self._settings.topic
         options = connection(self._settings) | {"error_cb": self._note_error}
-        admin = AdminClient(options, logger=logger)
+        admin = AdminClient(options, logger=package_logger)
         timeout = {"request_timeout": self._settings.request_timeout_seconds}
         cluster = self._answer(admin, admin.describe_cluster(**timeout)).cluster_id
         futures = admin.describe_topics(self._kafka.TopicCollection([name]), **timeout)
