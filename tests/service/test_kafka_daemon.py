@@ -19,6 +19,7 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.publishing import MESSAGE_WORDS
 from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.credentials import CLIENTS
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
@@ -46,6 +47,14 @@ from tests.service.long_stream import (
 N_RECORDS = 10_000
 #: A word that stands in documents, and must stand in no log line and no letter.
 SECRET = "zebrafinch"
+
+
+@pytest.fixture(
+    params=[CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])]
+)
+def client(request):
+    """Return the package that reads; daemons take seconds each."""
+    return request.param
 
 
 @pytest.fixture
