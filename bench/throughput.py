@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from bench.daemon import gathered
 from bench.daemon_tasks import TOKENS, TOPIC, Daemon, filled_topic, topical_values
 from bench.kinds import Case, Figure, Json, Scenario, at_least
+from streamlda.stream.credentials import CLIENTS
 
 if TYPE_CHECKING:
     from bench.measure import Meter
 
-CLIENTS = ("kafka-python", "confluent")
 PARTITIONS, COMPRESSION, HASH_BITS = 4, "lz4", 14
 #: Most records of a poll, of the bare loops and of the daemon.
 POLL_RECORDS, DAEMON_POLL_RECORDS = 1000, 4096
