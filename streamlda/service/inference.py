@@ -82,10 +82,10 @@ class Inference:
         self._opened = False
         self._ended = Event()
         self._logged_at = time.monotonic()
-        self._count(0, 0, 0)
+        self._count(0, 0)
 
     def _count(self, *records: int, snapshot: int | None = None, lost: int = 0) -> None:
-        outcomes = dict(zip(("inferred", "rejected", "blank"), records, strict=True))
+        outcomes = dict(zip(("inferred", "rejected"), records, strict=True))
         self._status.count_inference(outcomes, snapshot, lost)
 
     def end(self) -> None:
@@ -167,9 +167,7 @@ class Inference:
             log("debug", "infer-moved", records=received.batch.n_records)
             self._close()
             return
-        batch = received.batch
-        outcomes = len(answers), len(batch.rejects), batch.n_blanks
-        self._count(*outcomes, snapshot=newest.number, lost=exchange.lost())
+        self._count(len(answers), len(received.batch.rejects), snapshot=newest.number, lost=exchange.lost())
         self._show(self._retry.done(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -18,6 +19,7 @@ from streamlda_connectors.kafka.connecting import connecting, milliseconds, refu
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.kafka_python import (
     BATCH_BYTES,
+    CLOSE_SECONDS,
     LINGER_SECONDS,
     KafkaPythonClient,
     described,
@@ -147,7 +149,7 @@ on_reject, security
         self._held: dict[int, float] = {}
         self._membership: Any = None
         self._lost = 0
-        self._closed = False
+        self._in_transaction = self._closed = False
         self._member = GroupMember(self._settings, start)
         self._producer: Any = None
         try:
@@ -270,6 +272,7 @@ on_reject, security
             for n, at in self._next.items()
         }
         producer.begin_transaction()
+        self._in_transaction = True
         sent = [
             producer.send(
                 self._output,
@@ -293,6 +296,17 @@ on_reject, security
             producer._sender.wakeup()
             if not result.wait(milliseconds(seconds)):
                 raise kafka.errors.KafkaTimeoutError("transaction")
+        self._in_transaction = False
+
+    def _abort(self) -> None:
+        """Abort the transaction at hand, so that no reader waits for it."""
+        if not self._in_transaction:
+            return
+        # Without an answer, the brokers do it in TRANSACTION_SECONDS.
+        with suppress(self._member._kafka.errors.KafkaError):
+            result = self._producer._transaction_manager.begin_abort()
+            self._producer._sender.wakeup()
+            result.wait(milliseconds(CLOSE_SECONDS))
 
     def check_answers(self) -> None:
         """Raise `SourceAwayError` if the brokers have not answered for `SILENT_SECONDS`."""
@@ -334,6 +348,7 @@ on_reject, security
         self._closed = True
         try:
             if self._producer is not None:
+                self._abort()
                 give_up(self._member._kafka, self._producer)
         finally:
             self._member.close()
