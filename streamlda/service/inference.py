@@ -167,7 +167,9 @@ class Inference:
             log("debug", "infer-moved", records=received.batch.n_records)
             self._close()
             return
-        self._count(len(answers), len(received.batch.rejects), snapshot=newest.number, lost=exchange.lost())
+        self._count(
+            len(answers), len(received.batch.rejects), snapshot=newest.number, lost=exchange.lost()
+        )
         self._show(self._retry.done(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:
