@@ -181,5 +181,7 @@ def whole_rows(path: str, format: str, *shape: Any) -> Iterator[RowWriter]:
     """Open a file for rows that takes its name once all are written; `shape` as of a writer."""
     with whole_file(path) as file:
         writer = WRITERS[format](file, *shape)
-        yield writer
-        writer.finish()
+        try:
+            yield writer
+        finally:
+            writer.finish()

@@ -56,6 +56,8 @@ def _sources(settings: RunSettings) -> Iterator[str]:
     if source.kind == "kafka":
         if settings.command == INFER and not settings.infer.topic:
             yield "{infer.topic} must be set for Kafka, which has no end: the topic to write"
+        if settings.command == INFER and settings.source.max_documents is not None:
+            yield "{source.max_documents} must be left out for Kafka, which is read on and on"
         if not kafka.bootstrap or not kafka.topic:
             yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
     elif not source.files:
@@ -112,7 +114,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         )
     shown = topics.representative_documents or settings.infer.topic
     if settings.source.id_field and settings.command in (FIT, RUN) and not shown:
-        yield "{source.id_field} goes with {topics.representative_documents}"
+        yield "{source.id_field} goes with {topics.representative_documents} or {infer.topic}"
     if topics.representative_texts and not topics.representative_documents:
         yield "{topics.representative_texts} goes with {topics.representative_documents}"
     if settings.cluster.dask is not None:
@@ -156,7 +158,7 @@ def _inference(settings: RunSettings) -> Iterator[str]:
                 yield f"{{infer.topic}} must be set for {{{name}}}"
         return
     if settings.source.kind != "kafka":
-        yield "{infer.topic} must have {source.kind} kafka"
+        yield "{infer.topic} goes with {kafka.topic}, and not with files"
     if topic == settings.kafka.topic:
         yield "{infer.topic} must be another topic than {kafka.topic}"
     if topic in (settings.output.topic, settings.dead_letters.topic):

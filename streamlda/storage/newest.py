@@ -47,6 +47,7 @@ class NewestModel:
         Raises `OSError` or `ModelFileError` if there is none that can be read, `VocabularyError` if
         it reads no text, or has other words than the one before.
         """
+        seen = None
         try:
             seen = self._look()
             if seen == self._seen:
@@ -55,7 +56,7 @@ class NewestModel:
         except (OSError, ModelFileError) as error:
             if self._newest is None:
                 raise
-            if seen != self._seen:
+            if seen is not None and seen != self._seen:
                 logger.warning("a newer model cannot be read: error=%s", type(error).__name__)
                 self._seen = seen
             return self._newest

@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
         ({"topics.representative_texts": True}, "goes with topics.representative_documents"),
         ({**PRIVATE, "topics.representative_documents": 1}, "a document that is shown is not priv"),
-        ({"source.id_field": "id"}, "source.id_field goes with topics.representative_documents"),
+        ({"source.id_field": "id"}, "goes with topics.representative_documents or infer.topic"),
         ({**PRIVATE, "source.id_field": "id"}, "an id that is shown is not private"),
         ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
         ({**PRIVATE, "privacy.noise_in_state": True}, "two of them differ by exact sums"),
@@ -214,6 +214,14 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
         ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),
         ({**PRIVATE, "source.time_field": "at"}, "source.time_field must be left out with privacy"),
+        ({"infer.topic": "news"}, "infer.topic must be another topic than kafka.topic"),
+        ({"infer.topic": "o", "output.topic": "o"}, "infer.topic must be a topic of its own"),
+        (
+            {"infer.topic": "o", "infer.group": "g", "kafka.group": "g"},
+            "infer.group must be another",
+        ),
+        ({"infer.top": 3}, "infer.topic must be set for infer.top"),
+        ({**PRIVATE, "infer.topic": "o"}, "infer.disclose must be set for infer.topic with priv"),
         ({"snapshots.time_bins": "month"}, "snapshots.time_bins must have source.time_field"),
     ],
 )
