@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlda.errors import InvalidSettingError, SourceError, SourceRefusedError
+from streamlda.errors import InvalidSettingError, SinkAwayError, SourceError, SourceRefusedError
 from streamlda.stream.sink import Answer
 from streamlda_connectors.kafka import KafkaExchange
 from tests.kafka.topics import wait_until
@@ -115,6 +115,26 @@ def test_what_was_not_committed_is_read_again_and_seen_once(topics, topic, outpu
     with pytest.raises(SourceError, match="closed"):
         first.poll(1)
     exchanged(exchange_of(), 2)
+    answers_are(topics, output, b"one", b"two")
+
+
+def test_a_letter_that_cannot_be_written_is_not_passed(topics, topic, output, exchange_of):
+    topics.fill(topic, [b"one", b"\xff", b"two"])
+    topics.make(output)
+
+    def away(record, reason):
+        raise SinkAwayError("away")
+
+    first = exchange_of(on_reject=away)
+    (received,) = poll(first, 1)
+    assert received.batch.texts == ["one"]
+    assert first.commit(answers_of(received))
+    with pytest.raises(SinkAwayError):
+        poll(first, 1)
+    first.close()
+    rejected = []
+    exchanged(exchange_of(on_reject=lambda record, reason: rejected.append(record.offset)), 2)
+    assert rejected == [1]
     answers_are(topics, output, b"one", b"two")
 
 

@@ -5,11 +5,20 @@ import random
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
+from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.model.topic_model import load
+from streamlda.service.inference import WAIT_SECONDS, Inference
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.load import load_settings
+from streamlda.settings.setting import INFER
+from streamlda.storage.newest import NewestModel
 from streamlda.storage.snapshots import Snapshots, fingerprint
 from tests.kafka.topics import wait_until
 from tests.service import planted
@@ -83,6 +92,78 @@ def check_results(found, wanted, models):
             theta = model.transform([wanted[row["partition"], row["offset"]] for row in rows])
             np.testing.assert_array_equal([row["topics"] for row in rows], theta.round(6))
     assert {row["model"]["digest"] for row in found} <= set(models)
+
+
+@pytest.fixture
+def inference_of(topics, topic, tmp_path):
+    """Run inference in a thread, by the newest snapshot of a folder; what it raised is raised."""
+    with ThreadPoolExecutor() as pool, ExitStack() as opened:
+
+        def start(**flags):
+            flags = {
+                "kafka.bootstrap": topics.bootstrap,
+                "kafka.topic": topic,
+                "infer.topic": f"{topic}-out",
+                **{name.replace("__", "."): value for name, value in flags.items()},
+            }
+            settings = load_settings(environment={}, flags=flags, command=INFER)
+            status = Status(private=False, stream=topic)
+            newest = NewestModel(Snapshots(tmp_path / "snapshots").folder)
+            parts = (settings, newest, status, Supervisor())
+            made = Inference(*parts, with_letters=True, strict=True)
+            opened.callback(made.end)
+            return pool.submit(made.run), status
+
+        yield start
+
+
+def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, inference_of):
+    topics.make(topic)
+    topics.make(f"{topic}-out")
+    snapshots = Snapshots(tmp_path / "snapshots")
+    running, status = inference_of(infer__top=2)
+    documents = as_json(texts(3))
+    topics.send(topic, documents)
+    time.sleep(2 * WAIT_SECONDS)
+    assert status.status()["inference"]["records"]["inferred"] == 0
+    # Those that wait are inferred by the first.
+    snapshots.publish(1, planted.model(planted.topics(3, 200, seed=1)))
+    wait_until(lambda: len(results(topics, topic, 1)) == 3)
+    snapshots.publish(2, planted.model(planted.topics(3, 200, seed=2)))
+    topics.send(topic, [*documents, b"{"])
+    wait_until(lambda: len(results(topics, topic, 1)) == 6)
+    wait_until(lambda: status.status()["inference"]["records"] == {"inferred": 6, "rejected": 1})
+    assert status.status()["inference"]["lag"] == 0
+    found = results(topics, topic, 1)
+    assert [(row["offset"], row["model"]["snapshot"]) for row in found] == [
+        *((n, 1) for n in range(3)),
+        *((n, 2) for n in range(3, 6)),
+    ]
+    for row in found:
+        number = row["model"]["snapshot"]
+        assert row["model"]["digest"] == fingerprint(snapshots.path(number))
+        (theta,) = snapshots.model(number).transform([texts(3)[row["offset"] % 3]])
+        best = np.argsort(-theta, kind="stable")[:2]
+        assert row["topics"] == [[k, round(theta[k], 6)] for k in best]
+    assert not running.done()
+
+
+def test_what_a_person_must_mend_is_raised_and_nothing_is_written(
+    topics, topic, tmp_path, inference_of
+):
+    topics.fill(topic, as_json(texts(3)))
+    snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.publish(1, planted.model(planted.topics(3, 200), privacy=planted.private()))
+    running, _ = inference_of()
+    with pytest.raises(SourceError, match=f"a topic must exist.*{topic}-out"):
+        running.result(20)
+    topics.make(f"{topic}-out")
+    running, _ = inference_of()
+    with pytest.raises(InvalidSettingError, match="must be disclosed on purpose"):
+        running.result(20)
+    assert results(topics, topic, 1) == []
+    inference_of(infer__disclose=True)
+    wait_until(lambda: len(results(topics, topic, 1)) == 3)
 
 
 @pytest.mark.long
