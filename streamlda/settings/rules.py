@@ -66,6 +66,8 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         )
     elif kafka.topic:
         yield "{kafka.topic} and {source.files} must not both be set"
+    if settings.command == RUN and any(name.endswith(".toml") for name in source.files):
+        yield "{source.files} must name documents: name a file of settings with --config"
     if source.kind != "files" and source.format not in ("auto", "jsonl", "text"):
         yield "{source.format} must be jsonl or text for Kafka and files that grow"
     if source.kind == "files" and source.allow_gaps:

@@ -223,6 +223,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"infer.top": 3}, "infer.topic must be set for infer.top"),
         ({**PRIVATE, "infer.topic": "o"}, "infer.disclose must be set for infer.topic with priv"),
         ({"snapshots.time_bins": "month"}, "snapshots.time_bins must have source.time_field"),
+        ({"source.files": ["streamlda.toml"]}, "name a file of settings with --config"),
     ],
 )
 def test_settings_that_clash_are_refused(flags, hint):
