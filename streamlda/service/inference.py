@@ -122,8 +122,12 @@ class Inference:
         letters, self._letters = self._letters, None
         self._status.set_inference_lag({})
         for part in (exchange, letters):
-            if part is not None:
-                part.close()
+            try:
+                if part is not None:
+                    part.close()
+            except Exception as error:
+                # It is given up all the same; the thread must go on.
+                log_failure("infer-close-failed", error)
 
     def _show(self, instructions: list[m.Instruction]) -> None:
         for instruction in instructions:
