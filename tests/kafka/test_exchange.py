@@ -1,6 +1,7 @@
 """Documents in and answers out in one transaction: what a reader sees, whatever a member does."""
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from streamlda.errors import InvalidSettingError, SinkAwayError, SourceError, SourceRefusedError
 from streamlda.stream.sink import Answer
@@ -116,6 +117,37 @@ def test_what_was_not_committed_is_read_again_and_seen_once(topics, topic, outpu
         first.poll(1)
     exchanged(exchange_of(), 2)
     answers_are(topics, output, b"one", b"two")
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_cut_off_at_a_commit_answers_and_offsets_are_both_there_or_neither(
+    topics, topic, output, exchange_of, written
+):
+    topics.fill(topic, [b"one", b"two"])
+    topics.make(output)
+    first = exchange_of()
+    (received,) = poll(first, 2)
+    manager, sender = first._producer._transaction_manager, first._producer._sender
+    begin = manager.begin_commit
+
+    def cut_off():
+        if written:
+            result = begin()
+            sender.wakeup()
+            assert result.wait(20_000)
+        raise KafkaTimeoutError("the answer is lost")
+
+    manager.begin_commit = cut_off
+    with pytest.raises(SourceError, match="KafkaTimeoutError"):
+        first.commit(answers_of(received))
+    second = exchange_of()
+    if written:
+        topics.send(topic, [b"three"])
+        exchanged(second, 1)
+        answers_are(topics, output, b"one", b"two", b"three")
+    else:
+        exchanged(second, 2)
+        answers_are(topics, output, b"one", b"two")
 
 
 def test_a_letter_that_cannot_be_written_is_not_passed(topics, topic, output, exchange_of):
