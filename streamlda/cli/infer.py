@@ -25,6 +25,7 @@ TOPICS = (
 )
 STREAM = (
     *(f"kafka.{key}" for key in TOPICS),
+    *(f"registry.{key}" for key in ("url", "username", "password", "ca_file")),
     *("infer.topic", "infer.group", "infer.disclose", "source.allow_gaps"),
     *("dead_letters.topic", "dead_letters.with_text", "log.format", "log.level"),
 )

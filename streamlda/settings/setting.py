@@ -28,12 +28,18 @@ PREFIX = "STREAMLDA_"
 FIT, RUN = "fit", "run"
 INFER = "infer"
 
+#: Kinds of sources that are topics of Kafka.
+TOPICS = ("kafka", "dead-letters")
+
 #: The command in which sites agree on settings, and readers of settings that read no documents.
 AGREEMENT = "site config"
 WITHOUT_DOCUMENTS = ("", AGREEMENT)
 
 #: Sections whose flags begin with their name, and those of the daemon alone.
-PREFIXED = ("kafka", "checkpoint", "memory", "dead_letters", "breaker", "http", "log", "infer")
+PREFIXED = (
+    *("kafka", "registry", "checkpoint", "memory", "dead_letters", "breaker", "http", "log"),
+    "infer",
+)
 DAEMON = ("memory", "dead_letters", "breaker", "http", "log", "infer")
 
 

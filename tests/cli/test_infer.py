@@ -100,7 +100,7 @@ KAFKA = ("--kafka-bootstrap", "127.0.0.1:1", "--kafka-topic", "in")
         ((*KAFKA, "--output-topic", "in"), "must be another topic than --kafka-topic", 78),
         (
             ("a.txt", "--output-topic", "out"),
-            "--output-topic goes with --kafka-topic, and not with files",
+            "--output-topic goes with --kafka-topic, and not with fil",
             78,
         ),
         (("a.txt", "--infer-group", "g"), "--output-topic must be set for --infer-group", 78),

@@ -25,6 +25,7 @@ from streamlda_connectors.kafka.kafka_python import (
     described,
     give_up,
 )
+from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
@@ -107,7 +108,7 @@ class KafkaExchange:
     group : str
         The consumer group.
     bootstrap_servers, start, format, text_field, id_field, max_document_bytes, allow_gaps, \
-on_reject, security
+on_reject, registry, security
         As of `KafkaSource`. `start` says where a group begins that has no offset.
 
     Raises
@@ -132,13 +133,15 @@ on_reject, security
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
         on_reject: OnReject | None = None,
+        registry: Registry | Mapping[str, Any] | None = None,
         security: Security | Mapping[str, Any] | None = None,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         other = "answers must go to another topic than the documents come from"
         require(topic != output_topic, other, topic=topic, remedy="name another one")
         options = ReadOptions(text_field, "utf-8", max_document_bytes, None, None, id_field)
-        self._decoding = Decoding(topic, format, options, on_reject)
+        schemas = None if registry is None else Registry.of(registry)
+        self._decoding = Decoding(topic, format, options, on_reject, schemas)
         self._settings = ClientSettings(
             bootstrap_servers, topic, group, security=Security.of(security)
         )
