@@ -26,6 +26,8 @@ def analyzer(settings: RunSettings) -> TextAnalyzer:
     options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams}
     if words.token_pattern is not None:
         options["token_pattern"] = words.token_pattern
+    if words.analyzer is not None:
+        options["function"] = words.analyzer
     return TextAnalyzer(**options)
 
 

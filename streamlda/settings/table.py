@@ -122,8 +122,7 @@ class VocabularySettings:
         "private (chosen from the first records with privacy); auto goes by --vocabulary and "
         "--hash-bits, else learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
-    file: str | None = entry(
-        "text", None, "File of the words to use, one a line.", flag="--vocabulary")
+    file: str | None = entry("text", None, "File of words, one a line.", flag="--vocabulary")
     size: int = entry(
         "int", 8000, "Most words, learned or private.", unit="words", least=1,
         flag="--vocabulary-size")
@@ -139,10 +138,12 @@ class VocabularySettings:
     max_document_frequency: float = entry(
         "frequency", 0.5, "Learn no word in more documents: a count, or a fraction with a point.")
     stop_words: str = entry(
-        "text", "english", "Words to leave out: english (scikit-learn's list), none, or a file "
-        "with one a line.")
+        "text", "english", "Words to leave out: english, none, or a file with one a line.")
     token_pattern: str | None = entry(
         "text", None, "Regular expression of a word; default: two or more letters of any script.")
+    analyzer: str | None = entry(
+        "text", None, "What finds words instead: a name that a package announces, or "
+        "module:function from a text to a list of words, as jieba:lcut.")
     ngrams: tuple[int, int] = entry(
         "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from streamlda.text.encoding import UNREADABLE, EncodedTexts
+
 
 @dataclass(slots=True)
 class RecordCounts:
@@ -25,6 +29,16 @@ class RecordCounts:
     rejects: Counter[str] = field(default_factory=Counter)
     undated: int = 0
     skipped: int = 0
+
+    def add_encoded(self, encoded: EncodedTexts, documents: int) -> None:
+        """Count what became of this many documents among texts that may be blank."""
+        unreadable = len(encoded.unreadable)
+        self.tokens += encoded.tokens
+        self.unseen_tokens += encoded.unseen_tokens
+        self.short += documents - unreadable - int(np.count_nonzero(encoded.batch.usable))
+        # What the analyzer failed on is a reject.
+        self.documents -= unreadable
+        self.rejects.update({UNREADABLE: unreadable} if unreadable else {})
 
     @property
     def unseen_fraction(self) -> float:

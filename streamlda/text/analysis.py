@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -17,6 +17,8 @@ import numpy as np
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.text import functions
+from streamlda.text.functions import Analyze, UnreadableTextError
 
 #: Runs of at least two letters that touch no digit and no underscore.
 LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
@@ -26,8 +28,6 @@ MAX_TABLE_WORDS = 500_000
 
 #: Most characters of those words together: holds when a stream has no spaces to split it at.
 MAX_TABLE_CHARACTERS = 2**26
-
-Analyze = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class TextAnalyzer:
         tuple). A stop word that the pattern never yields has no effect.
     ngram_range : (int, int), default (1, 1)
         Shortest and longest run of neighbouring words that counts as a word.
+    function : str or callable, optional
+        Finds the words in place of `token_pattern`: an entry point of ``streamlda.analyzers``,
+        ``"module:function"``, or a function from a text to the list of its words. Kept by name.
+        Its words are lower-cased; those without a letter are dropped. It must look at the text
+        alone: then equal documents are equal, and a private run keeps its promise.
 
     Raises
     ------
@@ -69,6 +74,7 @@ class TextAnalyzer:
     token_pattern: str = LETTERS
     stop_words: str | Collection[str] | None = None
     ngram_range: tuple[int, int] = (1, 1)
+    function: str | Analyze | None = None
 
     def __post_init__(self) -> None:
         lowercase, pattern = self.lowercase, self.token_pattern
@@ -86,6 +92,15 @@ class TextAnalyzer:
         )
         object.__setattr__(self, "stop_words", _tidy_stop_words(self.stop_words))
         object.__setattr__(self, "ngram_range", _tidy_ngram_range(self.ngram_range))
+        if self.function is not None:
+            rule = "a token pattern and an analyzer must not both be given"
+            require(pattern == LETTERS, rule, token_pattern=pattern)
+            object.__setattr__(self, "function", functions.allow(self.function))
+
+    @property
+    def function_name(self) -> str | None:
+        """What the function of the user is known by."""
+        return None if self.function is None else str(self.function)
 
     @property
     def unigrams(self) -> bool:
@@ -95,7 +110,7 @@ class TextAnalyzer:
     @property
     def bytewise(self) -> bool:
         """Whether the words of an ASCII text follow from `ascii_classes`, byte by byte."""
-        return self.unigrams and self.token_pattern == LETTERS
+        return self.unigrams and self.token_pattern == LETTERS and self.function is None
 
     @cached_property
     def stop_set(self) -> frozenset[str]:
@@ -105,7 +120,12 @@ class TextAnalyzer:
         return frozenset(self.stop_words or ())
 
     def build_tokenizer(self) -> Analyze:
-        """Return the function from a text to its tokens in order, stop words still among them."""
+        """Return the function from a text to its tokens in order, stop words still among them.
+
+        It raises `UnreadableTextError` where a function of the user fails.
+        """
+        if self.function_name is not None:
+            return self._by_function(functions.find(self.function_name))
         findall = re.compile(self.token_pattern).findall
         lowercase = self.lowercase
 
@@ -125,45 +145,80 @@ class TextAnalyzer:
 
         return split
 
-    def build_analyzer(self) -> Analyze:
+    def _by_function(self, function: Analyze) -> Analyze:
+        def split(text: str) -> list[str]:
+            words = functions.words_of(function, text)
+            if self.lowercase:
+                words = [word.lower() for word in words]
+            return [word for word in words if any(map(str.isalpha, word))]
+
+        return split
+
+    def build_analyzer(self, *, strict: bool = False) -> Analyze:
         """Return the function from a text to its words: no stop words, n-grams made.
 
         The n-grams come after one another by length: all single tokens in the order of the text,
-        then all pairs in the order of the text, and so on.
+        then all pairs in the order of the text, and so on. A text on which the user's function
+        fails has no words, or raises `UnreadableTextError` if `strict`.
         """
         tokenize, stop = self.build_tokenizer(), self.stop_set
 
         def analyze(text: str) -> list[str]:
             return [word for word in tokenize(text) if word not in stop]
 
-        kept = analyze if stop else tokenize
-        if self.unigrams:
-            return kept
-        from sklearn.feature_extraction.text import CountVectorizer
+        made = analyze if stop else tokenize
+        if not self.unigrams:
+            from sklearn.feature_extraction.text import CountVectorizer
 
-        made: Analyze = CountVectorizer(
-            lowercase=False, tokenizer=kept, token_pattern=None, ngram_range=self.ngram_range
-        ).build_analyzer()
-        return made
+            made = CountVectorizer(
+                lowercase=False, tokenizer=made, token_pattern=None, ngram_range=self.ngram_range
+            ).build_analyzer()
+
+        def lenient(text: str) -> list[str]:
+            try:
+                return made(text)
+            except UnreadableTextError:
+                return []
+
+        return made if strict or self.function is None else lenient
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Whoever unpickles it may call what this process may.
+        name = self.function_name
+        return _unpickled, (self.metadata(), name if name and functions.allowed(name) else None)
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
         listed = isinstance(self.stop_words, tuple)
-        return {
+        values = {
             "lowercase": self.lowercase,
             "token_pattern": self.token_pattern,
             "stop_words": list(self.stop_words or ()) if listed else self.stop_words,
             "ngram_range": list(self.ngram_range),
         }
+        # Only where it is: files without stay as they were.
+        return values if self.function is None else values | {"function": self.function}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> TextAnalyzer:
-        """Return the analyzer whose `metadata` this is."""
+        """Return the analyzer whose `metadata` this is; a function is not called before its use."""
+        values = dict(metadata)
+        function = values.pop("function", None)
         try:
-            return cls(**metadata)
+            analyzer = cls(**values)
         except TypeError as error:
             rule = "a text analyzer must have known settings only"
             raise failure(rule, settings=sorted(metadata)) from error
+        fits = function is None or isinstance(function, str)
+        require(fits, "the analyzer of a file must be a name", type=type(function).__name__)
+        object.__setattr__(analyzer, "function", function)
+        return analyzer
+
+
+def _unpickled(metadata: Mapping[str, Any], function: str | None) -> TextAnalyzer:
+    if function is not None and not functions.allowed(function):
+        functions.allow(function)
+    return TextAnalyzer.from_metadata(metadata)
 
 
 class WordFrequencies:

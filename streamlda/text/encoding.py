@@ -15,6 +15,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
+from streamlda.text.functions import UnreadableTextError
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
 #: all words below UNSEEN.
@@ -28,18 +29,23 @@ CACHED_WORDS, CACHED_LENGTH = 2**17, 64
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
 
+#: Reason of a reject: the user's analyzer failed on the document.
+UNREADABLE = "analyzer"
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedTexts:
     """Texts as counts, one row a text, texts without a known word included.
 
     `tokens` are those met, stop words excluded; `unseen_tokens` those of them that are not in the
-    vocabulary, 0 for a hashed one.
+    vocabulary, 0 for a hashed one. `unreadable` are the rows of texts that the user's analyzer
+    failed on, empty in `batch`.
     """
 
     batch: DocumentBatch
     tokens: int
     unseen_tokens: int
+    unreadable: tuple[int, ...] = ()
 
 
 class Encoder:
@@ -50,10 +56,13 @@ class Encoder:
     ) -> None:
         self._analyzer, self._words, self._hash_bits = analyzer, words, hash_bits
 
-    def token_ids(self, texts: list[str]) -> Tokens:
-        """Return the tokens of texts. The list is changed."""
+    def token_ids(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
+        """Return the tokens of texts. The list is changed.
+
+        `unreadable` gets the numbers of texts that the user's analyzer fails on.
+        """
         if not self._analyzer.bytewise:
-            return self.by_word(texts)
+            return self.by_word(texts, unreadable)
         # By the method of str itself, as the kernel relies on it: a subclass may say anything.
         others = [n for n, text in enumerate(texts) if not str.isascii(text)]
         rest = [texts[n] for n in others]
@@ -62,13 +71,17 @@ class Encoder:
         found = self._ascii_words.ids(texts)
         return _merged(found, others, self.by_word(rest)) if others else found
 
-    def by_word(self, texts: list[str]) -> Tokens:
+    def by_word(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
         """Return the tokens of texts of all kinds, one word at a time."""
         analyze, look_up = self._analyze, self._look_up
         found: list[int] = []
         ends = [0]
-        for text in texts:
-            found += look_up(analyze(text))
+        for number, text in enumerate(texts):
+            try:
+                found += look_up(analyze(text))
+            except UnreadableTextError:
+                if unreadable is not None:
+                    unreadable.append(number)
             ends.append(len(found))
         ids = np.array(found, dtype=np.int32)
         offsets = np.array(ends, dtype=np.int64)
@@ -81,7 +94,9 @@ class Encoder:
     def _analyze(self) -> Callable[[str], list[str]]:
         # Stop words among single tokens are left to the look-up, which every token passes anyway.
         unigrams = self._analyzer.unigrams
-        return self._analyzer.build_tokenizer() if unigrams else self._analyzer.build_analyzer()
+        if unigrams:
+            return self._analyzer.build_tokenizer()
+        return self._analyzer.build_analyzer(strict=True)
 
     @cached_property
     def _look_up(self) -> Callable[[list[str]], Iterator[int]]:

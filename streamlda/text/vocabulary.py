@@ -370,9 +370,11 @@ class Vocabulary:
 
         Words outside a fixed vocabulary are counted, never an error. Time and memory O(characters).
         """
-        ids, offsets = self.token_ids(texts)
+        unreadable: list[int] = []
+        ids, offsets = self._encoder.token_ids(list(checked_texts(texts)), unreadable)
         unseen = len(ids) - int(np.count_nonzero(ids >= 0))
-        return EncodedTexts(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
+        batch = count_tokens(ids, offsets, self.n_features)
+        return EncodedTexts(batch, len(ids), unseen, tuple(unreadable))
 
     @cached_property
     def _encoder(self) -> Encoder:
