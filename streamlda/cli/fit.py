@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,6 +57,7 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
     documents all the same, and not for publication.
     """
     settings = read_settings(FIT, flags, config)
+    warnings.showwarning = lambda message, *_, **__: warn(str(message))
     from streamlda.run.outputs import check_outputs
 
     check_outputs(settings)

@@ -209,8 +209,10 @@ def _restore(
 
 def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:
     """Raise `InvalidSettingError` unless the words that were given are those of the checkpoint."""
-    if pipeline.vocabulary is not None:
-        check_same({"words": (pipeline.vocabulary.fingerprint, saved.fingerprint)})
+    given = pipeline.vocabulary
+    if given is not None:
+        given = replace(given, analyzer=given.analyzer.as_in(saved.analyzer))
+        check_same({"words": (given.fingerprint, saved.fingerprint)})
 
 
 def check_same(values: dict[str, tuple[Any, Any]]) -> None:

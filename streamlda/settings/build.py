@@ -12,6 +12,7 @@ from streamlda.settings.table import RunSettings, TopicsSettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import FrequencyLimits, TextAnalyzer
+from streamlda.text.stop_words import NONE, languages_of
 from streamlda.text.vocabulary import Vocabulary
 
 
@@ -19,9 +20,9 @@ def analyzer(settings: RunSettings) -> TextAnalyzer:
     """Return how texts are split into words."""
     words = settings.vocabulary
     stop: Any = words.stop_words
-    if stop == "none":
+    if stop == NONE:
         stop = None
-    elif stop != "english":
+    elif languages_of(stop) is None:
         stop = Vocabulary.from_file(stop).words
     options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams}
     if words.token_pattern is not None:

@@ -138,7 +138,7 @@ class VocabularySettings:
     max_document_frequency: float = entry(
         "frequency", 0.5, "Learn no word in more documents: a count, or a fraction with a point.")
     stop_words: str = entry(
-        "text", "english", "Words to leave out: english, none, or a file with one a line.")
+        "text", "english", "Words to leave out: languages (english,german), none, or a file.")
     token_pattern: str | None = entry(
         "text", None, "Regular expression of a word; default: two or more letters of any script.")
     analyzer: str | None = entry(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,6 +25,7 @@ from streamlda.text.analysis import (
     checked_texts,
 )
 from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
+from streamlda.text.scripts import unsegmented
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
@@ -204,6 +206,14 @@ class Vocabulary:
         )
         found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
         found.update(texts)
+        scripts = None if analyzer.function else unsegmented(found.words)
+        if scripts is not None:
+            warnings.warn(
+                f"words look like whole phrases, because {scripts} has no spaces between words; cut "
+                "them by an analyzer: --analyzer jieba:lcut, or TextAnalyzer(function=...)",
+                UserWarning,
+                stacklevel=2,
+            )
         words = limits.choose(found)
         _require(
             words,
