@@ -209,7 +209,7 @@ class Vocabulary:
         scripts = None if analyzer.function else unsegmented(found.words)
         if scripts is not None:
             warnings.warn(
-                f"words look like whole phrases, because {scripts} has no spaces between words; cut "
+                f"words look like whole phrases, as {scripts} has no spaces between words: cut "
                 "them by an analyzer: --analyzer jieba:lcut, or TextAnalyzer(function=...)",
                 UserWarning,
                 stacklevel=2,

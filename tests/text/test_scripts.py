@@ -1,5 +1,7 @@
 """Words of any script."""
 
+# ruff: noqa: RUF001
+
 import unicodedata
 from collections import Counter
 
