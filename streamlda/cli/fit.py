@@ -19,6 +19,7 @@ from streamlda.cli.running import (
     IN_NO_BIN,
     Progress,
     StopSignals,
+    by_reason,
     earlier_lines,
     say,
     warn,
@@ -119,6 +120,8 @@ def _public(found: FitResult) -> list[str]:
         f"{counts.documents:,} documents in {found.seconds:.1f} s "
         f"({counts.documents / max(found.seconds, 1e-9):,.0f} documents/s)",
     ]
+    if counts.removed:
+        lines.append(f"removed from texts: {by_reason(counts.removed)}")
     if counts.short:
         lines.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
     if counts.undated:

@@ -162,7 +162,9 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
     """Raise `InvalidSettingError` where text or words are set otherwise than in a checkpoint."""
     # Checkpoints of 0.1.0 do not say it.
     before = saved.get("reading", pipeline.reading)
-    check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
+    # Those from before a setting was one go on as they began (`TextAnalyzer.from_metadata`).
+    known = {name: value for name, value in pipeline.reading.items() if name in before}
+    check_same({name: (value, before[name]) for name, value in known.items()})
 
 
 def capture(

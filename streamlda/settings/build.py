@@ -24,7 +24,8 @@ def analyzer(settings: RunSettings) -> TextAnalyzer:
         stop = None
     elif languages_of(stop) is None:
         stop = Vocabulary.from_file(stop).words
-    options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams}
+    clean = () if words.clean == NONE else tuple(words.clean.split(","))
+    options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams, "clean": clean}
     if words.token_pattern is not None:
         options["token_pattern"] = words.token_pattern
     if words.analyzer is not None:

@@ -124,8 +124,7 @@ class VocabularySettings:
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry("text", None, "File of words, one a line.", flag="--vocabulary")
     size: int = entry(
-        "int", 8000, "Most words, learned or private.", unit="words", least=1,
-        flag="--vocabulary-size")
+        "int", 8000, "Most words.", unit="words", least=1, flag="--vocabulary-size")
     hash_bits: int = entry(
         "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
     documents: int = entry(
@@ -140,12 +139,13 @@ class VocabularySettings:
     stop_words: str = entry(
         "text", "english", "Words to leave out: languages (english,german), none, or a file.")
     token_pattern: str | None = entry(
-        "text", None, "Regular expression of a word; default: two or more letters of any script.")
+        "text", None, "Expression of a word; default: two or more letters of any script.")
+    clean: str = entry(
+        "text", "attachments,urls,emails,html", "What is no text and is removed first; or none.")
     analyzer: str | None = entry(
         "text", None, "What finds words instead: a name that a package announces, or "
         "module:function from a text to a list of words, as jieba:lcut.")
-    ngrams: tuple[int, int] = entry(
-        "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
+    ngrams: tuple[int, int] = entry("ngrams", (1, 1), "Longest run of words, or shortest..longest.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -427,7 +427,8 @@ class Pipeline(Generic[LearnerT]):
         places = int(values.get("places", 0))
         # Checkpoints that count nothing else are of runs whose outcomes are not known.
         counts = dict(values.get("counts", {"skipped": places}))
-        counts["rejects"] = Counter(counts.get("rejects", {}))
+        for name in ("rejects", "removed"):
+            counts[name] = Counter(counts.get(name, {}))
         self.counts = RecordCounts(records=places, **counts)
         self.first_slot = int(values.get("first_place", 0))
         self.snapshots = int(values.get("snapshots", 0))

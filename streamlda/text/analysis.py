@@ -16,6 +16,7 @@ import numpy as np
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.text import functions, stop_words
+from streamlda.text.cleaning import STEPS, cleaned
 from streamlda.text.functions import Analyze, UnreadableTextError
 from streamlda.text.scripts import folded, letter_words
 
@@ -55,6 +56,9 @@ class TextAnalyzer:
     normalize : bool, default True
         Compose letters and marks (Unicode NFC) and drop soft hyphens first; lower-case a dotted
         capital I to ``i``. False is for what version 0.1 made.
+    clean : tuple of str, default all
+        What is removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
+        ``"emails"``, ``"html"`` (tags, and entities are read).
     function : str or callable, optional
         Finds the words in place of `token_pattern`: an entry point of ``streamlda.analyzers``,
         ``"module:function"``, or a function from a text to the list of its words. Kept by name.
@@ -80,6 +84,7 @@ class TextAnalyzer:
     ngram_range: tuple[int, int] = (1, 1)
     normalize: bool = True
     function: str | Analyze | None = None
+    clean: tuple[str, ...] = STEPS
 
     def __post_init__(self) -> None:
         for name in ("lowercase", "normalize"):
@@ -99,6 +104,9 @@ class TextAnalyzer:
         )
         object.__setattr__(self, "stop_words", stop_words.listed(self.stop_words))
         object.__setattr__(self, "ngram_range", _tidy_ngram_range(self.ngram_range))
+        known = not isinstance(self.clean, str) and set(self.clean) <= set(STEPS)
+        require(known, f"clean must be of {', '.join(STEPS)}", clean=self.clean)
+        object.__setattr__(self, "clean", tuple(step for step in STEPS if step in self.clean))
         if self.function is not None:
             rule = "a token pattern and an analyzer must not both be given"
             require(self.token_pattern is None, rule, token_pattern=pattern)
@@ -125,17 +133,17 @@ class TextAnalyzer:
         if saved.normalize or not self.normalize:
             return self
         pattern = self.token_pattern or (LETTERS if self.function is None else None)
-        return replace(self, token_pattern=pattern, normalize=False)
+        return replace(self, token_pattern=pattern, normalize=False, clean=())
 
     @cached_property
     def stop_set(self) -> frozenset[str]:
         """The words that are dropped before n-grams are made."""
         if self.stop_words == "english":
-            return stop_words.english()
+            return stop_words.english(contractions=self.normalize)
         return frozenset(self.stop_words or ())
 
     def build_tokenizer(self) -> Analyze:
-        """Return the function from a text to its tokens in order, stop words still among them.
+        """Return the function from a clean text to its tokens in order, stop words among them.
 
         It raises `UnreadableTextError` where a function of the user fails.
         """
@@ -178,12 +186,13 @@ class TextAnalyzer:
         then all pairs in the order of the text, and so on. A text on which the user's function
         fails has no words, or raises `UnreadableTextError` if `strict`.
         """
-        tokenize, stop = self.build_tokenizer(), self.stop_set
+        tokenize, stop, clean = self.build_tokenizer(), self.stop_set, self.clean
 
         def analyze(text: str) -> list[str]:
-            return [word for word in tokenize(text) if word not in stop]
+            words = tokenize(cleaned(text, clean))
+            return [word for word in words if word not in stop] if stop else words
 
-        made = analyze if stop else tokenize
+        made: Analyze = analyze
         if not self.unigrams:
             from sklearn.feature_extraction.text import CountVectorizer
 
@@ -215,12 +224,13 @@ class TextAnalyzer:
         }
         # Only where it is: files of version 0.1 stay as they were.
         values |= {"normalize": True} if self.normalize else {}
+        values |= {"clean": list(self.clean)} if self.clean else {}
         return values if self.function is None else values | {"function": self.function}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> TextAnalyzer:
         """Return the analyzer whose `metadata` this is; a function is not called before its use."""
-        values = {"normalize": False, **metadata}
+        values = {"normalize": False, "clean": (), **metadata}
         function = values.pop("function", None)
         try:
             analyzer = cls(**values)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 
@@ -15,6 +16,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
+from streamlda.text.cleaning import cleaned
 from streamlda.text.functions import UnreadableTextError
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
@@ -39,13 +41,14 @@ class EncodedTexts:
 
     `tokens` are those met, stop words excluded; `unseen_tokens` those of them that are not in the
     vocabulary, 0 for a hashed one. `unreadable` are the rows of texts that the user's analyzer
-    failed on, empty in `batch`.
+    failed on, empty in `batch`; `removed` is what was no text in them (`TextAnalyzer.clean`).
     """
 
     batch: DocumentBatch
     tokens: int
     unseen_tokens: int
     unreadable: tuple[int, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Encoder:
@@ -56,11 +59,20 @@ class Encoder:
     ) -> None:
         self._analyzer, self._words, self._hash_bits = analyzer, words, hash_bits
 
-    def token_ids(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
+    def token_ids(
+        self,
+        texts: list[str],
+        unreadable: list[int] | None = None,
+        removed: Counter[str] | None = None,
+    ) -> Tokens:
         """Return the tokens of texts. The list is changed.
 
-        `unreadable` gets the numbers of texts that the user's analyzer fails on.
+        `unreadable` gets the numbers of texts that the user's analyzer fails on, `removed` the
+        pieces that were no text.
         """
+        steps = self._analyzer.clean
+        if steps:
+            texts = [cleaned(text, steps, removed) for text in texts]
         if not self._analyzer.bytewise:
             return self.by_word(texts, unreadable)
         # By the method of str itself, as the kernel relies on it: a subclass may say anything.
@@ -72,7 +84,7 @@ class Encoder:
         return _merged(found, others, self.by_word(rest)) if others else found
 
     def by_word(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
-        """Return the tokens of texts of all kinds, one word at a time."""
+        """Return the tokens of clean texts of all kinds, one word at a time."""
         analyze, look_up = self._analyze, self._look_up
         found: list[int] = []
         ends = [0]
@@ -96,7 +108,7 @@ class Encoder:
         unigrams = self._analyzer.unigrams
         if unigrams:
             return self._analyzer.build_tokenizer()
-        return self._analyzer.build_analyzer(strict=True)
+        return replace(self._analyzer, clean=()).build_analyzer(strict=True)
 
     @cached_property
     def _look_up(self) -> Callable[[list[str]], Iterator[int]]:

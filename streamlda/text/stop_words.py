@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -10,6 +11,15 @@ from unicodedata import normalize
 
 from streamlda.checks import failure, require
 from streamlda.errors import MissingExtraError
+
+#: What the default pattern makes of "don't", "we've" and "she'll".
+CONTRACTED = frozenset(
+    re.findall(
+        "[a-z]+",
+        "ain aren couldn didn doesn don hadn hasn haven isn ll mightn mustn needn shan shouldn ve "
+        "wasn weren won wouldn",
+    )
+)
 
 NONE, ENGLISH = "none", "english"
 
@@ -59,8 +69,13 @@ def of(language: str) -> frozenset[str]:
 
 
 @cache
-def english() -> frozenset[str]:
-    """Return scikit-learn's list; from its own file, for importing all of it takes a second."""
+def english(*, contractions: bool = True) -> frozenset[str]:
+    """Return scikit-learn's list, and what is left of contractions, which it lacks."""
+    return _scikit_learns() | (CONTRACTED if contractions else frozenset())
+
+
+def _scikit_learns() -> frozenset[str]:
+    # From its own file: importing all of it takes a second.
     package = find_spec("sklearn")
     where = package.submodule_search_locations if package else None
     file = Path(where[0], "feature_extraction", "_stop_words.py") if where else Path()

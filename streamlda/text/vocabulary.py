@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -381,10 +382,11 @@ class Vocabulary:
         Words outside a fixed vocabulary are counted, never an error. Time and memory O(characters).
         """
         unreadable: list[int] = []
-        ids, offsets = self._encoder.token_ids(list(checked_texts(texts)), unreadable)
+        removed: Counter[str] = Counter()
+        ids, offsets = self._encoder.token_ids(list(checked_texts(texts)), unreadable, removed)
         unseen = len(ids) - int(np.count_nonzero(ids >= 0))
         batch = count_tokens(ids, offsets, self.n_features)
-        return EncodedTexts(batch, len(ids), unseen, tuple(unreadable))
+        return EncodedTexts(batch, len(ids), unseen, tuple(unreadable), removed)
 
     @cached_property
     def _encoder(self) -> Encoder:
