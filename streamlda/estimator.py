@@ -75,8 +75,8 @@ class StreamLDA(BaseTopicEstimator):
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps. It seeds no noise.
     epsilon : float or None, default None
-        With a number, only differentially private snapshots are published, and all that is fitted
-        shows no more than they do. What all snapshots may cost one privacy unit.
+        With a number, only differentially private snapshots are published. What all of them may
+        cost one privacy unit.
     delta : float or None
         Goes with `epsilon`: well below one over the number of rows.
     documents_per_snapshot : int or None
@@ -105,6 +105,10 @@ class StreamLDA(BaseTopicEstimator):
     noise_in_state : bool, default False
         Begin sums with noise, so that one copy of the memory shows no more than a release; noise
         is sqrt(2) times as large then.
+    public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
+        With `epsilon`: topics of public documents, or of a private fit of others, that a window
+        begins with if its rows fit them (``diagnostics_["public_model"]``). Columns are the same,
+        or found by ``feature_names_in_``. `sklearn.base.clone` forgets fits: clone ``to_model()``.
     verbose : int, default 0
         Above 0, fits without `epsilon` show their progress, in a terminal or a notebook.
 
@@ -227,6 +231,7 @@ class StreamLDA(BaseTopicEstimator):
         ledger: str | os.PathLike[str] | None = None,
         stream: str = "matrix",
         noise_in_state: bool = False,
+        public_model: Any = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -253,6 +258,7 @@ class StreamLDA(BaseTopicEstimator):
         self.ledger = ledger
         self.stream = stream
         self.noise_in_state = noise_in_state
+        self.public_model = public_model
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -415,9 +421,10 @@ class StreamLDA(BaseTopicEstimator):
         ends = finish and settings.snapshots.every is None
         learner = vars(self).get("_learner")
         if columns is not None:
-            asked = window_settings(settings, batch.n_features, batch.n_documents if ends else None)
+            names, rows = columns.get("feature_names_in_"), batch.n_documents if ends else None
+            asked, public = window_settings(settings, batch.n_features, rows, names)
             stream = settings.source.stream or "matrix"
-            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream)
+            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream, public)
         assert isinstance(learner, MatrixFit)
         try:
             learner.add(batch, users, finish=finish)

@@ -116,13 +116,15 @@ def private_statement(
     neighboring_relation: str = "add-remove",
     mode: str = "window",
     horizon: int | None = None,
+    public_model: str | None = None,
 ) -> dict[str, Any]:
     """Return the statement of a private artefact, or refuse to make it.
 
     `delta` is that with what a private selection of words took; `stages` are all releases that
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
     l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
-    for a budget kept in memory only. Time O(stages log stages) and a few milliseconds.
+    for a budget kept in memory only; `public_model` is the digest of the model of public documents
+    that windows begin with. Time O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -150,6 +152,8 @@ def private_statement(
         "generation": generation,
         "excluded": list(EXCLUDED),
     }
+    if public_model is not None:
+        statement["public_model"] = public_model
     check_statement(statement)
     return statement
 

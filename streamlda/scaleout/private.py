@@ -30,6 +30,7 @@ from streamlda.private.budget import STATEMENTS, check_first_price
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
@@ -61,6 +62,7 @@ def fit_privately(
     settings: PrivateSettings,
     releaser: ReleaseManager,
     vocabulary: Vocabulary | None = None,
+    public: PublicTopics | None = None,
 ) -> TopicModel:
     """Learn topics privately; the same releases as from one process over all shards.
 
@@ -75,7 +77,7 @@ def fit_privately(
     if releaser.ledger is not None:
         check_first_price(releaser.ledger, settings, stream=releaser.stream)
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]
-    learner = PrivateLearner(settings, releaser, vocabulary=name)
+    learner = PrivateLearner(settings, releaser, vocabulary=name, public=public)
     for _ in summed_stages(client, corpus, learner, vocabulary):
         if learner.due == 0 or learner.ends_well:
             learner.release()

@@ -82,6 +82,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
 
     Raises `InvalidSettingError` for the first that is wrong, under its name as a parameter.
     """
+    from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.clipping import ClipBounds
 
     values: dict[str, Any] = {s.name: s.default for s in TABLE}
@@ -93,9 +94,9 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
         try:
             if isinstance(raw, str) and setting.kind != "text" and raw != "auto":
                 raise ValueError("must be a number")
-            # Public bounds are a value that only a program can give.
-            bounds = name == "clipping" and isinstance(raw, ClipBounds)
-            values[setting.name] = raw if bounds else parsed(setting, raw)
+            # Public bounds, and a model at hand, are values that only a program can give.
+            at_hand = {"clipping": ClipBounds, "public_model": TopicModel}.get(name, ())
+            values[setting.name] = raw if isinstance(raw, at_hand) else parsed(setting, raw)
         except ValueError as error:
             raise InvalidSettingError(f"{name} {error}, got {name}={raw!r}") from None
         if values[setting.name] != setting.default:

@@ -17,7 +17,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ONLY_PRIVATE = (
     *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
-    "privacy.noise_in_state",
+    *("privacy.noise_in_state", "privacy.public_model"),
 )
 #: Settings of words, of which a projection has its own.
 OF_WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
@@ -189,8 +189,30 @@ def _private_terms(settings: RunSettings) -> Iterator[str]:
         yield "{privacy.documents_per_user} must be set for {privacy.unit} user"
     if by_user and privacy.mode == "prefix":
         yield "{privacy.mode} prefix must have {privacy.unit} document"
+    if privacy.public_model is not None:
+        yield from _public_model(settings)
     if settings.command and (by_user or privacy.mode == "prefix") and not settings.snapshots.most:
         yield "{snapshots.most} must be set for users and in prefix mode"
+
+
+def _public_model(settings: RunSettings) -> Iterator[str]:
+    wanted = {
+        "privacy.mode": ("window",),
+        "privacy.clipping": ("quantile",),
+        "topics.solver": ("whitened-tensor",),
+        # Its words are public: there is nothing to choose.
+        "vocabulary.kind": ("learned", "given"),
+    }
+    for name, allowed in wanted.items():
+        if settings[name] not in allowed:
+            yield f"{{{name}}} must be {' or '.join(allowed)} with {{privacy.public_model}}"
+    if settings.vocabulary.kind == "learned":
+        for name in ("size", "stop_words", "ngrams", "token_pattern"):
+            if settings.given(f"vocabulary.{name}"):
+                yield (
+                    f"{{vocabulary.{name}}} must have {{vocabulary.file}} with "
+                    "{privacy.public_model}, which says how its words are read"
+                )
 
 
 def _private_stream(settings: RunSettings) -> Iterator[str]:
@@ -202,10 +224,11 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
             "{snapshots.every} must be set with {privacy.epsilon}: the records of a window are "
             "fixed before any is read"
         )
-    if words.kind == "learned":
+    if words.kind == "learned" and settings.privacy.public_model is None:
         yield (
             "{vocabulary.kind} must not be learned with {privacy.epsilon}: words are data; give "
-            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, or {vocabulary.kind} private"
+            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, {privacy.public_model} FILE, or "
+            "{vocabulary.kind} private"
         )
     if by_user and words.kind == "private":
         yield (
@@ -232,10 +255,11 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
 
 
 def _private_cluster(settings: RunSettings) -> Iterator[str]:
+    public = settings.privacy.public_model is not None
     wanted = {
         "privacy.unit": ("document",),
         "privacy.mode": ("window",),
-        "vocabulary.kind": ("given", "hashed"),
+        "vocabulary.kind": ("given", "hashed", *(("learned",) if public else ())),
         "snapshots.seconds": (None,),
     }
     for name, allowed in wanted.items():
