@@ -178,6 +178,9 @@ def check_statement(statement: Mapping[str, Any]) -> None:
     is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
     _require(not is_path, "a ledger must be named by its id", ledger="a path")
     releases = statement.get("generation")
+    begun = statement.get("public_model", "none")
+    rule = "a public model must be named by its digest"
+    _require(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
     counted = releases is None or _whole(releases, 1)
     _require(counted, "a model is made behind a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
@@ -272,6 +275,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     scope = "disjoint windows" if statement["mode"] == "window" else "all since the start"
     if statement["horizon"] is not None:
         scope += f", {statement['horizon']:,} snapshots at most"
+    begun = statement.get("public_model")
     return [
         ("privacy", f"private: epsilon {epsilon}, delta {delta}"),
         ("unit", f"{unit}, {statement['neighboring_relation']}{capped}"),
@@ -280,6 +284,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("noise", f"{figure(statement['noise_multiplier'], upward=False)} x sensitivity, or more"),
         ("clip bounds", ", ".join(bounds)),
         ("words", statement["vocabulary"]),
+        *([("begun with", f"public model {begun}")] if begun else []),
         ("stages", f"{len(stages):,} in record slots {ends}: {', '.join(shown)}"),
         ("ledger", statement["ledger"]),
         ("not covered", "; ".join(statement["excluded"])),

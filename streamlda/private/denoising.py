@@ -22,7 +22,9 @@ CLEAR = 6.0
 GROUPS, FITTED, FIT_STEPS = 8, 4096, 30
 
 
-def posterior_mean(sums: Array, stddev: Array, background: Array, expected: Array) -> Array:
+def posterior_mean(
+    sums: Array, stddev: Array, background: Array, expected: Array, spread: float = np.inf
+) -> Array:
     """Return the expected tokens by word and topic, given them with noise of known size.
 
     `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row and above 0. A word's
@@ -30,9 +32,12 @@ def posterior_mean(sums: Array, stddev: Array, background: Array, expected: Arra
     it, or a public topic. Lifts of words of like frequency have one prior, of any form on
     `LIFTS`, whose weights are those of highest likelihood (empirical Bayes, by EM): where the
     noise hides all, everything is drawn to a lift near 1, where it hides nothing, data stay as
-    they are. Time O(d K), memory O(FITTED).
+    they are. The steps begin with logarithms of lifts of this mean distance from 0, and stay there
+    where noise hides even the sums of a group. Time O(d K), memory O(FITTED).
     """
     K = sums.shape[1]
+    begun = np.exp(-np.abs(np.log(np.maximum(LIFTS, LIFTS[1]))) / spread)
+    begun /= begun.sum()
     found = np.empty_like(sums)
     words = np.argsort(-background, kind="stable")
     for group in np.array_split(words, min(GROUPS, len(words))):
@@ -43,7 +48,7 @@ def posterior_mean(sums: Array, stddev: Array, background: Array, expected: Arra
         fitted = np.arange(0, len(group), -(-len(group_sums) // FITTED))
         some = (fitted[:, None] * K + np.arange(K)).ravel()
         likelihood = _likelihood(group_sums[some], scales[some], noise[some])
-        prior = np.full(len(LIFTS), 1 / len(LIFTS))
+        prior = begun.copy()
         for _ in range(FIT_STEPS):
             # Mean of the posteriors; no lift is ruled out.
             prior *= likelihood.T @ (1 / (likelihood @ prior)) / len(likelihood)

@@ -256,11 +256,14 @@ class PrivateLearner(Learner):
         if not self.releaser.noise.secure:
             return seeded()
         settings = self.settings
+        bounds = clip_bounds(settings, snapshot.bounds)
+        if snapshot.topics.of_public:
+            bounds = {"shares": bounds["shares"]}
         return private_statement(
             epsilon=settings.epsilon,
             delta=self.delta,
             stages=snapshot.stages,
-            clip_bounds=clip_bounds(settings, snapshot.bounds),
+            clip_bounds=bounds,
             vocabulary=self.vocabulary,
             secure=True,
             ledger=self.releaser.ledger_id,

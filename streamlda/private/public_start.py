@@ -57,8 +57,6 @@ and 0.638.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -96,6 +94,12 @@ FITS_WEIGHT = 0.1
 #: Fraction of its background in a public topic: a word that it lacks can be learned. On abstracts
 #: 0.005 to 0.02 are alike, 0.1 costs 1 % of perplexity.
 MIXED = 0.01
+
+#: Logarithms of lifts are this far from 0 until sums say otherwise. Perplexity on abstracts, over
+#: that of their word frequencies, of 50,000, 10,000 and 2,000 documents at epsilon 1, and of 2,000
+#: at 0.3, by a public model that has 0.605: 0.591, 0.605, 0.609, 0.609; with 1.0 0.590, 0.611,
+#: 0.645, 0.655; with no limit 0.590, 0.623, 0.756, 0.890.
+SPREAD = 0.3
 
 #: Least fraction of the columns that a public model must have a word for.
 LEAST_COMMON = 0.1
@@ -155,7 +159,7 @@ class PublicTopics:
         background /= background.sum()
         components /= components.sum(axis=1, keepdims=True)
         components = (1 - MIXED) * components + MIXED * background
-        return cls(components, model.alpha, background, digest_of(model))
+        return cls(components, model.alpha, background, model.digest)
 
     def arrays(self, prefix: str) -> Arrays:
         """Return what `of_arrays` needs beside the digest."""
@@ -193,14 +197,14 @@ class PublicTopics:
         check_documents(min(total, float(by_word.sum())))
         tokens = np.maximum(by_topic.sum(axis=0), LEAST_TOKENS * total / K)
         public = tokens * self.components.T
-        expected = posterior_mean(by_topic, stddev, self.background, public)
+        expected = posterior_mean(by_topic, stddev, self.background, public, SPREAD)
         beyond = np.maximum(expected - public, 0.0)
         divided = np.argsort(-beyond.sum(axis=0), kind="stable")[: n_components - K]
         expected[:, divided] -= beyond[:, divided]
         expected = np.hstack([expected, beyond[:, divided]])
         words = (by_word.sum() * self.background)[:, None]
-        spread = stddev * np.sqrt(K + 1)
-        frequencies = posterior_mean(by_word[:, None], spread, self.background, words)[:, 0]
+        of_word = stddev * np.sqrt(K + 1)
+        frequencies = posterior_mean(by_word[:, None], of_word, self.background, words, SPREAD)
         tokens = expected.sum(axis=0)
         components = np.ascontiguousarray((expected / tokens).T)
         alpha = (self.alpha.sum() if alpha_0 is None else alpha_0) * even_proportions(tokens)
@@ -209,7 +213,7 @@ class PublicTopics:
             *(components, alpha, float(alpha.sum()), 1.0, none, none, none[:0], none[:0]), documents
         )
         found = PrivateTopics(
-            *(components, alpha, frequencies / frequencies.sum(), spectral, none),
+            *(components, alpha, frequencies[:, 0] / frequencies.sum(), spectral, none),
             prevalence=tokens / tokens.sum(),
         )
         return found.rows(np.argsort(-tokens, kind="stable"))
@@ -260,12 +264,3 @@ def words_of(model: TopicModel) -> Sequence[str]:
     )
     assert words is not None
     return words
-
-
-def digest_of(model: TopicModel) -> str:
-    """Return what a privacy statement names a public model by: of its words and numbers."""
-    words = None if model.vocabulary is None else model.vocabulary.words
-    digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=16)
-    for array in (model.components, model.alpha, model.background):
-        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    return digest.hexdigest()

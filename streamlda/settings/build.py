@@ -35,17 +35,17 @@ def analyzer(settings: RunSettings) -> TextAnalyzer:
 def public_words(settings: RunSettings) -> Vocabulary | None:
     """Return the words if they are known before a document is read, else None."""
     words = settings.vocabulary
-    if words.kind == "given":
-        assert words.file is not None
-        return Vocabulary.from_file(words.file, analyzer(settings))
     if words.kind == "hashed":
         return Vocabulary.hashed(words.hash_bits, analyzer(settings))
-    model = public_model(settings)
-    if model is None:
+    if words.kind != "given":
         return None
-    found = words_of(model)
+    if words.file is not None:
+        return Vocabulary.from_file(words.file, analyzer(settings))
+    model = public_model(settings)
+    assert model is not None
+    listed = words_of(model)
     assert model.vocabulary is not None
-    return Vocabulary.given(found, model.vocabulary.analyzer)
+    return Vocabulary.given(listed, model.vocabulary.analyzer)
 
 
 def public_model(settings: RunSettings) -> TopicModel | None:

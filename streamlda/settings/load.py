@@ -133,8 +133,10 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
         resolved["source.kind"] = "kafka" if by_topic else "files"
     if values["vocabulary.kind"] == "auto":
         hashed = "vocabulary.hash_bits" in origins
-        given = "given" if values["vocabulary.file"] is not None else "learned"
-        resolved["vocabulary.kind"] = "hashed" if hashed else given
+        listed = ("vocabulary.file", "privacy.public_model")
+        given = any(values[name] is not None for name in listed)
+        kind = "given" if given else "learned"
+        resolved["vocabulary.kind"] = "hashed" if hashed else kind
     sections = {
         section: made(**{s.key: resolved[s.name] for s in TABLE if s.section == section})
         for section, made in SECTIONS.items()

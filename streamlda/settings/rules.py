@@ -84,7 +84,9 @@ def _sources(settings: RunSettings) -> Iterator[str]:
 def _learning(settings: RunSettings) -> Iterator[str]:
     words, topics = settings.vocabulary, settings.topics
     other_solver = topics.solver != "whitened-tensor"
-    if (words.kind == "given") != (words.file is not None):
+    by_file = words.file is not None
+    # A public model brings words, too.
+    if (words.kind == "given") != by_file and (by_file or settings.privacy.public_model is None):
         yield "{vocabulary.file} goes with {vocabulary.kind} given, and with no other"
     if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
         yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
@@ -201,13 +203,13 @@ def _public_model(settings: RunSettings) -> Iterator[str]:
         "privacy.clipping": ("quantile",),
         "topics.solver": ("whitened-tensor",),
         # Its words are public: there is nothing to choose.
-        "vocabulary.kind": ("learned", "given"),
+        "vocabulary.kind": ("given",),
     }
     for name, allowed in wanted.items():
         if settings[name] not in allowed:
             yield f"{{{name}}} must be {' or '.join(allowed)} with {{privacy.public_model}}"
-    if settings.vocabulary.kind == "learned":
-        for name in ("size", "stop_words", "ngrams", "token_pattern"):
+    if settings.vocabulary.file is None:
+        for name in ("stop_words", "ngrams", "token_pattern"):
             if settings.given(f"vocabulary.{name}"):
                 yield (
                     f"{{vocabulary.{name}}} must have {{vocabulary.file}} with "
@@ -224,7 +226,7 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
             "{snapshots.every} must be set with {privacy.epsilon}: the records of a window are "
             "fixed before any is read"
         )
-    if words.kind == "learned" and settings.privacy.public_model is None:
+    if words.kind == "learned":
         yield (
             "{vocabulary.kind} must not be learned with {privacy.epsilon}: words are data; give "
             "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, {privacy.public_model} FILE, or "
@@ -255,11 +257,10 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
 
 
 def _private_cluster(settings: RunSettings) -> Iterator[str]:
-    public = settings.privacy.public_model is not None
     wanted = {
         "privacy.unit": ("document",),
         "privacy.mode": ("window",),
-        "vocabulary.kind": ("given", "hashed", *(("learned",) if public else ())),
+        "vocabulary.kind": ("given", "hashed"),
         "snapshots.seconds": (None,),
     }
     for name, allowed in wanted.items():
