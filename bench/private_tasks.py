@@ -20,9 +20,9 @@ import numpy as np
 from bench.data import coherence, planted, read_counts, zipf_topic_documents
 
 if TYPE_CHECKING:
-    from streamlda.private.public_start import PublicTopics
     from bench.measure import Meter
     from streamlda.documents import DocumentBatch
+    from streamlda.private.public_start import PublicTopics
 
 Json = dict[str, Any]
 
