@@ -171,7 +171,7 @@ def private_public(meter: Meter, parameters: Json, inputs: Json, seed: int) -> J
     )
     public = None
     if start is not None:
-        others = drawn[:first] if start == "same" else read_texts(corpus.with_name(start))
+        others = drawn[:first] if start == "same" else read_texts(corpus.with_name(start))[:first]
         model = public_model(vocabulary if start == "same" else words(others), others)
         public = PublicTopics.of(model, K, vocabulary.n_features, vocabulary.words)
     run = learn(in_batches(train), train.n_features, parameters, seed, public)
