@@ -358,7 +358,7 @@ def _names(stage: str) -> set[str]:
 
 
 def _topics(prefix: str) -> set[str]:
-    others = ("spectral", "prevalence", "refinement")
+    others = ("spectral", "prevalence", "refinement", "fits")
     own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
     return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
 
