@@ -71,7 +71,8 @@ def fit_privately(
     Noise is drawn here, after the ledger of the releaser was paid; if that does not allow it, no
     document is read. A window that the documents do not fill up gives no snapshot, as in one
     process, and fewer slots than a snapshot needs release nothing. Texts need a vocabulary that is
-    public: given or hashed. `public` is the public model of the settings. If anything fails, what was released before is paid for.
+    public: given or hashed. `public` is the public model of the settings, if they name one. If
+    anything fails, what was released before is paid for.
     """
     _check(settings, vocabulary)
     if releaser.ledger is not None:
