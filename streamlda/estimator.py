@@ -75,8 +75,7 @@ class StreamLDA(BaseTopicEstimator):
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps. It seeds no noise.
     epsilon : float or None, default None
-        With a number, only differentially private snapshots are published. What all of them may
-        cost one privacy unit.
+        Publish differentially private snapshots only, which cost a privacy unit this much in all.
     delta : float or None
         Goes with `epsilon`: well below one over the number of rows.
     documents_per_snapshot : int or None
@@ -124,8 +123,7 @@ class StreamLDA(BaseTopicEstimator):
         of all documents, or of a sample of 6000 at most (`streamlda.refinement.measures`). None
         where it was not measured.
     alpha_ : ndarray of shape (n_components_,)
-        Dirichlet parameters of the topic mixtures: the prior of a document. A refinement fits them
-        by Minka's fixed point.
+        Dirichlet parameters of the topic mixtures: the prior, which a refinement fits (Minka).
     alpha_0_ : float
         Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it. With "auto" it is
         fitted again once topics are refined.
