@@ -11,6 +11,7 @@ from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
+from streamlda.privacy.ledger.known import Reading
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.stream.pipeline import Pipeline
@@ -53,10 +54,10 @@ def spelled_source(settings: RunSettings) -> str:
     return joined if len(joined) <= MOST_SPELLED else os.path.commonpath(names)
 
 
-def reading_of(settings: RunSettings) -> str:
+def reading_of(settings: RunSettings) -> Reading:
     """Return the settings by which equal files give equal documents."""
     source = settings.source
-    return f"{source.format} {source.text_field} {source.max_record}"
+    return Reading(source.format, source.text_field, source.max_record)
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:

@@ -109,8 +109,13 @@ class Sample:
         return Repeats(repeated, min(len(here), len(there)))
 
     @property
+    def distinct(self) -> float:
+        """About how many documents differ; exact if fewer than `SKETCH`."""
+        drawn = int(np.count_nonzero(self.values <= self.limit))
+        return drawn * (_LARGEST / max(1, self.limit))
+
+    @property
     def is_diverse(self) -> bool:
         """Whether nearly all documents are different ones."""
-        drawn = int(np.count_nonzero(self.values <= self.limit))
-        distinct = drawn * (_LARGEST / max(1, self.limit))
+        distinct = self.distinct
         return bool(distinct >= LEAST_DISTINCT and self.documents <= MOST_ALIKE * distinct)
