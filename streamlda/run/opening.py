@@ -33,7 +33,7 @@ from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import provenance_of, take_census
 from streamlda.run.opened_run import OpenedRun
-from streamlda.run.parts import stream_name
+from streamlda.run.parts import published_name, stream_name
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
 from streamlda.run.run_record import run_of
 from streamlda.settings.build import (
@@ -83,7 +83,7 @@ def open_ledger(
         asked.settings,
         words=asked.choice,
         on_recovery=on_recovery,
-        evidence=publisher.evidence(stream_name(settings)),
+        evidence=publisher.evidence(published_name(settings)),
     )
     return opened.enter_context(ledger)
 
@@ -122,7 +122,7 @@ def open_pipeline(
             engine_settings(settings, vocabulary.n_features), shared_projection=projection
         ),
         schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
-        about={"stream": stream_name(settings)},
+        about={"stream": published_name(settings)},
         reading=_reading(settings),
         on_reject=on_reject,
         candidates=_candidates(settings),
@@ -320,7 +320,7 @@ def _private_pipeline(
     words: Vocabulary | PrivateVocabularySelection | None,
     manager: ReleaseManager,
 ) -> Pipeline[PrivateLearner]:
-    delta = settings.privacy.delta
+    delta, published = settings.privacy.delta, published_name(settings)
     assert words is not None
     assert delta is not None
 
@@ -337,7 +337,7 @@ def _private_pipeline(
         words,
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
-        about={"stream": manager.stream},
+        about={"stream": published},
         reading=_reading(settings),
         provenance=manager.provenance,
     )

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def stream_name(settings: RunSettings) -> str:
     if source_of(settings) == "stdin":
         return "stdin"
     return " ".join(map(real_name, source.files))
+
+
+def published_name(settings: RunSettings) -> str:
+    """Return the name of the stream in models: private ones do not tell in which folders files lie.
+
+    Files of one name in other folders have another one.
+    """
+    name = stream_name(settings)
+    in_files = source_of(settings) in ("files", "follow")
+    if not settings.private or settings.source.stream or not in_files:
+        return name
+    first, *more = (Path(each).name for each in settings.source.files)
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{first} and {len(more)} more, {digest}" if more else f"{first}, {digest}"
 
 
 def real_name(name: str) -> str:

@@ -139,7 +139,7 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
 
     def part(a, b, first_row=None):
         start = a if first_row is None else first_row
-        return sum_groups(state, None, a, [Piece(Shard("p"), start, start + b - a)], rows)
+        return sum_groups(state, (None, None), a, [Piece(Shard("p"), start, start + b - a)], rows)
 
     borders = [first, *range(first + 64, last, 192), last]
     pieces = [part(a, b) for a, b in itertools.pairwise(borders)]

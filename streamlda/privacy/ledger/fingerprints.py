@@ -54,9 +54,13 @@ class FingerprintKey:
     """A random secret, and the functions that it chooses."""
 
     def __init__(self, secret: bytes) -> None:
-        self._keyed = blake2b(key=secret, digest_size=_LINK_BYTES)
+        self._secret, self._keyed = secret, blake2b(key=secret, digest_size=_LINK_BYTES)
         #: Tells keys apart, and says nothing about this one.
         self.name = self._of(b"name").hex()[:16]
+
+    def __reduce__(self) -> tuple[type[Self], tuple[bytes]]:
+        """Travel to workers, who see documents too."""
+        return type(self), (self._secret,)
 
     @classmethod
     def make(cls, path: Path) -> None:

@@ -61,6 +61,13 @@ class Sketch:
             self._kept.add(value)
             self._kept.discard(-heapreplace(self._heap, -value))
 
+    def join(self, other: Sketch) -> None:
+        """Take what another sketch has taken, of other documents."""
+        documents = self.documents + other.documents
+        for value in other.values:
+            self.add(value)
+        self.documents = documents
+
     @property
     def values(self) -> tuple[int, ...]:
         """The values, smallest first."""
