@@ -152,20 +152,24 @@ class FingerprintKey:
 
 
 def text_of(record: str | None, fields: Iterable[str]) -> str | None:
-    """Return the text of a record that may be a line of JSON, as a source of plain text has it."""
+    """Return the text of a record that may be a line of JSON, as a source of plain text has it.
+
+    It is in one of the `fields`, or the only text there is.
+    """
     if record is None or record[:1] != "{":
         return record
     try:
-        found = json.loads(record)
+        found: dict[str, Any] = json.loads(record)
     except (ValueError, RecursionError):
         return record
     for field in fields:
-        text = found
+        text: Any = found
         for name in field.split("."):
             text = text.get(name) if isinstance(text, dict) else None
         if isinstance(text, str):
             return text
-    return record
+    texts = [each for each in found.values() if isinstance(each, str)]
+    return texts[0] if len(texts) == 1 else record
 
 
 def is_mark(records: int) -> bool:

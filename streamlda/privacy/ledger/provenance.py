@@ -82,7 +82,7 @@ class Provenance:
     ) -> None:
         self.key, self.known = key, known
         self._source, self._reading = source, "" if reading is None else str(reading)
-        self._by_slots, self._container_of, self._beginnings = by_slots, container_of, met
+        self.by_slots, self._container_of, self._beginnings = by_slots, container_of, met
         self._fields = fields_of(known, reading)
         #: What tells containers from all others, where their locations do not.
         self.names: Mapping[str, str] = {}
@@ -146,7 +146,9 @@ class Provenance:
             value = value_of(self._link)
             if is_mark(record):
                 self._marks.append(Mark(self._origin, record, value))
-            if self._records is None and (met := find(value)) is not None:
+            # What is known under the name of the run's own slots, these tell.
+            own = self._source if self.by_slots else None
+            if self._records is None and (met := find(value)) not in (None, own):
                 self._met = (location, record, met)
 
     @property
@@ -216,7 +218,7 @@ class Provenance:
             )
         self._leave()
         marks = self._marks
-        if not self._by_slots:
+        if not self.by_slots:
             ranges = [DocumentRange(part.origin, part.start, part.stop) for part in self._parts]
             if self._files:
                 name = blake2b(self._files, digest_size=8).hexdigest()
