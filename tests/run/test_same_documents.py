@@ -330,7 +330,7 @@ def test_the_same_documents_twice_in_one_run_are_refused(tmp_path, monkeypatch, 
 HEAD = [f"this is line {number} of what all of these begin with" for number in range(20)]
 ALIKE_BY_NATURE = {
     "the same lines first": (HEAD + TEXTS, HEAD + OTHERS[:400]),
-    "blanks first": ([""] * 20 + TEXTS, [""] * 20 + OTHERS[:400]),
+    "blanks first": ([""] * 300 + TEXTS, [""] * 300 + OTHERS[:400]),
     "the same lines between": tuple(
         [text for pair in zip(texts, HEAD * 20, strict=True) for text in pair]
         for texts in (TEXTS, OTHERS[:400])
@@ -352,7 +352,7 @@ def test_files_that_have_lines_in_common_are_other_documents(tmp_path, case):
 def test_some_days_on_which_nothing_else_happened_are_no_copies(tmp_path):
     """Of small files, a few may be equal, and one may be what another begins with."""
     for day in range(20):
-        more = [] if day % 4 == 0 else OTHERS[20 * day : 20 * day + 20]
+        more = [] if day % 4 == 0 else MANY[80 * day : 80 * day + 80]
         jsonl(tmp_path / "days" / f"{day:02d}.jsonl", HEAD + more)
     assert release(tmp_path, tmp_path / "days")
 

@@ -169,8 +169,8 @@ def test_a_private_fit_draws_the_noise_of_one_process_and_is_paid_for_once(
     spent = asked["ledger"].read_bytes()
     with pytest.raises(LedgerError, match="documents must not be in two releases"):
         private(**asked).fit(delayed(parts))
-    # By what they hold, under another name and in other partitions, here or in one matrix.
-    for rows in (delayed([parts[-1], *parts[:-1]]), X[::-1]):
+    # By what they hold, under another name and behind others, here or in one matrix.
+    for rows in (delayed([X[:300, ::-1], *parts]), X[::-1]):
         with pytest.raises(LedgerError, match="whatever name"):
             private(**asked | {"stream": "another"}).fit(rows)
     assert asked["ledger"].read_bytes() == spent
