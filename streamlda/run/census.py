@@ -223,7 +223,10 @@ class _Reader:
     def finish(self) -> None:
         """End the last file, and judge them together."""
         self._leave()
-        self._check_repeats(Sample.of(self._all), lambda whose: False)
+        sample = Sample.of(self._all)
+        if not self._judges(sample):
+            return
+        self._check_repeats(sample, lambda whose: False)
         alike, slots = self._known_elsewhere, self.census.slots
         require(
             alike < LEAST_REPEATED or REPEATED_OF * alike < slots,
@@ -236,6 +239,10 @@ class _Reader:
         )
         if self._copies is not None:
             self._copies.check()
+
+    def _judges(self, sample: Sample) -> bool:
+        """Whether these documents tell records apart, as a field that was read before may not."""
+        return self._copies is not None or sample.is_diverse
 
     def _check_repeats(self, sample: Sample, own: Callable[[Whose], bool]) -> None:
         found = self._known.repeats(sample, own, judge_own=True)
@@ -258,9 +265,11 @@ class _Reader:
         if self._reach or self._value is not None or self._spent is not None:
             if self._copies is not None:
                 self._check_confirmed(location)
-            self._check_repeats(sample, lambda whose: name in whose.origins)
+            if self._judges(sample):
+                self._check_repeats(sample, lambda whose: name in whose.origins)
         else:
-            self._check_new(location)
+            if self._judges(sample):
+                self._check_new(location)
             for value in self._sketch.values:
                 self._all.add(value)
         spent = self._spent or Container(name)

@@ -402,6 +402,19 @@ def test_a_wrong_field_costs_the_slots_that_were_paid_for_and_no_file(tmp_path):
     assert begin > 0
 
 
+def test_files_that_were_once_read_by_a_field_of_few_values_can_be_read_by_another(tmp_path):
+    def labelled(path, documents):
+        records = [{"text": text, "lang": f"l{number % 30}"} for number, text in documents]
+        path.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        return path
+
+    one, other = (
+        labelled(tmp_path / f"{n}.jsonl", enumerate(d)) for n, d in enumerate((TEXTS, MANY))
+    )
+    release(tmp_path, one, **{"source.text_field": "lang"})
+    assert release(tmp_path, other)
+
+
 def test_another_format_is_no_other_reading(tmp_path):
     data = tmp_path / "data"
     release(tmp_path, jsonl(data / "a.jsonl", TEXTS).parent, **{"source.format": "jsonl"})

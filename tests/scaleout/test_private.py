@@ -11,10 +11,10 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.learner import feed
-from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.ledger import FingerprintKey
 from streamlda.privacy.ledger.fingerprints import value_of
 from streamlda.privacy.ledger.sketches import Sketch
+from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
