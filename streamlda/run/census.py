@@ -70,16 +70,16 @@ def take_census(
     key: FingerprintKey,
     known: KnownDocuments,
     *,
-    fresh: bool = True,
+    by_now: KnownDocuments | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Census | None:
     """Read the files of a run once, and return what is in them.
 
     None for other sources, and if it was stopped meanwhile. `known` are the documents of releases
-    before the run, which begins now if it is `fresh`. Where some of these were read by other
-    settings, files are read by them, too. Time some 7 microseconds a record. Memory O(files).
-    Raises `LedgerError` where a file is there twice, or holds documents of a release that cannot be
-    left out; `SourceError` if the files cannot be read.
+    before the run, and `by_now` those of its own besides, if it is gone on with. Where some of
+    these were read by other settings, files are read by them, too. Time some 7 microseconds a
+    record. Memory O(files). Raises `LedgerError` where a file is there twice, or holds documents of
+    a release that cannot be left out; `SourceError` if the files cannot be read.
     """
     if source_of(settings) != "files":
         return None
@@ -96,8 +96,8 @@ def take_census(
                 continue
             tried.add(str(other))
             confirmed = reader.confirmed
-    otherwise = known.read_otherwise({str(reading), *tried}) if fresh else []
-    main = _Reader(key, known, reading, confirmed, otherwise, Copies())
+    otherwise = known.read_otherwise({str(reading), *tried}) if by_now is None else []
+    main = _Reader(key, known, reading, confirmed, otherwise, Copies(), by_now)
     return main.census if _read(settings, main, should_stop) else None
 
 
@@ -140,7 +140,8 @@ class _Reader:
     can only refuse a run. Slots that depended on what records say would show it. `confirmed` says
     of files how many records were released under their names, as read by other settings;
     `otherwise` are sources that could not be read by theirs. Without `copies` records are read by
-    other settings than those of the run: then only what was in releases is refused.
+    other settings than those of the run: then only what was in releases is refused. Releases of the
+    run itself, which `by_now` holds, are no others to it: but its files must begin with them.
     """
 
     def __init__(
@@ -151,8 +152,10 @@ class _Reader:
         confirmed: Mapping[str, int],
         otherwise: Sequence[str] = (),
         copies: Copies | None = None,
+        by_now: KnownDocuments | None = None,
     ) -> None:
         self._key, self._known, self._otherwise = key, known, otherwise
+        self._by_now = by_now
         self._before, self._copies = confirmed, copies
         self._fields = fields_of(known, reading)
         self.census = Census()
@@ -172,6 +175,10 @@ class _Reader:
         self._reach = self._known.reach.get(self._name, 0)
         self._value = self._known.values.get(value_of(self._key.of_name(self._name)))
         self._released = self._before.get(self._name, 0)
+        #: Where releases of the run itself end in it, and whether it holds them.
+        now = self._by_now
+        self._goes_on_at = 0 if now is None else now.reach.get(self._name, 0)
+        self._goes_on = self._goes_on_at <= self._reach
         #: What is spent, once content has confirmed it; and the longest known beginning.
         self._spent: Container | None = None
         self._behind = 0
@@ -203,6 +210,8 @@ class _Reader:
                     self._met, self._met_at = origin, self._records
                 if self._records == self._reach or value == self._value:
                     self._spend()
+            if self._records == self._goes_on_at and self._by_now is not None:
+                self._goes_on = self._goes_on or self._by_now.find(value) is not None
             if self._records == self._released:
                 self._spend()
             elif is_mark(self._records - self._behind):
@@ -262,9 +271,9 @@ class _Reader:
         if self._copies is not None:
             self._check_named_once(location)
         sample = Sample.of(self._sketch)
+        if self._copies is not None:
+            self._check_confirmed(location)
         if self._reach or self._value is not None or self._spent is not None:
-            if self._copies is not None:
-                self._check_confirmed(location)
             if self._judges(sample):
                 self._check_repeats(sample, lambda whose: name in whose.origins)
         else:
@@ -284,13 +293,14 @@ class _Reader:
 
     def _check_confirmed(self, location: str) -> None:
         """Refuse a file that does not begin as what was released under its name."""
-        if self._spent is None:
+        known = bool(self._reach or self._value is not None or self._released)
+        if known and self._spent is None:
             self._check_otherwise(location)
         require(
-            self._spent is not None,
+            self._goes_on and not (known and self._spent is None),
             "a file must begin with the records that were released under its name",
             source=location,
-            released=self._reach or "all",
+            released=max(self._reach, self._goes_on_at) or "all",
             alike=self._met_at,
             remedy="bring them back, or give other documents a file of another name; nothing was "
             "spent on these",

@@ -257,7 +257,8 @@ def _open_private(
                 f"sources={sorted(ledger.known.unmarked)[:5]}"
             )
     known = ledger.known_at(run.began)
-    census = take_census(settings, ledger.key, known, fresh=fresh, should_stop=should_stop)
+    by_now = None if fresh else ledger.known
+    census = take_census(settings, ledger.key, known, by_now=by_now, should_stop=should_stop)
     if fresh and census is not None:
         check_slots(settings, terms, census, warn)
         if census.spent:

@@ -500,6 +500,25 @@ def test_a_run_that_goes_on_leaves_out_what_others_had_released_before_it(tmp_pa
             assert [at.record for at in batch.locations] == [301, 302]
 
 
+@pytest.mark.parametrize(
+    "documents",
+    [OTHERS[::-1], OTHERS[:5] + MANY, OTHERS[6:], OTHERS[:5]],
+    ids=["another order", "others", "cut at the front", "cut"],
+)
+def test_a_run_goes_on_in_the_files_that_it_began_with(tmp_path, documents):
+    """Its own releases are no others to it: documents that moved would be in two of them."""
+    source = jsonl(tmp_path / "a.jsonl", OTHERS)
+    assert ranges(release(tmp_path, source, store=True, most=1)) == {"a.jsonl": (0, 6)}
+    settings = settings_at(tmp_path, [source])
+    for now, refused in ((documents, True), (OTHERS + MANY, False)):
+        jsonl(source, now)
+        with ExitStack() as opened:
+            store = opened.enter_context(Checkpoints.open(tmp_path / "kept"))
+            ledger = opened_ledger(settings, opened)
+            with pytest.raises(LedgerError, match="must begin") if refused else nullcontext():
+                assert open_pipeline(settings, store, ledger).slots_to_skip == 6
+
+
 def test_a_ledger_is_of_no_use_without_its_key(tmp_path):
     source = jsonl(tmp_path / "a.jsonl", TEXTS)
     release(tmp_path, source)
