@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from streamlda.checks import require
-from streamlda.errors import LedgerError, SourceError
+from streamlda.errors import InvalidSettingError, LedgerError, SourceError
 from streamlda.privacy.ledger import (
     Container,
     FingerprintKey,
@@ -91,7 +91,7 @@ def take_census(
             try:
                 if not _read(_read_by(settings, each), reader, should_stop):
                     return None
-            except SourceError:
+            except (SourceError, InvalidSettingError):
                 # Nothing was ever read from these files in that way.
                 continue
             tried.add(str(other))

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InsufficientDataError, LedgerError
-from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger import KnownDocuments, Ledger
+from streamlda.privacy.ledger.known import Reading
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.run import copies
 from streamlda.run.opening import open_ledger, open_pipeline
@@ -316,8 +317,17 @@ TWICE = {
 }
 
 
-@pytest.mark.parametrize("case", TWICE)
-@pytest.mark.parametrize("values", [copies.MOST_VALUES, 512])
+#: More documents than there are values to compare them by.
+FEW_VALUES = {"a copy", "another order", "a small part, in another order", "all of small files"}
+
+
+@pytest.mark.parametrize(
+    ("case", "values"),
+    [
+        *((case, copies.MOST_VALUES) for case in TWICE),
+        *((case, 512) for case in sorted(FEW_VALUES)),
+    ],
+)
 def test_the_same_documents_twice_in_one_run_are_refused(tmp_path, monkeypatch, case, values):
     monkeypatch.setattr(copies, "MOST_VALUES", values)
     for make, name in zip(TWICE[case], "ab", strict=True):
@@ -413,6 +423,17 @@ def test_files_that_were_once_read_by_a_field_of_few_values_can_be_read_by_anoth
     )
     release(tmp_path, one, **{"source.text_field": "lang"})
     assert release(tmp_path, other)
+
+
+@pytest.mark.parametrize("stored", ["registry", "parquet", "csv", "text"])
+def test_readings_that_files_do_not_have_are_left_out(tmp_path, monkeypatch, stored):
+    """A ledger may hold documents of topics, or of files of other kinds."""
+    release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS))
+    other = Reading(stored, "body", 1000)
+    monkeypatch.setattr(KnownDocuments, "readings", {other})
+    assert release(tmp_path, jsonl(tmp_path / "b.jsonl", OTHERS))
+    with pytest.raises(LedgerError, match="under another name"):
+        release(tmp_path, jsonl(tmp_path / "c.jsonl", TEXTS))
 
 
 def test_another_format_is_no_other_reading(tmp_path):
