@@ -51,7 +51,8 @@ def published_name(settings: RunSettings) -> str:
     in_files = source_of(settings) in ("files", "follow")
     if not settings.private or settings.source.stream or not in_files:
         return name
-    first, *more = (Path(each).name for each in settings.source.files)
+    # Behind a question mark a URL may have what opens it.
+    first, *more = (Path(each.partition("?")[0]).name for each in settings.source.files)
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return f"{first} and {len(more)} more, {digest}" if more else f"{first}, {digest}"
 

@@ -40,6 +40,7 @@ def test_private_models_do_not_tell_where_files_lie():
     one, other = named("/north/a.jsonl"), named("/south/a.jsonl")
     assert one != other
     assert one.partition(", ")[0] == other.partition(", ")[0] == "a.jsonl"
+    assert named("https://host/b.jsonl?key=canary").startswith("b.jsonl, ")
     many = named(*(f"/north/{number}.jsonl" for number in range(1000)))
     assert many.startswith("0.jsonl and 999 more, ")
     assert named("/north", **{"source.kind": "follow"}).startswith("north, ")
