@@ -167,7 +167,7 @@ def _corrected(
     While topics were annealed they were others: these tokens are corrected by the documents of the
     sample from then.
     """
-    drawn, theta, _ = sample
+    drawn, theta = sample.drawn, sample.theta
     settled = correction(model, sample, expected)
     annealed = np.ones(len(settled))
     before = drawn.starts < tokens - expected.tokens.sum()
