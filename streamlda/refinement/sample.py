@@ -20,7 +20,7 @@ MOST_PARTS = 64
 
 
 class _Part(NamedTuple):
-    """Some documents of a sample, and the place that each of them begins at, and how many it has."""
+    """Some documents of a sample, the place that each begins at, and how many places it has."""
 
     documents: DocumentBatch
     starts: Array
