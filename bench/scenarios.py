@@ -14,6 +14,7 @@ from bench.cape import CAPE
 from bench.compare import COMPARE
 from bench.daemon import DAEMON
 from bench.dplda import DPLDA
+from bench.grid import GRID
 from bench.kinds import (
     Case,
     Figure,
@@ -286,6 +287,7 @@ ALL = [
     ),
     *DAEMON,
     *SCALEOUT,
+    *GRID,
     *SHARES,
     *COMPARE,
     *ROOFLINE,

@@ -24,9 +24,9 @@ from streamlda.spectral.topics import LEAST_TOPICS
 START_DOCUMENTS = 20_000
 
 #: Values of alpha_0 that are tried where moments do not depend on it, with two topics, and how wide
-#: a range of them is one value. What documents set aside say is clear: of 2000 documents with
-#: alpha_0 = 5, topics made with 5 had an error of 0.04, with 1 of 0.39, and these predicted worse by
-#: 3 standard errors. From 20 on they say less: all values from 5 on may predict alike.
+#: a range of them is one value. Of 2000 documents with alpha_0 = 5, topics made with 5 had an error
+#: of 0.04, with 1 of 0.39, which predicted worse by 3 standard errors. From 20 on documents set
+#: aside say less: all values from 5 on may predict alike.
 ALPHA_0S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 WIDEST_RANGE = 5
 

@@ -121,9 +121,8 @@ class Measures:
         if dated:
             tokens = self.samples.tokens
             sample = sample or inferred(model, tokens.drawn(), alpha)
-            known = expected if refined else None
             own = replace(model, alpha=alpha)
-            changes["timeline"] = self.bins.timeline(own, sample, tokens.end, known, kept)
+            changes["timeline"] = self.bins.timeline(own, sample, tokens.end, expected, kept)
         return replace(model, **changes)
 
     def state(self) -> State:

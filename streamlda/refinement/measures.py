@@ -235,22 +235,26 @@ def correction(model: TopicModel, found: Inferred, expected: ExpectedTokens) -> 
     It is the ratio of both sums over the sample, each with one document more.
     """
     drawn = found.drawn
-    mine = expected_shares(drawn.documents, model.components, expected)
+    mine = expected_shares(drawn.documents, model, expected)
     one = drawn.hits.sum() / len(drawn.hits)
     ratio: Array = (weighted(drawn.hits, found.theta) + one) / (weighted(drawn.hits, mine) + one)
     return ratio
 
 
-def expected_shares(documents: DocumentBatch, components: Array, expected: ExpectedTokens) -> Array:
-    """Return the share of each topic in each document, (n, K), as an E-step says."""
-    words, ids = word_major(documents, components, len(expected.alpha))
-    topics, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
+def expected_shares(documents: DocumentBatch, model: TopicModel, expected: ExpectedTokens) -> Array:
+    """Return the share of each topic in each document, (n, K), as an E-step says.
+
+    Topics are smoothed: to spectral ones a word may be impossible.
+    """
+    topics = smoothed(model.components, model.background, SMOOTHING)
+    words, ids = word_major(documents, topics, len(expected.alpha))
+    words_32, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
     K, at = len(prior), 0
     found = np.zeros((documents.n_documents, K))
     for part, entries in _parts(documents, ids, K):
         gamma = np.empty((len(entries), K), dtype=np.float32)
         expect_topics(
-            *(part.counts, entries, part.row_pointers, topics, prior),
+            *(part.counts, entries, part.row_pointers, words_32, prior),
             *(expected.inner_iterations, gamma),
         )
         own = np.repeat(np.arange(len(part), dtype=np.int32), np.diff(part.row_pointers))
