@@ -49,21 +49,12 @@ TOLERANCE = 1e-3
 #: the first 20,000, and had 1.9 times the error of those of all. On text gains are 0.05 to 0.3.
 CLOSE_GAIN = 0.03
 
-#: Where a refinement does not gain, both are compared with the best of these times alpha: a start
-#: made with an alpha_0 that is too small has topics too far apart, which predict best with that.
-#: If more than alpha suits the refinement, the alpha_0 of the start is too small: it is consistent
-#: no more, and the refinement is kept unless it is worse by `CLOSE_GAIN`. With alpha_0 = 1 given
-#: for 20, 20 topics and 20,000 documents had an error of 0.54 in place of 1.34, 5 topics of 0.54 in
-#: place of 1.11; with the true alpha_0 nothing changed.
-SCALES = (1 / 16, 1 / 4, 4.0, 16.0)
-
 
 class Choice(NamedTuple):
     """What was compared on documents set aside, and whether the refinement is kept.
 
     Perplexities are of the held-out tokens. `gain` is that of the refinement in nats a token, with
-    its standard error over documents. All are None where no document could be split. `alpha_scale`
-    is how many times alpha suited the refinement, where it was kept for that.
+    its standard error over documents. All are None where no document could be split.
     """
 
     refined: bool
@@ -72,7 +63,6 @@ class Choice(NamedTuple):
     refined_perplexity: float | None = None
     gain: float | None = None
     standard_error: float | None = None
-    alpha_scale: float = 1.0
 
     @property
     def diagnostics(self) -> dict[str, Any]:
@@ -154,7 +144,7 @@ def best_predicting(models: Iterable[TopicModel], aside: DocumentBatch) -> list[
     As well are those within `LEAST_ERRORS` standard errors of the best.
     """
     tokens = _tokens(aside)
-    scored = [(model, _completion(model, tokens, model.background)[0]) for model in models]
+    scored = [(model, _scored(model, tokens, model.background)[0]) for model in models]
     best = max((scores for _, scores in scored), key=math.fsum)
     most = LEAST_ERRORS * math.sqrt(len(best))
     return [
@@ -170,50 +160,20 @@ def _tokens(documents: DocumentBatch) -> DocumentBatch:
     return DocumentBatch(counts, documents.word_ids, documents.row_pointers, documents.n_features)
 
 
-def _completion(
-    model: TopicModel, tokens: DocumentBatch, background: Array, scale: float = 1.0
-) -> _Scored:
-    """Return the score of each document, and all, with alpha a number of times as large."""
+def _scored(model: TopicModel, tokens: DocumentBatch, background: Array) -> _Scored:
+    """Return the score of each document, and of all."""
     completion = DocumentCompletion(
-        *(model.components, scale * model.alpha, background), tolerance=TOLERANCE
+        *(model.components, model.alpha, background), tolerance=TOLERANCE
     )
     return completion.add(tokens), completion
 
 
 def _compared(start: TopicModel, refined: TopicModel, aside: DocumentBatch) -> Choice:
     tokens = _tokens(aside)
-
-    def scored(model: TopicModel, scale: float) -> _Scored:
-        # One background, so that both leave the same words out.
-        return _completion(model, tokens, start.background, scale)
-
-    one, other = scored(start, 1.0), scored(refined, 1.0)
-    found = _gained(one, other, aside)
-    if found.refined or found.gain is None:
-        return found
-    # Each with the alpha that suits it.
-    best = max([one, *(scored(start, scale) for scale in SCALES)], key=_total)
-    scale, fitting = max(
-        [(1.0, other), *((scale, scored(refined, scale)) for scale in SCALES)],
-        key=lambda pair: _total(pair[1]),
+    # One background, so that both leave the same words out.
+    (one, completion), (other, another) = (
+        _scored(model, tokens, start.background) for model in (start, refined)
     )
-    again = _gained(best, fitting, aside)
-    assert again.gain is not None
-    more = _gained(other, fitting, aside)
-    assert more.gain is not None
-    assert more.standard_error is not None
-    clear = more.gain > max(LEAST_ERRORS * more.standard_error, LEAST_GAIN / 10)
-    if again.refined or (scale > 1 and clear and again.gain > -CLOSE_GAIN):
-        return again._replace(refined=True, alpha_scale=scale)
-    return found
-
-
-def _total(scored: _Scored) -> float:
-    return math.fsum(scored[0])
-
-
-def _gained(start: _Scored, refined: _Scored, aside: DocumentBatch) -> Choice:
-    (one, completion), (other, another) = start, refined
     if not completion.scored_tokens:
         return Choice(False, aside.n_documents)
     found, refined_found = completion.result(), another.result()
