@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -289,6 +289,12 @@ class SharedSums(Phase):
     def held_out(self) -> HeldOutPairs | None:
         """Return the pairs of all documents, or of half of those that gave the projection."""
         return self.beginning or HeldOutPairs.of(self.moments)
+
+    def merged(self, others: Sequence[Any]) -> SharedSums:
+        """Return this one with the sums of others through the same projection."""
+        for other in others:
+            self.moments.merge(other.moments)
+        return self
 
     def state(self) -> State:
         """Return the sums."""

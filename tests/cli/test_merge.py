@@ -116,7 +116,7 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
         (("merge", *model), "Missing argument", 2),
         (("merge", one), "Missing option '--output'", 2),
         (("merge", one, two, one, *model), "the same folder", 78),
-        (("merge", one, tmp_path / "first", *model), "shared_projection=True,False", 78),
+        (("merge", one, tmp_path / "first", *model), ",None; make one", 78),
         (("merge", one, *model, "--state", tmp_path / "model"), "or another output", 78),
         (("merge", *daemons, *model, "--state", two / "index"), "must not lie in", 2),
         (("merge", one, "-o", tmp_path / "no" / "model"), "must exist and be writable", 78),

@@ -29,7 +29,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
-from streamlda.storage.projection import FORMAT, load_projection, save_projection
+from streamlda.storage.projection import FORMAT, FORMAT_VERSION, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
 from streamlda.stream.illustrations import COLUMNS
 from streamlda.text.column_words import ColumnWords
@@ -194,13 +194,13 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     other_seed = replace(SETTINGS, seed=7)
     for other, rule in [
         (engine, "the same engine twice; its documents would count twice"),
-        (own, "shared_projection=True,False; make a projection file"),
-        (learned(documents, 500, shared=other_projection), "share one projection.*projection="),
+        (own, r"beginning=[0-9a-f]{16},None; make one"),
+        (learned(documents, 500, shared=other_projection), "one beginning.*beginning="),
         (learned(documents, 500, settings=other_seed), "equal settings to be merged, got seed=0,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             engine.merge(other)
-    with pytest.raises(InvalidSettingError, match="shared_projection=False,False"):
+    with pytest.raises(InvalidSettingError, match="beginning=None,None"):
         own.merge(Engine(SETTINGS))
     for name, array in engine.state()[0].items():
         np.testing.assert_array_equal(array, before[name])
@@ -429,13 +429,13 @@ def test_a_projection_of_other_words_is_refused(path, documents):
 )
 def test_a_made_up_projection_is_refused(path, documents, change, rule):
     save_projection(path, learned(documents, 0, 10), WORDS)
-    file = read_arrays(path, FORMAT, 1)
+    file = read_arrays(path, FORMAT, FORMAT_VERSION)
     change(file.arrays, file.metadata)
     write_arrays(path, FORMAT, 1, file.arrays, file.metadata)
     with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
         load_projection(path)
-    write_arrays(path, FORMAT, 2, file.arrays, file.metadata)
-    with pytest.raises(NewerFormatError, match="format_version=2"):
+    write_arrays(path, FORMAT, FORMAT_VERSION + 1, file.arrays, file.metadata)
+    with pytest.raises(NewerFormatError, match="format_version=3"):
         load_projection(path)
 
 
