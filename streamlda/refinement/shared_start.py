@@ -139,4 +139,8 @@ class SharedStart:
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Return what `state` returned."""
-        return cls(StepwiseEM.from_state(arrays, values["stepwise"]), dict(values["known"]))
+        found = cls(StepwiseEM.from_state(arrays, values["stepwise"]), dict(values["known"]))
+        V, K = found.stepwise.mean.shape
+        if (len(found.stepwise.alpha), len(found.stepwise.background)) != (K, V):
+            raise ValueError(f"{(V, K)} totals for {len(found.stepwise.alpha)} numbers of alpha")
+        return found

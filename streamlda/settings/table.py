@@ -184,8 +184,8 @@ class TopicsSettings:
         "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
         "texts then.")
     projection_file: str | None = entry(
-        "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
-        "merged; default: its own.", flag="--projection")
+        "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
+        "share that are to be merged; default: its own.", flag="--projection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
