@@ -6,7 +6,7 @@ import click
 
 from streamlda.cli.merge import check_outside, warn_of_damage
 from streamlda.cli.options import output_option, quiet_option
-from streamlda.cli.running import say
+from streamlda.cli.running import say, warn
 from streamlda.run.outputs import check_output
 
 
@@ -31,6 +31,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
 
     The file can be read by its owner only: it reveals how often words occur.
     """
+    from streamlda.refinement.schedule import stream_settings
     from streamlda.refinement.shared_start import SharedStart
     from streamlda.storage.merge import newest_of
     from streamlda.storage.projection import save_projection
@@ -42,6 +43,13 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
     words = f"{made.vocabulary.n_features:,} words"
     if isinstance(made.beginning, SharedStart):
+        if not engine.settled:
+            steps = stream_settings(engine.settings.warmup_documents)
+            warn(
+                "topics that are shared should be annealed, which takes about "
+                f"{steps.annealing_steps * steps.batch_documents:,} documents, got documents_seen="
+                f"{engine.documents_seen}; let the daemon read on, and make the file again"
+            )
         what = f"start {made.digest}: {len(made.beginning.stepwise.alpha)} refined topics, {words}"
     else:
         what = f"projection {made.digest}: {words}, {made.whitening.shape[1]} columns"

@@ -35,7 +35,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.engine.members import (
     Beginning,
-    Gathering,
     beginning_of,
     begun,
     check_projection,
@@ -43,7 +42,7 @@ from streamlda.engine.members import (
     merged,
     new_beginning,
 )
-from streamlda.engine.phase import Counters, Phase, fed
+from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.power import Generations
 from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import Rounds, SharedSums, WarmUp
@@ -110,15 +109,6 @@ class Engine(Learner):
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
         self.measures = Measures() if measures is None else measures
         return self
-
-    @classmethod
-    def gathering(cls, settings: EngineSettings) -> Self:
-        """Return an engine that keeps its documents until it is merged with one of a beginning.
-
-        Merged with others that gather it is, to its reader, an engine that has read those of all.
-        """
-        check_solver(settings)
-        return cls.__new__(cls)._begin(Gathering(settings, Counters()))
 
     @classmethod
     def of_rounds(
@@ -207,20 +197,13 @@ class Engine(Learner):
         return self.refining or self.shared_projection is not None
 
     @property
-    def gathers(self) -> bool:
-        """Whether documents are kept until there is a beginning."""
-        return isinstance(self._phase, Gathering)
-
-    @property
-    def gathered_enough(self) -> bool:
-        """Whether an engine that gathers has documents for a good beginning."""
-        return isinstance(self._phase, Gathering) and self._phase.enough
+    def settled(self) -> bool:
+        """Whether a beginning made now is good: topics are annealed, or stay spectral."""
+        return self._phase.settled
 
     @property
     def warmup(self) -> tuple[int, int] | None:
         """Documents kept for the first topics, and how many it takes; None behind the warm-up."""
-        if isinstance(self._phase, Gathering):
-            return self.documents_seen, self._phase.most_documents
         if not isinstance(self._phase, WarmUp):
             return None
         return self.documents_seen, self.settings.warmup_documents
@@ -244,9 +227,18 @@ class Engine(Learner):
             If it has another vocabulary size; nothing is learned then.
         """
         batch.check_features(self.settings.n_features, "engine")
+        start = 0
         with one_blas_thread(), progress("documents", batch.n_documents) as advance:
-            self._phase = fed(self._phase, batch, advance)
+            while start < batch.n_documents:
+                stop = start + self._phase.add(batch, start)
+                advance(stop - start)
+                usable = int(np.count_nonzero(batch.usable[start:stop]))
+                self.counters.documents_seen += usable
+                self.counters.documents_skipped += stop - start - usable
+                self._phase = self._phase.next()
+                start = stop
         self.measures.add(batch)
+        self.counters.tokens_seen += int(batch.lengths.sum())
         return batch.n_documents
 
     def better_projection(self) -> NDArray[np.float64]:
@@ -278,7 +270,7 @@ class Engine(Learner):
 
         From a shared start, every document counts as it would in one engine, but its topics were
         found by the engine that had it (`streamlda.refinement.shared_start`). Time O(d K), memory
-        32 d K. Engines that gather keep the documents of both; one that has begun learns them.
+        32 d K.
 
         With three or more the order matters by rounding.
 
@@ -286,8 +278,8 @@ class Engine(Learner):
         ----------
         other : Engine
             With equal settings (but for `refine` and `warmup_documents`, which sums do not depend
-            on) and an equal beginning, or none yet, of documents that are not in here already,
-            which nothing can tell from sums. It is not changed.
+            on) and an equal beginning, of documents that are not in here already, which nothing can
+            tell from sums. It is not changed.
 
         Raises
         ------
@@ -384,8 +376,6 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
     refinement = values.get("refinement")
     if settings.solver != WHITENED_TENSOR:
         return Generations.from_state(settings, counters, saved)
-    if "gathered" in values:
-        return Gathering.from_state(settings, counters, saved)
     if values.get("shared_map", False):
         check_projection(arrays["current.whitening"], settings)
         return SharedSums.from_state(settings, counters, saved)

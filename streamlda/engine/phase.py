@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -34,7 +34,7 @@ LEAST_AVERAGED_SHARE = 0.1
 
 @dataclass(slots=True)
 class Counters:
-    """What an engine has met. `fed` counts documents and tokens, phases their rounds."""
+    """What an engine has met. The engine counts documents and tokens, its phases rounds."""
 
     documents_seen: int = 0
     documents_skipped: int = 0
@@ -73,6 +73,11 @@ class Phase(ABC):
     @abstractmethod
     def rounds(self) -> list[Moments]:
         """Return the sums that topics are made of, those of most documents first."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether what others would begin with here is as good as it will be by more documents."""
+        return True
 
     def held_out(self) -> HeldOutPairs | None:
         """Return pairs through a projection that was made of other documents, if there are any."""
@@ -155,23 +160,3 @@ class Phase(ABC):
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
         )
-
-
-def fed(
-    phase: Phase, batch: DocumentBatch, advance: Callable[[int], object] = lambda rows: None
-) -> Phase:
-    """Return the phase that goes on behind all rows of a batch; `advance` hears how many it took.
-
-    Its counters have counted them.
-    """
-    start, counters = 0, phase.counters
-    while start < batch.n_documents:
-        stop = start + phase.add(batch, start)
-        advance(stop - start)
-        usable = int(np.count_nonzero(batch.usable[start:stop]))
-        counters.documents_seen += usable
-        counters.documents_skipped += stop - start - usable
-        phase = phase.next()
-        start = stop
-    counters.tokens_seen += int(batch.lengths.sum())
-    return phase

@@ -42,7 +42,7 @@ and another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -99,18 +99,22 @@ class Refinement(Phase):
         begun, known = shared.begun(), shared.known
         return cls(settings, counters, begun, known, *nothing, shared=shared)
 
-    def merged(self, others: Sequence[Any]) -> Refinement:
-        """Return one phase with the documents of others of the same start too."""
+    def merged(self, other: Refinement) -> Refinement:
+        """Return one phase with the documents of another of the same start too."""
         assert self.shared is not None
         # One that has learned nothing changes nothing.
-        every: list[Refinement] = [e for e in (self, *others) if e.frequencies.any()]
-        if not every or every == [self]:
+        if not other.frequencies.any():
             return self
-        frequencies = np.sum([each.frequencies for each in every], axis=0)
-        stepwise = every[0].stepwise.copy()
-        if len(every) > 1:
-            stepwise = self.shared.merged([each.stepwise for each in every])
+        stepwise = other.stepwise.copy()
+        if self.frequencies.any():
+            stepwise = self.shared.merged([self.stepwise, other.stepwise])
+        frequencies = self.frequencies + other.frequencies
         return replace(self, stepwise=stepwise, frequencies=frequencies)
+
+    @property
+    def settled(self) -> bool:
+        """Whether topics are annealed."""
+        return not self.stepwise.flatness
 
     @classmethod
     def begun(

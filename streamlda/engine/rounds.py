@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -63,6 +63,11 @@ class Rounds(Phase):
     aside: RecentDocuments | None = None
     #: What the choice of these topics compared, for diagnostics.
     choice: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known that topics stay spectral."""
+        return self.recent is None
 
     @property
     def _length(self) -> int:
@@ -201,6 +206,9 @@ class WarmUp(Phase):
 
     refines: bool
 
+    #: Nothing is known yet.
+    settled = False
+
     def __post_init__(self) -> None:
         self.kept = WarmUpDocuments(self.settings.warmup_documents)
 
@@ -289,12 +297,6 @@ class SharedSums(Phase):
     def held_out(self) -> HeldOutPairs | None:
         """Return the pairs of all documents, or of half of those that gave the projection."""
         return self.beginning or HeldOutPairs.of(self.moments)
-
-    def merged(self, others: Sequence[Any]) -> SharedSums:
-        """Return this one with the sums of others through the same projection."""
-        for other in others:
-            self.moments.merge(other.moments)
-        return self
 
     def state(self) -> State:
         """Return the sums."""

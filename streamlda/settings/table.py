@@ -146,7 +146,7 @@ class TopicsSettings:
         parameter="solver")
     refine: bool | None = entry(
         "bool", None, "Let likelihood refine the topics; default: yes, but not with privacy, a "
-        "projection file or another solver.")
+        "projection file of sums or another solver.")
     refinement_passes: int | Literal["auto"] = entry(
         "int", "auto", "How often the documents at hand are gone over to refine the topics.",
         least=0, auto=True, parameter="refinement_passes", commands=ESTIMATOR_ONLY)

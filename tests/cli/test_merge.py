@@ -89,15 +89,18 @@ def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
     saved("first", first, 9, 0, 600)
     said = run("projection", tmp_path / "first", "-o", tmp_path / "start").stderr
     made = load_projection(tmp_path / "start", words)
-    assert said.startswith(
-        f"start {made.digest}: 12 refined topics, 300 words, made by an engine of 600 documents\n"
+    assert (
+        "be annealed, which takes about 3,000 documents, got documents_seen=600" in said
     )
+    about = f"start {made.digest}: 12 refined topics, 300 words"
+    assert f"{about}, made by an engine of 600 documents\n" in said
     folders = [
         saved(str(n), made.engine(first.settings), n, 600 + 50 * n**2, 650 + 50 * (n**2 + 2 * n))
         for n in range(3)
     ]
     said = run("projection", folders[1], "-o", tmp_path / "again").stderr
-    assert f"start {made.digest}: 12 refined topics, 300 words, shared by an engine of 150" in said
+    assert f"{about}, shared by an engine of 150" in said
+    assert "annealed" not in said
     said = run("merge", *folders, "-o", tmp_path / "model").stderr
     assert "450 documents of 3 states, " in said
     model = load(tmp_path / "model")

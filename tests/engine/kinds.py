@@ -76,8 +76,6 @@ class Kind(NamedTuple):
 
     def engine(self, **changes):
         settings = EngineSettings(**{**self.settings, **changes})
-        if self.begins == "gathering":
-            return Engine.gathering(settings)
         given = {"projection": shared_projection, "start": shared_start}
         shared = {f"shared_{name}": make() for name, make in given.items() if name == self.begins}
         return Engine(settings, **shared)
@@ -97,7 +95,6 @@ KINDS = {
     "sums": Kind({**PLANTED, "refine": False}, planted_documents, [1, 399, 400, 1999, 2000, 2001]),
     "shared": Kind(PLANTED, planted_documents, [0, 401], "projection"),
     "started": Kind(TEXT, text_documents, [0, 1, 29, 30, 1000], "start"),
-    "gathering": Kind(TEXT, text_documents, [0, 1, 250, 1000], "gathering"),
     "follows": Kind(PLANTED, planted_documents, [1, 400, 425, 2100]),
     "refining": Kind(TEXT, text_documents, [0, 1, 299, 300, 301, 345, 2000, 3299, 3330]),
     "online-power": online("online-power"),

@@ -16,11 +16,9 @@ from streamlda.refinement.shared_start import SharedStart
 from tests.engine.kinds import (
     KINDS,
     TEXT,
-    assert_same_model,
     assert_same_state,
     fed,
     resumed,
-    shared_projection,
     shared_start,
     text_corpus,
     text_documents,
@@ -33,11 +31,6 @@ STEP = 30
 
 def member(documents=None):
     learner = KINDS["started"].engine()
-    return learner if documents is None else fed(learner, documents)
-
-
-def gathering(documents=None):
-    learner = KINDS["gathering"].engine()
     return learner if documents is None else fed(learner, documents)
 
 
@@ -150,9 +143,8 @@ def test_one_member_is_itself_and_one_without_documents_changes_nothing():
     assert_same_state(alone, empty_with)
 
 
-@pytest.mark.parametrize("kind", [member, gathering])
-def test_another_engine_is_not_changed_by_merging(kind):
-    one, other = (kind(part) for part in parts_of(text_documents(), [70, 45]))
+def test_another_engine_is_not_changed_by_merging():
+    one, other = (member(part) for part in parts_of(text_documents(), [70, 45]))
     before = resumed(other)
     one.merge(other)
     fed(one, text_documents(), 115, 200)
@@ -204,70 +196,6 @@ def test_what_is_measured_is_of_the_documents_of_all():
     np.testing.assert_allclose(by_bin, one.timeline.tokens.sum(axis=1))
 
 
-@settings(max_examples=4)
-@given(st.lists(st.integers(0, 110), min_size=2, max_size=4), st.randoms(use_true_random=False))
-def test_engines_that_gather_are_one_engine_of_all_documents(sizes, random):
-    parts = parts_of(text_documents(), sizes)
-    found = joined([gathering(part) for part in parts])
-    order = random.sample(range(len(parts)), len(parts))
-    other = joined([gathering(parts[each]) for each in order])
-    assert found.documents_seen == sum(sizes)
-    if sum(sizes) > 1:
-        assert_same_model(found.snapshot(), other.snapshot())
-        assert_same_model(found.snapshot(), resumed(found).snapshot())
-        whole = joined_rows(text_documents().rows(0, sum(sizes)))
-        assert joined_rows(DocumentBatch.joined(found._phase.parts)) == whole
-
-
-def joined_rows(documents):
-    """Return the documents as a set."""
-    return {row.tobytes() for row in documents.to_csr().toarray()}
-
-
-def test_an_engine_that_gathers_alone_is_that_engine():
-    learner, plain = KINDS["gathering"].engine(), KINDS["refining"].engine()
-    for size in (250, 1000):
-        for each in (learner, plain):
-            fed(each, text_documents(), each.documents_seen, size)
-        one, other = learner.snapshot(), plain.snapshot()
-        assert_same_model(one, other)
-        np.testing.assert_array_equal(one.prevalence, other.prevalence)
-    assert learner.warmup == (1000, 3000)
-    assert not learner.gathered_enough
-    beginning, other = learner.new_beginning(), plain.new_beginning()
-    assert beginning.digest == other.digest
-    fed(learner, text_documents(), 1000, 3000)
-    assert learner.gathered_enough
-
-
-def test_documents_that_are_mixed_are_evenly_spread():
-    parts = parts_of(text_documents(), [10, 30])
-    rows = joined([gathering(part) for part in parts])._phase.alone().kept.batch()
-    first = joined_rows(parts[0])
-    places = [n for n in range(40) if joined_rows(rows.rows(n, n + 1)) <= first]
-    assert len(places) == 10
-    assert np.abs(np.array(places) - (4 * np.arange(10) + 1.5)).max() <= 1
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
-def test_members_learn_what_others_still_gather(order):
-    parts = parts_of(text_documents(), [100, 75, 50])
-    wanted = joined([member(part) for part in parts]).snapshot()
-    engines = [member(parts[0]), gathering(parts[1]), gathering(parts[2])]
-    found = joined([engines[each] for each in order])
-    assert found.refining
-    assert_close(found.snapshot(), wanted)
-    # So also where topics stay spectral, and a projection is shared.
-    documents = KINDS["shared"].documents()
-    summing = fed(KINDS["shared"].engine(), documents, 0, 50)
-    later = fed(Engine.gathering(summing.settings), documents, 50, 90)
-    later.merge(summing)
-    np.testing.assert_array_equal(later.shared_projection, shared_projection())
-    one = fed(KINDS["shared"].engine(), documents, 0, 90)
-    np.testing.assert_allclose(later.topics().topics, one.topics().topics, rtol=1e-6, atol=1e-9)
-    assert later.documents_seen == one.documents_seen
-
-
 def test_a_beginning_is_what_the_engine_would_publish():
     """Refined topics where they are better, else a projection."""
     documents = KINDS["follows"].documents()
@@ -280,6 +208,15 @@ def test_a_beginning_is_what_the_engine_would_publish():
     np.testing.assert_allclose(start.stepwise.components, model.components, atol=0.01)
     assert member().beginning.digest == shared_start().digest
     assert learner.beginning is None
+    # It is a good one when topics are annealed, or it is known that they stay spectral.
+    said = [fed(learner, text_documents(), learner.documents_seen, n).settled for n in (2900, 3300)]
+    assert said == [False, True]
+    assert [KINDS[name].engine().settled for name in ("shared", "started", "sums")] == [
+        True,
+        True,
+        False,
+    ]
+    assert fed(KINDS["follows"].engine(), documents, 0, 3000).settled
 
 
 def test_what_cannot_be_merged_is_refused_and_nothing_added():
@@ -294,7 +231,6 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added():
         (KINDS["refining"].engine(), r"one beginning.*beginning=[0-9a-f]{16},None; make one"),
         (Engine(SETTINGS, shared_start=other_start), r"beginning=[0-9a-f]{16},[0-9a-f]{16};"),
         (KINDS["started"].engine(seed=7), "equal settings to be merged, got seed=0,7"),
-        (KINDS["gathering"].engine(warmup_documents=7), "got warmup_documents=300,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             learner.merge(other)
@@ -309,5 +245,3 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added():
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             KINDS["started"].engine(**change)
-    with pytest.raises(InvalidSettingError, match="solver='simultaneous'"):
-        KINDS["gathering"].engine(solver="simultaneous")
