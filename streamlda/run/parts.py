@@ -12,9 +12,10 @@ from typing import Any
 from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.settings.rules import source_of
+from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import RunSettings
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
+from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
@@ -32,7 +33,7 @@ def stream_name(settings: RunSettings) -> str:
     source, kafka = settings.source, settings.kafka
     if source.stream:
         return source.stream
-    if source.kind == "kafka":
+    if source.kind in TOPICS:
         return f"kafka:{kafka.topic}/{kafka.partitions}"
     if source_of(settings) == "stdin":
         return "stdin"
@@ -84,6 +85,8 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         allow_gaps=source.allow_gaps,
         security=security(settings),
         on_reject=on_rejected,
+        registry=registry(settings) if source.format == "registry" else None,
+        dead_letters=kind == "dead-letters",
         **shared,
     )
 
@@ -116,9 +119,21 @@ def security(settings: RunSettings) -> dict[str, Any]:
     for name, used in uses.items():
         secret = getattr(kafka, name)
         if secret is not None and (used or secret.file is not None):
-            kind, place = ("env", secret.variable) if secret.file is None else ("file", secret.file)
-            found[f"{name}_{kind}"] = place
+            found |= _place(name, secret)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def registry(settings: RunSettings) -> dict[str, Any]:
+    """Return how to reach the schema registry; the password is named, and read when needed."""
+    given = settings.registry
+    found = {"url": given.url, "username": given.username, "ca_file": given.ca_file}
+    return found | ({} if given.password is None else _place("password", given.password))
+
+
+def _place(name: str, secret: Secret) -> dict[str, str]:
+    if secret.file is None:
+        return {f"{name}_env": secret.variable}
+    return {f"{name}_file": secret.file}
 
 
 def dead_letter_sink(settings: RunSettings) -> DeadLetterSink | None:
@@ -134,6 +149,28 @@ def snapshot_sink(settings: RunSettings) -> SnapshotSink | None:
     """Open the topic for snapshots, if there is one."""
     sink: SnapshotSink | None = _sink(settings, "kafka-snapshots", settings.output.topic)
     return sink
+
+
+def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Exchange:
+    """Open the topic to infer and the one for results, as a member of their group."""
+    source, kafka, infer = settings.source, settings.kafka, settings.infer
+    exchange: Exchange = open_sink(
+        "kafka-exchange",
+        kafka.topic,
+        infer.topic,
+        group=infer.group or f"streamlda-infer-{infer.topic}",
+        bootstrap_servers=kafka.bootstrap,
+        start=kafka.start,
+        format="jsonl" if source.format == "auto" else source.format,
+        text_field=source.text_field,
+        id_field=source.id_field,
+        max_document_bytes=source.max_record,
+        allow_gaps=source.allow_gaps,
+        on_reject=on_rejected,
+        registry=registry(settings) if source.format == "registry" else None,
+        security=security(settings),
+    )
+    return exchange
 
 
 def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamlda.settings.setting import FIT, RUN, WITHOUT_DOCUMENTS
+from streamlda.settings.setting import FIT, INFER, RUN, TOPICS, WITHOUT_DOCUMENTS
 from streamlda.stream.event_time import RECORD_TIME
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ ONLY_PRIVATE = (
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
     "privacy.noise_in_state",
 )
+TOP = ("infer.top",)
 #: Settings of words, of which a projection has its own.
 OF_WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
 OF_WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
@@ -49,10 +50,14 @@ def clashes(settings: RunSettings) -> list[str]:
 
 
 def _sources(settings: RunSettings) -> Iterator[str]:
-    source, kafka = settings.source, settings.kafka
+    source, kafka, registry = settings.source, settings.kafka, settings.registry
     if settings.command in WITHOUT_DOCUMENTS:
         return
-    if source.kind == "kafka":
+    if source.kind in TOPICS:
+        if settings.command == INFER and not settings.infer.topic:
+            yield "{infer.topic} must be set for Kafka, which has no end: the topic to write"
+        if settings.command == INFER and settings.source.max_documents is not None:
+            yield "{source.max_documents} must be left out for Kafka, which is read on and on"
         if not kafka.bootstrap or not kafka.topic:
             yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
     elif not source.files:
@@ -61,13 +66,23 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         )
     elif kafka.topic:
         yield "{kafka.topic} and {source.files} must not both be set"
-    if source.kind != "files" and source.format not in ("auto", "jsonl", "text"):
-        yield "{source.format} must be jsonl or text for Kafka and files that grow"
+    if source.kind not in ("files", *TOPICS) and source.format not in ("auto", "jsonl", "text"):
+        yield "{source.format} must be jsonl or text for files that grow"
+    if source.kind in TOPICS and source.format not in ("auto", "jsonl", "text", "registry"):
+        yield "{source.format} must be jsonl, text or registry for Kafka"
+    if (source.format == "registry") != (registry.url is not None):
+        yield "{source.format} registry and {registry.url} go together"
+    if source.format == "registry" and source.kind not in TOPICS:
+        yield "{source.format} registry must have {source.kind} kafka or dead-letters"
+    if (registry.username is None) != (registry.password is None):
+        yield "{registry.username} and {registry.password} go together"
+    if settings.command == RUN and any(name.endswith(".toml") for name in source.files):
+        yield "{source.files} must name documents: name a file of settings with --config"
     if source.kind == "files" and source.allow_gaps:
         yield "{source.allow_gaps} must not be set for files that are read once: they have none"
     if source.kind != "files" and settings.given("source.compression"):
         yield "{source.compression} must be left out but for files that are read once"
-    if source.time_field == RECORD_TIME and source.kind != "kafka":
+    if source.time_field == RECORD_TIME and source.kind not in TOPICS:
         yield f"{{source.time_field}} {RECORD_TIME} must have {{source.kind}} kafka"
     if settings.given("snapshots.time_bins") and source.time_field is None:
         yield "{snapshots.time_bins} must have {source.time_field}"
@@ -107,9 +122,9 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             "{topics.refine} must be left out with {topics.projection_file} or another "
             "{topics.solver} than whitened-tensor"
         )
-    reads_for_nothing = settings.command in (FIT, RUN) and not topics.representative_documents
-    if settings.source.id_field and reads_for_nothing:
-        yield "{source.id_field} goes with {topics.representative_documents}"
+    shown = topics.representative_documents or settings.infer.topic
+    if settings.source.id_field and settings.command in (FIT, RUN) and not shown:
+        yield "{source.id_field} goes with {topics.representative_documents} or {infer.topic}"
     if topics.representative_texts and not topics.representative_documents:
         yield "{topics.representative_texts} goes with {topics.representative_documents}"
     if settings.cluster.dask is not None:
@@ -132,16 +147,41 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
         if settings.output.file is None:
             yield "{output.file} must be set"
         return
-    if letters.topic and settings.source.kind != "kafka":
-        yield "{dead_letters.topic} must have {source.kind} kafka"
+    if letters.topic and settings.source.kind not in TOPICS:
+        yield "{dead_letters.topic} must have {source.kind} kafka or dead-letters"
+    if letters.topic and letters.topic == settings.kafka.topic:
+        yield "{dead_letters.topic} must not be {kafka.topic}: letters about letters never end"
     if letters.with_text and not letters.topic:
         yield "{dead_letters.topic} must be set for {dead_letters.with_text}"
+    yield from _inference(settings)
     if (settings.output.topic or letters.topic) and not settings.kafka.bootstrap:
         yield "{kafka.bootstrap} must be set to write to topics"
     if http.port and http.host not in LOOPBACK and not http.token:
         yield "{http.token} must be set unless {http.host} is loopback"
     if http.operator_token and not http.token:
         yield "{http.operator_token} must have {http.token}, for those who see snapshots alone"
+
+
+def _inference(settings: RunSettings) -> Iterator[str]:
+    infer, topic = settings.infer, settings.infer.topic
+    if topic is None:
+        for name in ("infer.group", "infer.disclose", *(() if settings.command == INFER else TOP)):
+            if settings.given(name):
+                yield f"{{infer.topic}} must be set for {{{name}}}"
+        return
+    if settings.source.kind != "kafka":
+        yield "{infer.topic} goes with {kafka.topic}, and not with files or dead letters"
+    if topic == settings.kafka.topic:
+        yield "{infer.topic} must be another topic than {kafka.topic}"
+    if topic in (settings.output.topic, settings.dead_letters.topic):
+        yield "{infer.topic} must be a topic of its own"
+    if infer.group is not None and infer.group == settings.kafka.group:
+        yield "{infer.group} must be another group than {kafka.group}"
+    if settings.private and not infer.disclose:
+        yield (
+            "{infer.disclose} must be set for {infer.topic} with {privacy.epsilon}: proportions "
+            "tell of each document, and no promise covers them"
+        )
 
 
 def _privacy(settings: RunSettings) -> Iterator[str]:
@@ -216,6 +256,11 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
         yield "{source.user_field} must be set for {privacy.unit} user"
     if not by_user and source.user_field and settings.command == FIT:
         yield "{source.user_field} must have {privacy.unit} user"
+    if source.kind == "dead-letters":
+        yield (
+            "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have "
+            "been in a release, which the ledger knows by the topic they came from"
+        )
     if source.kind == "kafka" and not settings.kafka.partitions.isdecimal():
         yield (
             "{kafka.partitions} must be one number with privacy: between partitions, record slots "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamlda.settings.setting import FIT, RUN, Secret, Setting, entry, setting_of
+from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry, setting_of
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
@@ -29,18 +29,20 @@ class SourceSettings:
     """Where documents come from, and how their records are read."""
 
     kind: str = entry(
-        "text", "auto", "What is read: a Kafka topic, files once (- is standard input), or files "
-        "that grow and folders that fill; auto goes by --kafka-topic and SOURCE.",
-        choices=("auto", "kafka", "files", "follow"), flag="--source-kind")
+        "text", "auto", "What is read: a Kafka topic, the records that a topic of dead letters is "
+        "about, files once (- is standard input), or files that grow and folders that fill; auto "
+        "goes by --kafka-topic and SOURCE.",
+        choices=("auto", *TOPICS, "files", "follow"), flag="--source-kind")
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
-        "text", "auto", "How records are stored; auto goes by file names, and takes jsonl from "
-        "Kafka and files that grow, text from standard input.",
-        choices=("auto", "text", "jsonl", "csv", "parquet"), flag="--format")
+        "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
+        "auto goes by file names and --registry-url, and else takes jsonl from Kafka and files "
+        "that grow, text from standard input.",
+        choices=("auto", "text", "jsonl", "csv", "parquet", "registry"), flag="--format")
     text_field: str = entry(
-        "text", "text", "Key (jsonl) or column (csv, parquet) of the text; use a.b for "
-        "nested keys.")
+        "text", "text", "Key (jsonl), field (registry) or column (csv, parquet) of the text; use "
+        "a.b for nested ones.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user whose document it is, text or an integer.")
     time_field: str | None = entry(
@@ -76,7 +78,8 @@ class KafkaSettings:
     topic: str | None = entry("text", None, "Topic to read.")
     partitions: str = entry("text", "all", "all, a list such as 0,3, or share i/n.")
     start: str = entry(
-        "text", "earliest", "Where to begin without a checkpoint.",
+        "text", "earliest", "Where to begin without a checkpoint, and to infer without an offset "
+        "of the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
         "text", None, "Consumer group under which lag is shown, and a private run notes its "
@@ -91,6 +94,19 @@ class KafkaSettings:
     certificate_file: str | None = entry("text", None, "Certificate of this client.")
     key_file: str | None = entry("text", None, "Key of this client.")
     key_password: Secret | None = entry("secret", None, "Password of the key.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """Where the schemas of Kafka records are."""
+
+    url: str | None = entry(
+        "text", None, "Schema registry, https://host:port; several with commas.")
+    username: str | None = entry("text", None, "User of the schema registry.")
+    password: Secret | None = entry("secret", None, "Password of the user.")
+    ca_file: str | None = entry(
+        "text", None, "Certificates of the authorities that are trusted there; default: "
+        "SSL_CERT_FILE, or those of certifi.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +282,24 @@ class OutputSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InferSettings:
+    """Proportions of each document of the topic that is read, by the newest model."""
+
+    topic: str | None = entry(
+        "text", None, "Kafka topic for the proportions of each document that is read from Kafka, "
+        "by the newest snapshot; default: none.", infer_flag="--output-topic")
+    group: str | None = entry(
+        "text", None, "Consumer group that shares these documents among processes, and holds how "
+        "far they are; default: streamlda-infer-TOPIC, of the topic that is written.")
+    top: int | None = entry(
+        "int", None, "Only the N largest proportions of a document, as pairs of topic and "
+        "proportion; default: all, in order.", least=1, infer_flag="--top")
+    disclose: bool = entry(
+        "bool", False, "Write proportions to a topic though the model is private: they tell of "
+        "each document, and no promise covers them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
     """What a run that was cut short goes on from."""
 
@@ -361,11 +395,13 @@ class RunSettings:
 
     source: SourceSettings = SourceSettings()
     kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings = RegistrySettings()
     vocabulary: VocabularySettings = VocabularySettings()
     topics: TopicsSettings = TopicsSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
     privacy: PrivacySettings = PrivacySettings()
     output: OutputSettings = OutputSettings()
+    infer: InferSettings = InferSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     memory: MemorySettings = MemorySettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()

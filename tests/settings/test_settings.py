@@ -16,6 +16,9 @@ from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
 PRIVATE |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
+FOLLOWED = {"source.kind": "follow", "source.files": ["a"], "kafka.topic": None}
+REGISTRY = {"registry.url": "http://localhost:8081"}
+LETTERS = {"source.kind": "dead-letters"}
 FIT = {"source.files": ["a"], "output.file": "model"}
 
 
@@ -180,7 +183,18 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"kafka.topic": None}, "source.files must name files, or kafka.topic a topic"),
         ({"kafka.bootstrap": None}, "kafka.bootstrap and kafka.topic must both be set"),
         ({"source.files": ["a"], "source.kind": "files"}, "must not both be set"),
-        ({"source.format": "csv"}, "source.format must be jsonl or text"),
+        ({"source.format": "csv"}, "source.format must be jsonl, text or registry for Kafka"),
+        ({**FOLLOWED, "source.format": "csv"}, "source.format must be jsonl or text for files"),
+        ({"source.format": "registry"}, "source.format registry and registry.url go together"),
+        ({**REGISTRY, "source.format": "text"}, "source.format registry and registry.url go"),
+        ({**FOLLOWED, **REGISTRY}, "source.format registry must have source.kind kafka"),
+        ({**REGISTRY, "registry.username": "u"}, "registry.username and registry.password go"),
+        ({**REGISTRY, "registry.password_file": "p"}, "registry.username and registry.password"),
+        ({"dead_letters.topic": "news"}, "dead_letters.topic must not be kafka.topic"),
+        ({**LETTERS, "dead_letters.topic": "news"}, "letters about letters never end"),
+        ({**LETTERS, "kafka.bootstrap": None}, "kafka.bootstrap and kafka.topic must both be set"),
+        ({**LETTERS, "source.format": "parquet"}, "must be jsonl, text or registry for Kafka"),
+        ({**PRIVATE, **LETTERS}, "source.kind must not be dead-letters with privacy.epsilon"),
         ({"source.compression": "gzip"}, "source.compression must be left out"),
         ({"kafka.protocol": "SASL_SSL"}, "kafka.mechanism, kafka.username and kafka.password"),
         ({"vocabulary.kind": "given"}, "vocabulary.file goes with"),
@@ -204,7 +218,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
         ({"topics.representative_texts": True}, "goes with topics.representative_documents"),
         ({**PRIVATE, "topics.representative_documents": 1}, "a document that is shown is not priv"),
-        ({"source.id_field": "id"}, "source.id_field goes with topics.representative_documents"),
+        ({"source.id_field": "id"}, "goes with topics.representative_documents or infer.topic"),
         ({**PRIVATE, "source.id_field": "id"}, "an id that is shown is not private"),
         ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
         ({**PRIVATE, "privacy.noise_in_state": True}, "two of them differ by exact sums"),
@@ -214,11 +228,25 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
         ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),
         ({**PRIVATE, "source.time_field": "at"}, "source.time_field must be left out with privacy"),
+        ({"infer.topic": "news"}, "infer.topic must be another topic than kafka.topic"),
+        ({"infer.topic": "o", "output.topic": "o"}, "infer.topic must be a topic of its own"),
+        (
+            {"infer.topic": "o", "infer.group": "g", "kafka.group": "g"},
+            "infer.group must be another",
+        ),
+        ({"infer.top": 3}, "infer.topic must be set for infer.top"),
+        ({**PRIVATE, "infer.topic": "o"}, "infer.disclose must be set for infer.topic with priv"),
         ({"snapshots.time_bins": "month"}, "snapshots.time_bins must have source.time_field"),
+        ({"source.files": ["streamlda.toml"]}, "name a file of settings with --config"),
     ],
 )
 def test_settings_that_clash_are_refused(flags, hint):
     assert hint in "\n".join(problems_of(flags={**KAFKA, **flags}))
+
+
+def test_the_address_of_a_registry_is_enough():
+    assert load(**{"registry__url": "http://r"}).source.format == "registry"
+    assert load().source.format == "auto"
 
 
 def test_private_runs_are_accepted():
