@@ -160,26 +160,26 @@ def test_another_engine_is_not_changed_by_merging():
 def test_merged_topics_are_as_good_as_those_of_one_engine(members):
     """Sizes 1, 1/2, 1/3, ...: the last of 24 have a few steps.
 
-    Perplexity was 0.996 to 1.005 of one engine's for twelve corpora, seeds 100 to 111, with a
-    standard deviation of 0.001 between them: a percent more is rarer than 1e-3 by chance. The
-    largest of 24 members alone is worse by more than that.
+    Perplexity was 1.000 to 1.008 of one engine's for four corpora, seeds 2 to 5, and that of their
+    start, which has a quarter of the documents, 1.016 to 1.029.
     """
     documents, held_out = text_documents(), text_corpus()
     held_out.seek(6000)
     held_out = held_out.documents(500)
-    one = fed(KINDS["refining"].engine(), documents)
+    first = fed(KINDS["refining"].engine(), documents, 0, 1500)
+    start, before = first.new_beginning(), first.snapshot()
+    one = fed(first, documents, 1500).snapshot()
     shares = 1 / np.arange(1, members + 1)
-    rng = np.random.default_rng(0)
-    whose = rng.choice(members, len(documents), p=shares / shares.sum())
-    parts = [member(documents.where(whose == each)) for each in range(members)]
+    whose = np.random.default_rng(0).choice(members, len(documents), p=shares / shares.sum())
+    parts = [documents.where(whose == each) for each in range(members)]
+    merged = joined([fed(Engine(SETTINGS, shared_start=start), part) for part in parts]).snapshot()
 
     def perplexity(model):
-        topics = model.components, model.alpha, model.background
-        return document_completion(held_out, *topics).perplexity
+        return document_completion(
+            held_out, model.components, model.alpha, one.background
+        ).perplexity
 
-    wanted, largest = perplexity(one.snapshot()), perplexity(parts[0].snapshot())
-    assert perplexity(joined(parts).snapshot()) < 1.01 * wanted
-    assert members < 24 or largest > 1.01 * wanted
+    assert perplexity(merged) < 1.01 * perplexity(one) < perplexity(before)
 
 
 def test_what_is_measured_is_of_the_documents_of_all():
