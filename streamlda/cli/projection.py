@@ -43,7 +43,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
     words = f"{made.vocabulary.n_features:,} words"
     if isinstance(made.beginning, SharedStart):
-        if not engine.settled:
+        if not engine.annealed:
             steps = stream_settings(engine.settings.warmup_documents)
             warn(
                 "topics that are shared should be annealed, which takes about "

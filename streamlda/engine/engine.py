@@ -197,9 +197,9 @@ class Engine(Learner):
         return self.refining or self.shared_projection is not None
 
     @property
-    def settled(self) -> bool:
+    def annealed(self) -> bool:
         """Whether a beginning made now is good: topics are annealed, or stay spectral."""
-        return self._phase.settled
+        return self._phase.annealed
 
     @property
     def warmup(self) -> tuple[int, int] | None:

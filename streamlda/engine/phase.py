@@ -79,7 +79,7 @@ class Phase(ABC):
         """Return the sums that topics are made of, those of most documents first."""
 
     @property
-    def settled(self) -> bool:
+    def annealed(self) -> bool:
         """Whether what others would begin with here is as good as it will be by more documents."""
         return True
 

@@ -112,7 +112,7 @@ class Refinement(Phase):
         return replace(self, stepwise=stepwise, frequencies=frequencies)
 
     @property
-    def settled(self) -> bool:
+    def annealed(self) -> bool:
         """Whether topics are annealed."""
         return not self.stepwise.flatness
 

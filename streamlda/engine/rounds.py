@@ -65,7 +65,7 @@ class Rounds(Phase):
     choice: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def settled(self) -> bool:
+    def annealed(self) -> bool:
         """Whether it is known that topics stay spectral."""
         return self.recent is None
 
@@ -207,7 +207,7 @@ class WarmUp(Phase):
     refines: bool
 
     #: Nothing is known yet.
-    settled = False
+    annealed = False
 
     def __post_init__(self) -> None:
         self.kept = WarmUpDocuments(self.settings.warmup_documents)

@@ -180,11 +180,13 @@ def _by_place(part: _Part) -> _Part:
     """Return documents by their places, and by what is in them where two have the same."""
     documents = part.documents
     owner = np.repeat(np.arange(len(documents)), np.diff(documents.row_pointers))
-    # A word has a number of its own (Knuth), so that sums tell documents apart by their content.
+    # A word has a number of its own (Knuth), so that sums tell documents apart by their content;
+    # counts come last, for a state of every d-th document has none.
     numbers = documents.word_ids.astype(np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
-    content = np.bincount(owner, numbers * documents.counts, len(documents))
-    order = np.lexsort((content, documents.lengths, part.starts))
-    return _Part(documents.take(order), part.starts[order])
+    words = np.bincount(owner, numbers, len(documents))
+    counts = np.bincount(owner, numbers * documents.counts, len(documents))
+    order = np.lexsort((counts, words, part.starts))
+    return _Part(documents.take(order), part.starts[order], part.sizes[order])
 
 
 class Drawn(NamedTuple):

@@ -215,14 +215,16 @@ def test_a_beginning_is_what_the_engine_would_publish():
     assert member().beginning.digest == shared_start().digest
     assert learner.beginning is None
     # It is a good one when topics are annealed, or it is known that they stay spectral.
-    said = [fed(learner, text_documents(), learner.documents_seen, n).settled for n in (2900, 3300)]
+    said = [
+        fed(learner, text_documents(), learner.documents_seen, n).annealed for n in (2900, 3300)
+    ]
     assert said == [False, True]
-    assert [KINDS[name].engine().settled for name in ("shared", "started", "sums")] == [
+    assert [KINDS[name].engine().annealed for name in ("shared", "started", "sums")] == [
         True,
         True,
         False,
     ]
-    assert fed(KINDS["follows"].engine(), documents, 0, 3000).settled
+    assert fed(KINDS["follows"].engine(), documents, 0, 3000).annealed
 
 
 def test_a_member_says_what_its_topics_began_as():
