@@ -13,12 +13,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from numpy.typing import NDArray
-
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
+from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
@@ -47,7 +45,7 @@ from streamlda.settings.build import (
 )
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
-from streamlda.storage.projection import load_projection
+from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.source import Position, Reject
@@ -109,18 +107,22 @@ def open_pipeline(
     if ledger is not None:
         return _open_private(settings, store, ledger, warn, should_stop)
     words: Vocabulary | VocabularyLearner | None = public_words(settings)
-    projection: NDArray[Any] | None = None
+    shared: SharedProjection | None = None
     if settings.topics.projection_file is not None:
         shared = load_projection(settings.topics.projection_file)
-        projection, words = shared.whitening, shared.vocabulary
+        words = shared.vocabulary
+    sums = None if shared is None else not shared.refines
     words = words or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings)
-    engine_settings(settings, most)  # raises before anything is read
+    engine_settings(settings, most, sums)  # raises before anything is read
+
+    def make(vocabulary: Vocabulary, _: object) -> Engine:
+        own = engine_settings(settings, vocabulary.n_features, sums)
+        return Engine(own) if shared is None else shared.engine(own)
+
     pipeline: Pipeline[Engine] = Pipeline(
         words,
-        lambda vocabulary, _: Engine(
-            engine_settings(settings, vocabulary.n_features), shared_projection=projection
-        ),
+        make,
         schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
         about={"stream": published_name(settings)},
         reading=_reading(settings),
@@ -130,9 +132,8 @@ def open_pipeline(
     )
     saved = None if store is None else store.newest()
     if saved is not None:
-        _restore(
-            pipeline, saved, engine_settings(settings, saved.vocabulary.n_features), projection
-        )
+        asked = engine_settings(settings, saved.vocabulary.n_features, sums)
+        _restore(pipeline, saved, asked, None if shared is None else shared.digest)
     return OpenedRun(pipeline, saved)
 
 
@@ -192,7 +193,7 @@ def _restore(
     pipeline: Pipeline[Engine],
     saved: Checkpoint,
     asked: EngineSettings,
-    projection: NDArray[Any] | None,
+    projection: str | None,
 ) -> None:
     check_words(pipeline, saved.vocabulary)
     check_reading(pipeline, saved.about)
@@ -200,10 +201,7 @@ def _restore(
     assert isinstance(engine, Engine)
     wanted, found = asdict(asked), asdict(engine.settings)
     differing = {name: (wanted[name], found[name]) for name in wanted}
-    digests = [
-        None if W is None else projection_digest(W) for W in (projection, engine.shared_projection)
-    ]
-    check_same({**differing, "projection": (digests[0], digests[1])})
+    check_same({**differing, "projection": (projection, digest_of(engine.beginning))})
     pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows(), saved.beside())
 
 

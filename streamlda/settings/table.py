@@ -165,7 +165,7 @@ class TopicsSettings:
         parameter="solver")
     refine: bool | None = entry(
         "bool", None, "Let likelihood refine the topics; default: yes, but not with privacy, a "
-        "projection file or another solver.")
+        "projection file of sums or another solver.")
     refinement_passes: int | Literal["auto"] = entry(
         "int", "auto", "How often the documents at hand are gone over to refine the topics.",
         least=0, auto=True, parameter="refinement_passes", commands=ESTIMATOR_ONLY)
@@ -203,8 +203,8 @@ class TopicsSettings:
         "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
         "texts then.")
     projection_file: str | None = entry(
-        "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
-        "merged; default: its own.", flag="--projection")
+        "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
+        "share that are to be merged; default: its own.", flag="--projection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
