@@ -6,16 +6,18 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
+from streamlda.privacy.ledger.known import Reading
 from streamlda.settings.rules import source_of
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import RunSettings
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
+from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
@@ -40,6 +42,21 @@ def stream_name(settings: RunSettings) -> str:
     return " ".join(map(real_name, source.files))
 
 
+def published_name(settings: RunSettings) -> str:
+    """Return the name of the stream in models: private ones do not tell in which folders files lie.
+
+    Files of one name in other folders have another one.
+    """
+    name = stream_name(settings)
+    in_files = source_of(settings) in ("files", "follow")
+    if not settings.private or settings.source.stream or not in_files:
+        return name
+    # Behind a question mark a URL may have what opens it.
+    first, *more = (Path(each.partition("?")[0]).name for each in settings.source.files)
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{first} and {len(more)} more, {digest}" if more else f"{first}, {digest}"
+
+
 def real_name(name: str) -> str:
     """Return the path of a file, links followed; a URL as it is."""
     return name if "://" in name else str(Path(name).resolve())
@@ -54,10 +71,10 @@ def spelled_source(settings: RunSettings) -> str:
     return joined if len(joined) <= MOST_SPELLED else os.path.commonpath(names)
 
 
-def reading_of(settings: RunSettings) -> str:
+def reading_of(settings: RunSettings) -> Reading:
     """Return the settings by which equal files give equal documents."""
     source = settings.source
-    return f"{source.format} {source.text_field} {source.max_record}"
+    return Reading(source.format, source.text_field, source.max_record)
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
@@ -81,6 +98,7 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
         start=kafka.start,
         group=kafka.group,
+        client=kafka.client,
         format=records,
         allow_gaps=source.allow_gaps,
         security=security(settings),
@@ -149,6 +167,28 @@ def snapshot_sink(settings: RunSettings) -> SnapshotSink | None:
     """Open the topic for snapshots, if there is one."""
     sink: SnapshotSink | None = _sink(settings, "kafka-snapshots", settings.output.topic)
     return sink
+
+
+def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Exchange:
+    """Open the topic to infer and the one for results, as a member of their group."""
+    source, kafka, infer = settings.source, settings.kafka, settings.infer
+    exchange: Exchange = open_sink(
+        "kafka-exchange",
+        kafka.topic,
+        infer.topic,
+        group=infer.group or f"streamlda-infer-{infer.topic}",
+        bootstrap_servers=kafka.bootstrap,
+        start=kafka.start,
+        format="jsonl" if source.format == "auto" else source.format,
+        text_field=source.text_field,
+        id_field=source.id_field,
+        max_document_bytes=source.max_record,
+        allow_gaps=source.allow_gaps,
+        on_reject=on_rejected,
+        registry=registry(settings) if source.format == "registry" else None,
+        security=security(settings),
+    )
+    return exchange
 
 
 def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry, setting_of
-from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
+from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -79,11 +79,15 @@ class KafkaSettings:
     topic: str | None = entry("text", None, "Topic to read.")
     partitions: str = entry("text", "all", "all, a list such as 0,3, or share i/n.")
     start: str = entry(
-        "text", "earliest", "Where to begin without a checkpoint.",
+        "text", "earliest", "Where to begin without a checkpoint, and to infer without an offset "
+        "of the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
         "text", None, "Consumer group under which lag is shown, and a private run notes its "
         "ledger; positions are kept in checkpoints.")
+    client: str = entry(
+        "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
+        "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
     protocol: str = entry(
         "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry(
@@ -162,7 +166,7 @@ class TopicsSettings:
         parameter="solver")
     refine: bool | None = entry(
         "bool", None, "Let likelihood refine the topics; default: yes, but not with privacy, a "
-        "projection file or another solver.")
+        "projection file of sums or another solver.")
     refinement_passes: int | Literal["auto"] = entry(
         "int", "auto", "How often the documents at hand are gone over to refine the topics.",
         least=0, auto=True, parameter="refinement_passes", commands=ESTIMATOR_ONLY)
@@ -200,8 +204,8 @@ class TopicsSettings:
         "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
         "texts then.")
     projection_file: str | None = entry(
-        "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
-        "merged; default: its own.", flag="--projection")
+        "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
+        "share that are to be merged; default: its own.", flag="--projection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +287,24 @@ class OutputSettings:
     topic: str | None = entry(
         "text", None, "Compacted Kafka topic for snapshots; default: none.",
         commands=RUN_ONLY, flag="--output-topic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferSettings:
+    """Proportions of each document of the topic that is read, by the newest model."""
+
+    topic: str | None = entry(
+        "text", None, "Kafka topic for the proportions of each document that is read from Kafka, "
+        "by the newest snapshot; default: none.", infer_flag="--output-topic")
+    group: str | None = entry(
+        "text", None, "Consumer group that shares these documents among processes, and holds how "
+        "far they are; default: streamlda-infer-TOPIC, of the topic that is written.")
+    top: int | None = entry(
+        "int", None, "Only the N largest proportions of a document, as pairs of topic and "
+        "proportion; default: all, in order.", least=1, infer_flag="--top")
+    disclose: bool = entry(
+        "bool", False, "Write proportions to a topic though the model is private: they tell of "
+        "each document, and no promise covers them.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,6 +409,7 @@ class RunSettings:
     snapshots: SnapshotSettings = SnapshotSettings()
     privacy: PrivacySettings = PrivacySettings()
     output: OutputSettings = OutputSettings()
+    infer: InferSettings = InferSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     memory: MemorySettings = MemorySettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
