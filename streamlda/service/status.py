@@ -32,7 +32,7 @@ OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 FAILURES = ("learn", "release", "output", "checkpoint", "dead-letters", "publish", "source")
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
-STALLABLE = ("source", "dead-letters", "output", "checkpoint", "publish")
+STALLABLE = ("source", "dead-letters", "output", "checkpoint", "publish", "beginning", "partitions")
 
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
@@ -93,6 +93,7 @@ class Status:
         self._undated: int | None = None
         self._late: int | None = None
         self._lost: dict[str, int] | None = None
+        self._group: dict[str, Any] | None = None
 
     def beat(self) -> None:
         """Note that the loop went round."""
@@ -125,6 +126,21 @@ class Status:
         """Note that it can be again."""
         with self._lock:
             self._stalled.pop(what, None)
+
+    def share(self, **group: Any) -> None:
+        """Note what is known of partitions that are shared with other daemons.
+
+        ``partitions`` that are learned here, and those that are ``waiting`` to be, the
+        ``generation`` of the group, and whether the ``lease`` is here.
+        """
+        with self._lock:
+            known: dict[str, Any] = {
+                "partitions": [],
+                "waiting": [],
+                "generation": None,
+                "lease": False,
+            }
+            self._group = (self._group or known) | group
 
     def set_phase(self, phase: str) -> None:
         """Note the value of a `streamlda.service.machine.Phase`."""
@@ -325,6 +341,7 @@ class Status:
                 },
                 "budget": self._budget and dict(self._budget),
                 "last_answer": _iso(self._last_answer),
+                "group": self._group and dict(self._group),
             }
 
     def metrics(self) -> bytes:

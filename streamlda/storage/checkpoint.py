@@ -55,6 +55,7 @@ from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.index import CheckpointIndex, Row, has_checksum
+from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
@@ -68,7 +69,10 @@ ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 #: Begins the names of arrays that are no documents, in ``rows``.
 BESIDE = "beside."
 #: Words of 0.1.0, which generations shared, are named by their digest.
-OURS = re.compile(r"((state|rows|words)-\d{6,}(-[0-9a-f]{16})?|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+OURS = re.compile(
+    r"((state|rows|words)-\d{6,}(-[0-9a-f]{16})?|words-[0-9a-f]{32}"
+    r"|\.streamlda-[0-9a-f]{16}\.tmp)\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,12 @@ class Checkpoints:
         raises `FencedError` if a later one has claimed the folder.
         """
         path = Path(os.path.realpath(folder))
+        require(
+            not SharedFolder.is_one(path),
+            "a folder with a state for each partition must be used by those who share partitions",
+            path=str(path),
+            remedy="set kafka.partitions to group or a share i/n, or choose another folder",
+        )
         path.mkdir(mode=0o700, exist_ok=True)
         try:
             lock = FileLock(path / "lock")

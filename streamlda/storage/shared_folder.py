@@ -20,11 +20,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamlda.checks import failure
+from streamlda.checks import failure, require
 from streamlda.container import sync_folder, to_json, valid_content
+from streamlda.errors import SourceRefusedError
 from streamlda.lock import FileLock, LockedError
 from streamlda.storage.index import CheckpointIndex, has_checksum
 from streamlda.storage.state import OWNER_ONLY
+from streamlda.stream.source import Position
+
+#: What tells a topic from all others, in a position.
+LOG = ("cluster", "topic", "topic_id")
 
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\Z")
 
@@ -83,6 +88,29 @@ class SharedFolder:
             found: dict[str, Any] = json.loads(text)
         return found
 
+    def check_log(self, position: Position) -> None:
+        """Raise `SourceRefusedError` if partitions are of another topic than the beginning."""
+        beginning = self.beginning()
+        assert beginning is not None
+        found, saved = ({name: each[name] for name in LOG} for each in (position, beginning["log"]))
+        require(
+            found == saved,
+            "a folder of partitions must be of one topic",
+            **found,
+            saved=saved,
+            remedy="connect to the topic that it was begun with, or begin in an empty "
+            "checkpoint.folder",
+            error=SourceRefusedError,
+        )
+
+    def first_position(self, number: int) -> Position | None:
+        """Return where a partition without a checkpoint begins; None at its first record."""
+        beginning = self.beginning()
+        assert beginning is not None
+        at = beginning["offsets"].get(str(number))
+        own = {"partitions": [number], "offsets": {str(number): at}, "lost": {}}
+        return None if at is None else beginning["log"] | own
+
     def begin(self, beginning: Mapping[str, Any]) -> None:
         """Let all begin; by the holder of the lease, once the projection is there."""
         fresh = self.path / "beginning.new"
@@ -100,15 +128,4 @@ def _newest(folder: Path) -> dict[str, Any] | None:
     if not (folder / "index").exists():
         return None
     rows = CheckpointIndex(folder, lambda name: None).rows()
-    if not rows:
-        return None
-    number, text, _ = rows[0]
-    if not has_checksum(rows[0]):
-        raise failure(
-            "the index of a partition must be unaltered",
-            path=str(folder),
-            generation=number,
-            remedy="restore it from a copy",
-        )
-    body: dict[str, Any] = json.loads(text)
-    return body
+    return next((json.loads(row[1]) for row in rows if has_checksum(row)), None)

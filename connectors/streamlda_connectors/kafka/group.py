@@ -48,9 +48,9 @@ class Assignment(NamedTuple):
     generation: int | None = None
 
 
-#: Called with partitions that move to others, and whether they are ours until it returns, which
-#: takes as long as they are to be kept; it must not raise. Else others may have them already.
-GiveUp = Callable[[set[int], bool], None]
+#: Called with partitions that others are to have: they wait until it returns, unless the group
+#: takes us for dead. It must not raise.
+GiveUp = Callable[[set[int]], None]
 
 
 class GroupMember:
@@ -88,21 +88,21 @@ class GroupMember:
     def _listener(self) -> Any:
         member, wait = self, self._consumer._client._manager._net.sleep
 
-        async def hand_over(parts: Any, ours: bool) -> None:
+        async def hand_over(parts: Any) -> None:
             numbers = {part.partition for part in parts}
             member._note(member._assignment.partitions - numbers)
             # Beside the loop of the package, which goes on to say that this member is alive.
-            thread = Thread(target=member._give_up, args=(numbers, ours), daemon=True)
+            thread = Thread(target=member._give_up, args=(numbers,), daemon=True)
             thread.start()
             while thread.is_alive():
                 await wait(STEP_SECONDS)
 
         class Listener(self._kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc, name-defined]
             async def on_partitions_revoked(self, revoked: Any) -> None:
-                await hand_over(revoked, ours=True)
+                await hand_over(revoked)
 
             async def on_partitions_lost(self, lost: Any) -> None:
-                await hand_over(lost, ours=False)
+                await hand_over(lost)
 
             async def on_partitions_assigned(self, assigned: Any) -> None:
                 for part in assigned:
@@ -138,11 +138,11 @@ class GroupMember:
             raise refused(self._settings, "let it join the group", self._error) from self._error
         return self._assignment
 
-    def confirm(self, offsets: Mapping[int, int]) -> bool:
-        """Show offsets under the group; return whether it took them of our generation."""
+    def confirm(self, partition: int) -> bool:
+        """Return whether the group takes offsets of a partition from our generation."""
         try:
             self._consumer.commit(
-                self._entries(offsets, ""),
+                self._entries({partition: 0}, ""),
                 timeout_ms=milliseconds(self._settings.request_timeout_seconds),
             )
         except self._kafka.errors.KafkaError as error:

@@ -77,8 +77,8 @@ request_timeout_seconds
     give_up : callable, optional
         Partitions are then read once they are taken (`take`), and `assigned` says which are ours:
         those of `partitions`, or, where that is ``"group"``, those that the members of `group`
-        have agreed on. It is called with partitions that move to others, and whether they are ours
-        until it returns.
+        have agreed on. It is called, from another thread, with partitions that others are to have,
+        which wait until it returns.
     connect : callable, optional
         Makes a client from `ClientSettings`.
 
@@ -200,9 +200,9 @@ request_timeout_seconds
             return self._member.assigned()
         return Assignment(frozenset(self._reader.ours()))
 
-    def confirm(self, positions: Sequence[Position]) -> bool:
-        """Return whether the brokers know us as a member of the group at hand."""
-        return self._member is None or self._member.confirm(_offsets_of(positions))
+    def confirm(self, partition: int) -> bool:
+        """Return whether the brokers know us as a member of the group at hand, by a commit."""
+        return self._member is None or self._member.confirm(partition)
 
     def take(self, positions: Mapping[int, Position | None]) -> None:
         """Read more partitions: each from what `position_of` returned, or its first record on.
@@ -291,7 +291,7 @@ request_timeout_seconds
         a few hundred characters at most, lies beside each.
         """
         shown = self._reader if self._member is None else self._member
-        shown.commit(_offsets_of([position]), note)
+        shown.commit({int(n): at for n, at in position["offsets"].items()}, note)
 
     def close(self) -> None:
         """Close the connections, and leave the group. Closing twice is allowed."""
@@ -299,7 +299,3 @@ request_timeout_seconds
             self._member.close()
         self._closed = True
         self._reader.close()
-
-
-def _offsets_of(positions: Sequence[Position]) -> dict[int, int]:
-    return {int(number): at for each in positions for number, at in each["offsets"].items()}
