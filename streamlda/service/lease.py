@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.run.opening import check_same, open_pipeline, text_settings
 from streamlda.run.parts import open_stream, snapshot_sink, stream_name
 from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.opening import Start
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.build import engine_settings, most_words, public_words, snapshot_every
@@ -31,7 +33,7 @@ from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.pipeline import Pipeline, Schedule
 
 #: How often it is looked whether the lease is free, or a snapshot is due, in seconds.
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 
 #: Records of a poll for the first documents.
 POLL_RECORDS = 4096
@@ -65,12 +67,13 @@ class Lease(Thread):
     """
 
     def __init__(
-        self, settings: RunSettings, folder: SharedFolder, status: Status, snapshots: Snapshots
+        self, settings: RunSettings, folder: SharedFolder, start: Start, snapshots: Snapshots
     ) -> None:
         super().__init__(name="streamlda-lease", daemon=True)
         # What is made here is of all partitions.
         kafka = replace(settings.kafka, partitions="all", group=None)
-        self._settings, self._folder, self._status = replace(settings, kafka=kafka), folder, status
+        self._settings, self._folder = replace(settings, kafka=kafka), folder
+        self._show, self._status = start.show, start.status
         self._shown, self._snapshots = 0, snapshots
         self._lock: FileLock | None = None
         self._publisher: Publisher | None = None
@@ -96,7 +99,7 @@ class Lease(Thread):
             if not self._retry.waits(time.monotonic()):
                 try:
                     self._do()
-                    self._show()
+                    self._show_newest()
                 except (StreamLDAError, OSError) as error:
                     self._failed(error)
                 except Exception as error:
@@ -109,7 +112,7 @@ class Lease(Thread):
             self._error = error
             return
         self._status.count_failure("output", reason_of(error))
-        self._retry.again(time.monotonic())
+        self._show(self._retry.failed(time.monotonic(), reason_of(error)))
 
     def _do(self) -> None:
         if self._lock is None or not self._lock.in_place:
@@ -127,9 +130,9 @@ class Lease(Thread):
             self._publisher = self._opened()
         elif self._due():
             self._publish(self._publisher)
-        self._retry.done(time.monotonic())
+        self._show(self._retry.done(time.monotonic()))
 
-    def _show(self) -> None:
+    def _show_newest(self) -> None:
         newest = self._snapshots.latest() or 0
         if newest != self._shown:
             self._shown = newest
@@ -146,22 +149,33 @@ class Lease(Thread):
             raise
         return publisher
 
-    def _due(self) -> bool:
+    def _newest(self) -> TopicModel | None:
+        """Return the newest snapshot, if it is of what began here."""
         newest = self._snapshots.latest()
-        before = 0 if newest is None else _records(self._snapshots.model(newest))
-        now, every = self._folder.records(), snapshot_every(self._settings)
+        model = None if newest is None else self._snapshots.model(newest)
+        return model if model and model.settings.get("beginning") == self._id() else None
+
+    def _id(self) -> str:
+        beginning = self._folder.beginning()
+        assert beginning is not None
+        return str(beginning["id"])
+
+    def _due(self) -> bool:
+        newest = self._newest()
+        before = 0 if newest is None else int(newest.settings["places"])
+        now, every = sum(self._folder.saved().values()), snapshot_every(self._settings)
         seconds = self._settings.snapshots.seconds
         by_clock = seconds is not None and time.monotonic() - self._made_at >= seconds
         return now > before and (by_clock or (every is not None and now // every > before // every))
 
     def _publish(self, publisher: Publisher) -> None:
         """Publish the topics of all partitions, as their newest checkpoints have them."""
-        merged = merge_checkpoints(self._folder.saved())
+        merged = merge_checkpoints([*self._folder.saved()])
         for checkpoint in merged.checkpoints:
             for problem in checkpoint.skipped:
                 log("error", "checkpoint-skipped", message=problem)
         places = sum(int(checkpoint.about["places"]) for checkpoint in merged.checkpoints)
-        facts = {"stream": stream_name(self._settings), "places": places}
+        facts = {"stream": stream_name(self._settings), "places": places, "beginning": self._id()}
         model = merged.engine.snapshot(merged.vocabulary, facts)
         number = publisher.store(self._since(model))
         self._made_at = time.monotonic()
@@ -175,9 +189,8 @@ class Lease(Thread):
         How much came is known; which topics it was of is not, for each partition has its moment.
         """
         interval, timeline, bins = model.interval, model.timeline, time_bins_of(self._settings)
-        newest = self._snapshots.latest()
-        if interval is not None and newest is not None:
-            before = self._snapshots.model(newest)
+        before = self._newest()
+        if interval is not None and before is not None:
             interval = replace(
                 interval,
                 documents=model.documents_seen - before.documents_seen,
@@ -187,10 +200,6 @@ class Lease(Thread):
         if timeline is not None and bins is not None:
             timeline = replace(timeline, unit=bins.unit)
         return replace(model, interval=interval, timeline=timeline)
-
-
-def _records(model: TopicModel) -> int:
-    return int(model.settings.get("places", 0))
 
 
 def make_beginning(settings: RunSettings, folder: SharedFolder, status: Status) -> None:
@@ -220,6 +229,7 @@ def make_beginning(settings: RunSettings, folder: SharedFolder, status: Status) 
             fresh.rename(folder.projection)
         latest = settings.kafka.start == "latest"
         beginning = {
+            "id": secrets.token_hex(8),
             "settings": terms_of(settings),
             "log": {name: position[name] for name in LOG},
             "offsets": position["offsets"] if latest else {},

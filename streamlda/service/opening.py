@@ -38,16 +38,17 @@ class Start:
             except SourceAwayError as error:
                 log_failure("open-failed", error)
                 self.status.count_failure(what, reason_of(error))
-                self._show(retry.failed(time.monotonic(), reason_of(error)))
+                self.show(retry.failed(time.monotonic(), reason_of(error)))
             else:
-                self._show(retry.done(time.monotonic()))
+                self.show(retry.done(time.monotonic()))
                 return found
             while retry.waits(time.monotonic()):
                 self.status.beat()
                 self.supervisor.alive()
                 time.sleep(TICK_SECONDS)
 
-    def _show(self, instructions: list[m.Instruction]) -> None:
+    def show(self, instructions: list[m.Instruction]) -> None:
+        """Show what is waited for, or no longer."""
         for instruction in instructions:
             show(instruction, self.status, self.supervisor)
 

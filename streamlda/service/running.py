@@ -148,7 +148,7 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     serve(settings, status, snapshots, opened)
     start = Start(status, Supervisor())
     letters = open_letters(settings, start, opened)
-    lease = Lease(settings, folder, status, snapshots)
+    lease = Lease(settings, folder, start, snapshots)
     return run_shared(settings, rules_of(settings), folder, lease, start, letters, opened)
 
 

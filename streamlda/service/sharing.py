@@ -13,7 +13,7 @@ from streamlda.errors import StreamLDAError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.parts import RejectsFile
 from streamlda.service import messages as m
-from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, Daemon, show
+from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, Daemon
 from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.machine import Machine
@@ -52,14 +52,10 @@ def run_shared(
     """Learn the partitions that are ours, as they come and go; return the exit code."""
     status, supervisor = start.status, start.supervisor
 
-    def show_all(instructions: list[m.Instruction]) -> None:
-        for instruction in instructions:
-            show(instruction, status, supervisor)
-
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(rules, snapshot_seconds=None, release_at_end=False)
     lease.start()
-    _wait_for_beginning(folder, lease, start, show_all)
+    _wait_for_beginning(folder, lease, start)
     beginning = folder.beginning()
     assert beginning is not None
     check_beginning(settings, folder, beginning)
@@ -86,7 +82,7 @@ def run_shared(
         found: Any = SharedSource(
             *(settings, partitions, status, workers[0].in_order),
             flush=flush,
-            show=show_all,
+            show=start.show,
             on_rejected=letters.on_rejected,
         )
         return cast("Source", found)
@@ -103,19 +99,14 @@ def run_shared(
     return daemon.run(m.Started(time.monotonic(), NEVER_BY_ITSELF, rounds=1))
 
 
-def _wait_for_beginning(
-    folder: SharedFolder,
-    lease: Lease,
-    start: Start,
-    show_all: Callable[[list[m.Instruction]], None],
-) -> None:
+def _wait_for_beginning(folder: SharedFolder, lease: Lease, start: Start) -> None:
     """Wait until what daemons share is there: made here, by whoever has the lease, or given."""
     retry = Retry("beginning")
     while folder.beginning() is None:
         lease.check()
         reason = "made-here" if lease.held else "made-by-another"
-        show_all(retry.stalled(time.monotonic(), reason))
+        start.show(retry.stalled(time.monotonic(), reason))
         start.status.beat()
         start.supervisor.alive()
         time.sleep(TICK_SECONDS)
-    show_all(retry.done(time.monotonic()))
+    start.show(retry.done(time.monotonic()))

@@ -134,13 +134,8 @@ class Status:
         ``generation`` of the group, and whether the ``lease`` is here.
         """
         with self._lock:
-            known: dict[str, Any] = {
-                "partitions": [],
-                "waiting": [],
-                "generation": None,
-                "lease": False,
-            }
-            self._group = (self._group or known) | group
+            none: dict[str, Any] = {"partitions": [], "waiting": [], "generation": None}
+            self._group = (self._group or {**none, "lease": False}) | group
 
     def set_phase(self, phase: str) -> None:
         """Note the value of a `streamlda.service.machine.Phase`."""

@@ -60,16 +60,16 @@ class SharedFolder:
         """Return the folder of the checkpoints of a partition."""
         return self.path / f"partition-{number}"
 
-    def saved(self) -> list[Path]:
-        """Return the folders of partitions that have a checkpoint, by number."""
+    def saved(self) -> dict[Path, int]:
+        """Return the folders of partitions that have a checkpoint, and the records it is of."""
         found = [match for each in self.path.iterdir() if (match := _PARTITION.match(each.name))]
-        numbers = sorted(int(match[1]) for match in found)
-        return [path for path in map(self.partition, numbers) if _newest(path) is not None]
-
-    def records(self) -> int:
-        """Return the records that the newest checkpoints of all partitions are made of."""
-        bodies = [_newest(path) for path in self.saved()]
-        return sum(int(body["about"]["places"]) for body in bodies if body is not None)
+        folders = [self.partition(number) for number in sorted(int(match[1]) for match in found)]
+        newest = {folder: _newest(folder) for folder in folders}
+        return {
+            folder: int(body["about"]["places"])
+            for folder, body in newest.items()
+            if body is not None
+        }
 
     def lease(self) -> FileLock | None:
         """Return the lease, or None while another process has it."""
