@@ -105,7 +105,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "undated",
             "late",
             "last_snapshot",
-                "group",
+            "group",
         ),
     }
     assert told["lag"] == {"records": None, "bytes": None, "partitions": {}}

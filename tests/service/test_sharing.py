@@ -1,0 +1,166 @@
+"""Daemons that share a topic's partitions: killed, added, removed; each record counts once."""
+
+import json
+import os
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from streamlda.model.topic_model import load
+from streamlda.settings.build import public_words
+from streamlda.settings.load import load_settings
+from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.shared_folder import SharedFolder
+from tests.kafka.topics import wait_until
+from tests.service.daemon_process import Daemon, texts
+from tests.service.long_stream import topic_settings
+
+POISON = {
+    b"{": "not-json",
+    b"\xff\xff": "not-utf8",
+    b'{"text": 3}': "not-text",
+    b"[]": "not-an-object",
+}
+
+
+class Shared:
+    """Settings of daemons that share a topic and a folder, and what they have learned."""
+
+    def __init__(self, folder, bootstrap, topic):
+        self.folder, self.topic, self.bootstrap = folder, topic, bootstrap
+        self.path = folder / "shared"
+
+    def settings(self, name, **more):
+        given = {
+            "checkpoint.folder": str(self.path),
+            "output.folder": str(self.folder / "snapshots"),
+            "kafka.partitions": "group",
+            "kafka.group": self.topic,
+            "checkpoint.interval": "0.5 s",
+            **{key.replace("__", "."): value for key, value in more.items()},
+        }
+        return topic_settings(self.folder / name, self.bootstrap, self.topic, **given)
+
+    def records(self):
+        return sum(SharedFolder(self.path).saved().values()) if self.path.exists() else 0
+
+    def learned(self):
+        """Return documents, tokens and rejects of all partitions."""
+        merged = merge_checkpoints([*SharedFolder(self.path).saved()])
+        rejects = Counter()
+        for checkpoint in merged.checkpoints:
+            assert checkpoint.skipped == ()
+            rejects.update(checkpoint.about["counts"]["rejects"])
+        return merged.engine.documents_seen, merged.engine.tokens_seen, rejects
+
+    def snapshots(self):
+        paths = sorted((self.folder / "snapshots").glob("snapshot-??????"))
+        return [load(path) for path in paths]
+
+
+@pytest.fixture
+def shared(topics, topic, tmp_path):
+    return Shared(tmp_path, topics.bootstrap, topic)
+
+
+class Truth:
+    """Sends documents and poison, and knows what is to come of them."""
+
+    def __init__(self, topics, topic, settings, seed=1):
+        self._topics, self._topic, self._random = topics, topic, random.Random(seed)
+        flags = {name: str(value) for name, value in settings.items()}
+        self._words = public_words(load_settings(environment={}, flags=flags))
+        self.records, self.rejects, self._sent = 0, Counter(), []
+
+    def send(self, documents, partition, poison=0.02):
+        values = []
+        for document in documents:
+            values.append(json.dumps({"text": document}).encode())
+            if self._random.random() < poison:
+                values.append(self._random.choice(list(POISON)))
+                self.rejects[POISON[values[-1]]] += 1
+        self._topics.send(self._topic, values, partition)
+        self.records += len(values)
+        self._sent += documents
+
+    def learned(self):
+        batch = self._words.encode(self._sent).batch
+        usable = batch.where(batch.usable)
+        return usable.n_documents, int(usable.lengths.sum()), self.rejects
+
+
+def none_ended(daemons):
+    for daemon in daemons:
+        assert daemon.process.poll() is None, b"".join(daemon.raw[-20:]).decode()
+
+
+def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kills, seed):
+    """Kill daemons and the broker, add and remove daemons and partitions; all is counted once."""
+    moments = random.Random(seed)
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    all_of_it = texts(documents)
+    parts = [all_of_it[i * documents // 12 : (i + 1) * documents // 12] for i in range(12)]
+    topics.make(shared.topic, 4)
+    for number in range(4):
+        truth.send(parts[number], number)
+    every = {"snapshots.every": documents // 5}
+    daemons = {n: Daemon(shared.settings(f"d{n}", **every)) for n in range(n_daemons)}
+    broker_moments = set(moments.sample(range(kills), broker_kills))
+    rest = iter(enumerate(parts[4:], 4))
+    try:
+        for kill in range(kills):
+            time.sleep(moments.uniform(0.5, 5.0))
+            if kill in broker_moments:
+                broker.kill()
+                time.sleep(moments.uniform(1.0, 4.0))
+                broker.start()
+            if kill == kills // 3:
+                daemons[n_daemons] = Daemon(shared.settings(f"d{n_daemons}", **every))
+            if kill == kills // 2:
+                topics.admin.create_partitions({shared.topic: 6})
+            if kill == 2 * kills // 3:
+                gone = daemons.pop(0)
+                gone.process.kill()
+                gone.end()
+            if moments.random() < 8 / kills and (part := next(rest, None)):
+                truth.send(part[1], part[0] % (4 if kill < kills // 2 else 6))
+            none_ended(daemons.values())
+            one = moments.choice(list(daemons))
+            daemons[one].process.kill()
+            daemons[one].end()
+            daemons[one] = Daemon(shared.settings(f"d{one}", **every))
+        for number, part in rest:
+            truth.send(part, number % 6)
+        wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records, 300)
+        snapshots = len(shared.snapshots())
+        wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots), 60)
+        for daemon in daemons.values():
+            assert daemon.stop() == 0
+    finally:
+        for daemon in daemons.values():
+            daemon.__exit__()
+    assert shared.records() == truth.records
+    assert shared.learned() == truth.learned()
+    for model in shared.snapshots():
+        assert model.documents_seen <= truth.learned()[0]
+        assert model.prevalence.sum() == pytest.approx(1)
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_killed_daemons_that_share_partitions_count_each_record_once(shared, topics):
+    campaign(shared, topics, None, documents=24_000, n_daemons=2, kills=5, broker_kills=0, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.real_broker
+@pytest.mark.parametrize("seed", [1])
+def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
+    shared = Shared(tmp_path, broker.bootstrap, topic)
+    sizes = {
+        "documents": int(os.environ.get("STREAMLDA_TEST_SHARED_DOCUMENTS", 300_000)),
+        "kills": int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 60)),
+    }
+    campaign(shared, own_topics, broker, n_daemons=3, broker_kills=2, seed=seed, **sizes)
