@@ -70,9 +70,9 @@ class Lease(Thread):
         self, settings: RunSettings, folder: SharedFolder, start: Start, snapshots: Snapshots
     ) -> None:
         super().__init__(name="streamlda-lease", daemon=True)
-        # What is made here is of all partitions.
+        #: What is made here is of all partitions.
         kafka = replace(settings.kafka, partitions="all", group=None)
-        self._settings, self._folder = replace(settings, kafka=kafka), folder
+        self.settings, self._folder = replace(settings, kafka=kafka), folder
         self._show, self._status = start.show, start.status
         self._shown, self._snapshots = 0, snapshots
         self._lock: FileLock | None = None
@@ -125,7 +125,7 @@ class Lease(Thread):
                 return
             log("info", "lease-taken")
         if self._folder.beginning() is None:
-            make_beginning(self._settings, self._folder, self._status)
+            make_beginning(self.settings, self._folder, self._status)
         if self._publisher is None:
             self._publisher = self._opened()
         elif self._due():
@@ -139,10 +139,10 @@ class Lease(Thread):
             self._status.set_snapshot(self._snapshots.summaries()[-1])
 
     def _opened(self) -> Publisher:
-        output = self._settings.output
+        output = self.settings.output
         publisher = Publisher(output.folder, output.file, private=False)
         try:
-            publisher.sink = snapshot_sink(self._settings)
+            publisher.sink = snapshot_sink(self.settings)
             publisher.send()
         except BaseException:
             publisher.close()
@@ -163,8 +163,8 @@ class Lease(Thread):
     def _due(self) -> bool:
         newest = self._newest()
         before = 0 if newest is None else int(newest.settings["places"])
-        now, every = sum(self._folder.saved().values()), snapshot_every(self._settings)
-        seconds = self._settings.snapshots.seconds
+        now, every = sum(self._folder.saved().values()), snapshot_every(self.settings)
+        seconds = self.settings.snapshots.seconds
         by_clock = seconds is not None and time.monotonic() - self._made_at >= seconds
         return now > before and (by_clock or (every is not None and now // every > before // every))
 
@@ -175,7 +175,7 @@ class Lease(Thread):
             for problem in checkpoint.skipped:
                 log("error", "checkpoint-skipped", message=problem)
         places = sum(int(checkpoint.about["places"]) for checkpoint in merged.checkpoints)
-        facts = {"stream": stream_name(self._settings), "places": places, "beginning": self._id()}
+        facts = {"stream": stream_name(self.settings), "places": places, "beginning": self._id()}
         model = merged.engine.snapshot(merged.vocabulary, facts)
         number = publisher.store(self._since(model))
         self._made_at = time.monotonic()
@@ -188,7 +188,7 @@ class Lease(Thread):
 
         How much came is known; which topics it was of is not, for each partition has its moment.
         """
-        interval, timeline, bins = model.interval, model.timeline, time_bins_of(self._settings)
+        interval, timeline, bins = model.interval, model.timeline, time_bins_of(self.settings)
         before = self._newest()
         if interval is not None and before is not None:
             interval = replace(
@@ -218,6 +218,7 @@ def make_beginning(settings: RunSettings, folder: SharedFolder, status: Status) 
             ).pipeline
             while pipeline.learner is None or pipeline.learner.warmup is not None:
                 pipeline.add(source.poll(POLL_RECORDS, LOOK_SECONDS))
+                pipeline.flush()
                 status.set_warmup(pipeline.warmup)
             assert pipeline.vocabulary is not None
             save_projection(folder.projection, pipeline.learner, pipeline.vocabulary)

@@ -5,14 +5,26 @@ import os
 import random
 import time
 from collections import Counter
+from queue import SimpleQueue
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
 from streamlda.model.topic_model import load
+from streamlda.service.lease import Lease, make_beginning
+from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
+from streamlda.service.opening import Start
+from streamlda.service.partitions import Partitions, PartitionsWorker
+from streamlda.service.shared_source import SharedSource
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
 from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
+from streamlda.storage.checkpoint import Checkpoints, Claim
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.snapshots import Snapshots
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, texts
 from tests.service.long_stream import topic_settings
@@ -164,3 +176,91 @@ def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
         "kills": int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 60)),
     }
     campaign(shared, own_topics, broker, n_daemons=3, broker_kills=2, seed=seed, **sizes)
+
+
+# In this process
+
+
+@pytest.fixture
+def here(shared, topics, tmp_path):
+    """Turns a source of two partitions by hand, of 1500 records each, until `enough`."""
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 2)
+    for number in (0, 1):
+        truth.send(texts(1500, seed=number), number)
+    given = shared.settings("here", kafka__partitions="0/1")
+    settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
+    folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
+    snapshots = Snapshots(tmp_path / "snapshots")
+    lease = Lease(settings, folder, Start(status, Supervisor({})), snapshots)
+    make_beginning(lease.settings, folder, status)
+    partitions, events = Partitions(settings, folder, lease, None), SimpleQueue()
+    worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
+    source = SharedSource(
+        *(settings, partitions, status, worker.in_order), flush=lambda: True, show=lambda _: None
+    )
+
+    def learn(batch):
+        worker.learn([batch])
+        assert isinstance(events.get(timeout=30), Learned)
+
+    def turn(enough):
+        def enough_by_now():
+            learn(source.poll(200, 0.1))
+            return enough()
+
+        wait_until(enough_by_now, 60)
+
+    def save():
+        worker.checkpoint({})
+        assert [type(events.get(timeout=30)) for _ in range(2)] == [CheckpointTaken, CheckpointDone]
+
+    yield SimpleNamespace(**locals())
+    source.close()
+    assert worker.stop(30.0)
+
+
+def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, shared):
+    here.turn(lambda: here.partitions.open_now.keys() == {0, 1} and here.partitions.records > 400)
+    first = here.partitions.open_now[0]
+    polled = here.source.poll(200, 1.0)
+    moving = Thread(target=here.source._give_up, args=({0},))
+    moving.start()
+    # What others are to have is saved and closed behind all that was learned before.
+    wait_until(lambda: not here.source._handovers.empty())
+    others = here.source.poll(200, 0.0)
+    moving.join(30.0)
+    assert first.closed
+    assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
+    here.learn(polled)
+    here.learn(others)
+    assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
+    here.turn(lambda: here.partitions.records == here.truth.records)
+    assert here.partitions.open_now[0] is not first
+    here.save()
+    assert shared.learned() == here.truth.learned()
+    # Counters are of what was read here, once.
+    learned, _, rejects = here.truth.learned()
+    assert here.partitions.outcomes["learned"] == learned
+    assert here.partitions.counts.rejects == rejects
+    assert here.status.status()["group"] == {
+        "partitions": [0, 1],
+        "waiting": [],
+        "generation": None,
+        "lease": False,
+    }
+
+
+def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog):
+    here.turn(lambda: here.partitions.records == here.truth.records)
+    overtaken, path = here.partitions.open_now[1], here.folder.partition(1)
+    (path / "lock").unlink()
+    with Checkpoints.open(path, claim=Claim(1)):
+        here.save()
+        assert overtaken.closed
+        assert [*here.folder.saved()] == [here.folder.partition(0)]
+        assert "fenced" in caplog.messages
+        here.source.poll(1, 0.0)
+        assert here.status.status()["group"]["waiting"] == [1]
+    # Nothing of it was saved: it is read again.
+    here.turn(lambda: here.partitions.records == here.truth.records)

@@ -35,7 +35,7 @@ def test_what_another_has_claimed_is_not_written(tmp_path):
     slow = Checkpoints.open(tmp_path, claim=Claim(4))
     assert save(slow, 100) == 1
     fast = overtake(tmp_path, Claim(5))
-    with pytest.raises(FencedError, match="another has taken it over.*taken_in=5"):
+    with pytest.raises(FencedError, match=r"another has taken it over.*taken_in=5"):
         save(slow, 900)
     assert save(fast, 200) == 2
     with pytest.raises(FencedError):
@@ -118,7 +118,7 @@ def test_one_state_of_several_partitions_and_a_state_for_each_do_not_mix(tmp_pat
         Checkpoints.open(folder.path)
     with Checkpoints.open(tmp_path / "one") as store:
         save(store, 1)
-    with pytest.raises(InvalidSettingError, match="one state of several is here.*or begin in an"):
+    with pytest.raises(InvalidSettingError, match=r"one state of several is here.*or begin in an"):
         SharedFolder(tmp_path / "one")
 
 
