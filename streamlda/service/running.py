@@ -140,7 +140,8 @@ def open_letters(settings: RunSettings, start: Start, opened: ExitStack) -> Lett
 def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     """Run a daemon that shares partitions with others."""
     refused = shared_clashes(settings)
-    require(not refused, "; ".join(refused), partitions=settings.kafka.partitions)
+    named = "; ".join(refused).translate({ord(brace): None for brace in "{}"})
+    require(not refused, named, **{"kafka.partitions": settings.kafka.partitions})
     assert settings.output.folder is not None
     assert settings.checkpoint.folder is not None
     folder, status = SharedFolder(settings.checkpoint.folder), _status(settings)

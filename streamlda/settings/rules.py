@@ -104,7 +104,7 @@ def shared_clashes(settings: RunSettings) -> list[str]:
         "topics.representative_documents": topics.representative_documents,
         "snapshots.most": settings.snapshots.most is not None,
     }
-    why = "must be left out where daemons share partitions: {kafka.partitions}"
+    why = "must be left out where {kafka.partitions} are shared: group, or i/n"
     return [f"{{{name}}} {why}" for name, found in wrong.items() if found]
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import signal
+import subprocess
 import time
 from collections import Counter
 from queue import SimpleQueue
@@ -25,9 +27,10 @@ from streamlda.storage.checkpoint import Checkpoints, Claim
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.snapshots import Snapshots
+from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
-from tests.service.daemon_process import Daemon, texts
-from tests.service.long_stream import topic_settings
+from tests.service.daemon_process import ROOT, Daemon, arguments, environment, texts
+from tests.service.long_stream import answer_of, as_json, not_ready, topic_settings
 
 POISON = {
     b"{": "not-json",
@@ -264,3 +267,88 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog):
         assert here.status.status()["group"]["waiting"] == [1]
     # Nothing of it was saved: it is read again.
     here.turn(lambda: here.partitions.records == here.truth.records)
+
+
+# Daemons
+
+
+@pytest.mark.long
+def test_by_hand_there_can_be_more_daemons_or_fewer(shared, topics):
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 3)
+    for share in ("2", "3", "1"):
+        for number in range(3):
+            truth.send(texts(2000, seed=int(share) + number), number)
+        daemons = [
+            Daemon(shared.settings(f"{i}", kafka__partitions=f"{i}/{share}"))
+            for i in range(int(share))
+        ]
+        try:
+            wait_until(
+                lambda: none_ended(daemons) or shared.records() == truth.records,  # noqa: B023
+                120,
+            )
+            assert [daemon.stop() for daemon in daemons] == [0] * int(share)
+        finally:
+            for daemon in daemons:
+                daemon.__exit__()
+        assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, topics):
+    """Its lock is taken away too, as if it did not hold between the two machines."""
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 2)
+    port = free_ports(1)[0]
+    with Daemon(shared.settings("slow", checkpoint__interval="600 s")) as slow:
+        truth.send(texts(3000, seed=1), 0)
+        truth.send(texts(3000, seed=2), 1)
+        slow.wait_for("partition-opened", 2)
+        time.sleep(3.0)
+        slow.process.send_signal(signal.SIGSTOP)
+        with Daemon(shared.settings("fast", http__port=port)) as fast:
+            # Until its session is over it counts as a member, and then its locks hold still.
+            fast.wait_for("stalled", seconds=90)
+            wait_until(lambda: "partitions stalled" in not_ready(port), 30)
+            seen = answer_of(port, "/status")["group"]
+            assert (seen["partitions"], seen["waiting"]) == ([], [0, 1])
+            for number in (0, 1):
+                (shared.path / f"partition-{number}" / "lock").unlink()
+            wait_until(lambda: shared.records() == truth.records, 60)
+            assert not_ready(port) == ""
+            slow.process.send_signal(signal.SIGCONT)
+            refused = [slow.wait_for("fenced", n) for n in (1, 2)]
+            assert all("another has taken it over" in line["message"] for line in refused)
+            wait_until(lambda: len(answer_of(port, "/status")["group"]["partitions"]) == 1, 60)
+            truth.send(texts(1000, seed=3), 0)
+            truth.send(texts(1000, seed=4), 1)
+            fast.wait_for("partition-closed")
+            assert slow.stop() == 0
+            wait_until(lambda: shared.records() == truth.records, 60)
+            assert fast.stop() == 0
+    assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
+def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, topics, topic):
+    for name in (topic, f"{topic}-other"):
+        topics.fill(name, as_json(texts(2500)))
+    mine = {"kafka.partitions": "0/1"}
+    with Daemon(shared.settings("first") | mine) as first:
+        wait_until(lambda: shared.records() == 2500, 60)
+        assert first.stop() == 0
+    for other, said in (
+        ({"topics.count": 4}, "n_components=4 (saved: 3)"),
+        ({"vocabulary.hash_bits": 9}, "vocabulary.hash_bits=9 (saved: 8)"),
+        ({"source.text_field": "body"}, "source.text_field='body' (saved: 'text')"),
+        ({"kafka.topic": f"{topic}-other"}, "a folder of partitions must be of one topic"),
+        ({"kafka.partitions": "all"}, "used by those who share partitions"),
+        ({"topics.refine": True}, "topics.refine must be left out where kafka.partitions are shared"),
+    ):
+        command = arguments(shared.settings("other") | mine | other)
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+        assert done.returncode == 78, done.stderr
+        assert said in done.stderr.splitlines()[-1]
+    assert shared.records() == 2500
