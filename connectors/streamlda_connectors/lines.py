@@ -26,6 +26,9 @@ from streamlda_connectors.records import (
 
 BYTE_ORDER_MARK = codecs.BOM_UTF8
 
+#: A name, and the names on the way down to it, where it is no key itself.
+Field = tuple[str, list[str]]
+
 
 class LineSplitter:
     r"""Cut at ``\n``. Holds at most one line of `max_bytes`; of a longer one only its length."""
@@ -221,10 +224,7 @@ def json_parser(options: ReadOptions) -> Parser:
     """
     decode = decoder(options.encoding)
     utf8 = codecs.lookup(options.encoding).name == "utf-8"
-    text_field, user_field, time_field, id_field = map(
-        _path_of, (options.text_field, options.user_field, options.time_field, options.id_field)
-    )
-    assert text_field is not None
+    document = document_reader(options, value_of)
 
     def parse(line: bytes) -> Document | None:
         try:
@@ -235,15 +235,30 @@ def json_parser(options: ReadOptions) -> Parser:
             raise Rejected("not-json") from error
         if type(record) is not dict:
             raise Rejected("not-an-object")
-        text = _value(record, text_field)
-        if type(text) is not str:
-            raise Rejected("missing-field" if text is None else "not-text")
-        user = None if user_field is None else name_of(_value(record, user_field))
-        time = None if time_field is None else event_time(_value(record, time_field))
-        name = None if id_field is None else name_of(_value(record, id_field))
-        return text, user, time, name
+        return document(record)
 
     return parse
+
+
+def document_reader(
+    options: ReadOptions, value_of: Callable[[Any, Field], Any]
+) -> Callable[[Any], Document]:
+    """Return what makes a document of a record with fields; `value_of` returns one of them."""
+    text_field, user_field, time_field, id_field = map(
+        _path_of, (options.text_field, options.user_field, options.time_field, options.id_field)
+    )
+    assert text_field is not None
+
+    def read(record: Any) -> Document:
+        text = value_of(record, text_field)
+        if type(text) is not str:
+            raise Rejected("missing-field" if text is None else "not-text")
+        user = None if user_field is None else name_of(value_of(record, user_field))
+        time = None if time_field is None else event_time(value_of(record, time_field))
+        name = None if id_field is None else name_of(value_of(record, id_field))
+        return text, user, time, name
+
+    return read
 
 
 def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
@@ -253,11 +268,12 @@ def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> 
     return text_parser(options.encoding) if format == "text" else json_parser(options)
 
 
-def _path_of(name: str | None) -> tuple[str, list[str]] | None:
+def _path_of(name: str | None) -> Field | None:
     return None if name is None else (name, name.split("."))
 
 
-def _value(record: Any, field: tuple[str, list[str]]) -> Any:
+def value_of(record: Any, field: Field) -> Any:
+    """Return a field of a dict, or of one within it; None if it has none."""
     name, path = field
     value = record.get(name)
     if value is not None or len(path) == 1:

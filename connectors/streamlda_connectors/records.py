@@ -17,17 +17,23 @@ from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 #: Every reason of a `Reject` that the connectors of this package give, and what it means.
 REASONS = {
     "bad-encoding": "bytes that the chosen encoding (other than UTF-8) cannot decode",
+    "bad-schema": "a record of a schema that cannot be used",
     "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
     "broken-csv": "a quote that never closes, or more or fewer fields than the header",
     "broken-parquet": "damaged Parquet data; the rest of the file is skipped",
+    "broken-record": "bytes that are not what their schema says",
     "decoder-failed": "a record that the decoder of the caller could not take",
+    "letter-without-record": "a dead letter that has only a reference to its record",
     "missing-column": "a file without the text column; the whole file is skipped",
     "missing-field": "a record without the text field, or a null in its place",
-    "not-an-object": "a JSON line that is no object",
+    "not-a-letter": "a record that is no dead letter",
+    "not-an-object": "a JSON line that is no object, a schema that is of no record",
     "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
     "not-text": "a text field, or a whole Parquet column, that holds something else than text",
     "not-utf8": "bytes that are not UTF-8",
     "too-long": "a record of more than max_document_bytes",
+    "unframed": "a record without the id of a schema",
+    "unknown-schema": "a record of a schema that the registry does not know",
 }
 
 #: A poll stops after records of this many bytes in all, however many records it may hold.

@@ -12,6 +12,7 @@ from typing import Any
 from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.settings.rules import source_of
+from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import RunSettings
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
@@ -32,7 +33,7 @@ def stream_name(settings: RunSettings) -> str:
     source, kafka = settings.source, settings.kafka
     if source.stream:
         return source.stream
-    if source.kind == "kafka":
+    if source.kind in TOPICS:
         return f"kafka:{kafka.topic}/{kafka.partitions}"
     if source_of(settings) == "stdin":
         return "stdin"
@@ -92,6 +93,8 @@ def open_stream(
         security=security(settings),
         on_reject=on_rejected,
         give_up=give_up,
+        registry=registry(settings) if source.format == "registry" else None,
+        dead_letters=kind == "dead-letters",
         **shared,
     )
 
@@ -124,9 +127,21 @@ def security(settings: RunSettings) -> dict[str, Any]:
     for name, used in uses.items():
         secret = getattr(kafka, name)
         if secret is not None and (used or secret.file is not None):
-            kind, place = ("env", secret.variable) if secret.file is None else ("file", secret.file)
-            found[f"{name}_{kind}"] = place
+            found |= _place(name, secret)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def registry(settings: RunSettings) -> dict[str, Any]:
+    """Return how to reach the schema registry; the password is named, and read when needed."""
+    given = settings.registry
+    found = {"url": given.url, "username": given.username, "ca_file": given.ca_file}
+    return found | ({} if given.password is None else _place("password", given.password))
+
+
+def _place(name: str, secret: Secret) -> dict[str, str]:
+    if secret.file is None:
+        return {f"{name}_env": secret.variable}
+    return {f"{name}_file": secret.file}
 
 
 def dead_letter_sink(settings: RunSettings) -> DeadLetterSink | None:

@@ -130,6 +130,8 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
     if values["source.kind"] == "auto":
         by_topic = values["kafka.topic"] is not None and not values["source.files"]
         resolved["source.kind"] = "kafka" if by_topic else "files"
+    if values["source.format"] == "auto" and values["registry.url"] is not None:
+        resolved["source.format"] = "registry"
     if values["vocabulary.kind"] == "auto":
         hashed = "vocabulary.hash_bits" in origins
         given = "given" if values["vocabulary.file"] is not None else "learned"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamlda.settings.setting import FIT, RUN, WITHOUT_DOCUMENTS
+from streamlda.settings.setting import FIT, RUN, TOPICS, WITHOUT_DOCUMENTS
 from streamlda.stream.event_time import RECORD_TIME
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def clashes(settings: RunSettings) -> list[str]:
 
 
 def _sources(settings: RunSettings) -> Iterator[str]:
-    source, kafka = settings.source, settings.kafka
+    source, kafka, registry = settings.source, settings.kafka, settings.registry
     if settings.command in WITHOUT_DOCUMENTS:
         return
-    if source.kind == "kafka":
+    if source.kind in TOPICS:
         if not kafka.bootstrap or not kafka.topic:
             yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
     elif not source.files:
@@ -65,13 +65,23 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         )
     elif kafka.topic:
         yield "{kafka.topic} and {source.files} must not both be set"
-    if source.kind != "files" and source.format not in ("auto", "jsonl", "text"):
-        yield "{source.format} must be jsonl or text for Kafka and files that grow"
+    if source.kind not in ("files", *TOPICS) and source.format not in ("auto", "jsonl", "text"):
+        yield "{source.format} must be jsonl or text for files that grow"
+    if source.kind in TOPICS and source.format not in ("auto", "jsonl", "text", "registry"):
+        yield "{source.format} must be jsonl, text or registry for Kafka"
+    if (source.format == "registry") != (registry.url is not None):
+        yield "{source.format} registry and {registry.url} go together"
+    if source.format == "registry" and source.kind not in TOPICS:
+        yield "{source.format} registry must have {source.kind} kafka or dead-letters"
+    if (registry.username is None) != (registry.password is None):
+        yield "{registry.username} and {registry.password} go together"
+    if settings.command == RUN and any(name.endswith(".toml") for name in source.files):
+        yield "{source.files} must name documents: name a file of settings with --config"
     if source.kind == "files" and source.allow_gaps:
         yield "{source.allow_gaps} must not be set for files that are read once: they have none"
     if source.kind != "files" and settings.given("source.compression"):
         yield "{source.compression} must be left out but for files that are read once"
-    if source.time_field == RECORD_TIME and source.kind != "kafka":
+    if source.time_field == RECORD_TIME and source.kind not in TOPICS:
         yield f"{{source.time_field}} {RECORD_TIME} must have {{source.kind}} kafka"
     if settings.given("snapshots.time_bins") and source.time_field is None:
         yield "{snapshots.time_bins} must have {source.time_field}"
@@ -92,6 +102,8 @@ def _sharing(settings: RunSettings) -> Iterator[str]:
         yield "{kafka.partitions} group must be those of a daemon (streamlda run)"
     if settings.kafka.group is None:
         yield "{kafka.group} must be set with {kafka.partitions} group"
+    if settings.source.kind != "kafka":
+        yield "{source.kind} must be kafka with {kafka.partitions} group"
     yield from shared_clashes(settings)
 
 
@@ -159,8 +171,10 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
         if settings.output.file is None:
             yield "{output.file} must be set"
         return
-    if letters.topic and settings.source.kind != "kafka":
-        yield "{dead_letters.topic} must have {source.kind} kafka"
+    if letters.topic and settings.source.kind not in TOPICS:
+        yield "{dead_letters.topic} must have {source.kind} kafka or dead-letters"
+    if letters.topic and letters.topic == settings.kafka.topic:
+        yield "{dead_letters.topic} must not be {kafka.topic}: letters about letters never end"
     if letters.with_text and not letters.topic:
         yield "{dead_letters.topic} must be set for {dead_letters.with_text}"
     if (settings.output.topic or letters.topic) and not settings.kafka.bootstrap:
@@ -243,6 +257,11 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
         yield "{source.user_field} must be set for {privacy.unit} user"
     if not by_user and source.user_field and settings.command == FIT:
         yield "{source.user_field} must have {privacy.unit} user"
+    if source.kind == "dead-letters":
+        yield (
+            "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have "
+            "been in a release, which the ledger knows by the topic they came from"
+        )
     if source.kind == "kafka" and not settings.kafka.partitions.isdecimal():
         yield (
             "{kafka.partitions} must be one number with privacy: between partitions, record slots "

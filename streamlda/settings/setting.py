@@ -27,12 +27,15 @@ PREFIX = "STREAMLDA_"
 #: Commands that read settings.
 FIT, RUN = "fit", "run"
 
+#: Kinds of sources that are topics of Kafka.
+TOPICS = ("kafka", "dead-letters")
+
 #: The command in which sites agree on settings, and readers of settings that read no documents.
 AGREEMENT = "site config"
 WITHOUT_DOCUMENTS = ("", AGREEMENT)
 
 #: Sections whose flags begin with their name, and those of the daemon alone.
-PREFIXED = ("kafka", "checkpoint", "memory", "dead_letters", "breaker", "http", "log")
+PREFIXED = ("kafka", "registry", "checkpoint", "memory", "dead_letters", "breaker", "http", "log")
 DAEMON = ("memory", "dead_letters", "breaker", "http", "log")
 
 

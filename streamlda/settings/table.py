@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamlda.settings.setting import FIT, RUN, Secret, Setting, entry, setting_of
+from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry, setting_of
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
@@ -29,18 +29,20 @@ class SourceSettings:
     """Where documents come from, and how their records are read."""
 
     kind: str = entry(
-        "text", "auto", "What is read: a Kafka topic, files once (- is standard input), or files "
-        "that grow and folders that fill; auto goes by --kafka-topic and SOURCE.",
-        choices=("auto", "kafka", "files", "follow"), flag="--source-kind")
+        "text", "auto", "What is read: a Kafka topic, the records that a topic of dead letters is "
+        "about, files once (- is standard input), or files that grow and folders that fill; auto "
+        "goes by --kafka-topic and SOURCE.",
+        choices=("auto", *TOPICS, "files", "follow"), flag="--source-kind")
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
-        "text", "auto", "How records are stored; auto goes by file names, and takes jsonl from "
-        "Kafka and files that grow, text from standard input.",
-        choices=("auto", "text", "jsonl", "csv", "parquet"), flag="--format")
+        "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
+        "auto goes by file names and --registry-url, and else takes jsonl from Kafka and files "
+        "that grow, text from standard input.",
+        choices=("auto", "text", "jsonl", "csv", "parquet", "registry"), flag="--format")
     text_field: str = entry(
-        "text", "text", "Key (jsonl) or column (csv, parquet) of the text; use a.b for "
-        "nested keys.")
+        "text", "text", "Key (jsonl), field (registry) or column (csv, parquet) of the text; use "
+        "a.b for nested ones.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user whose document it is, text or an integer.")
     time_field: str | None = entry(
@@ -94,6 +96,19 @@ class KafkaSettings:
     certificate_file: str | None = entry("text", None, "Certificate of this client.")
     key_file: str | None = entry("text", None, "Key of this client.")
     key_password: Secret | None = entry("secret", None, "Password of the key.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """Where the schemas of Kafka records are."""
+
+    url: str | None = entry(
+        "text", None, "Schema registry, https://host:port; several with commas.")
+    username: str | None = entry("text", None, "User of the schema registry.")
+    password: Secret | None = entry("secret", None, "Password of the user.")
+    ca_file: str | None = entry(
+        "text", None, "Certificates of the authorities that are trusted there; default: "
+        "SSL_CERT_FILE, or those of certifi.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +379,7 @@ class RunSettings:
 
     source: SourceSettings = SourceSettings()
     kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings = RegistrySettings()
     vocabulary: VocabularySettings = VocabularySettings()
     topics: TopicsSettings = TopicsSettings()
     snapshots: SnapshotSettings = SnapshotSettings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import pairwise
 
 #: The time field of a source whose records have a time of their own (Kafka).
@@ -27,7 +27,8 @@ def event_time(value: object) -> float | None:
 
     Text in ISO 8601, from a year to a time with an offset, without one in UTC; or a number, as text
     too: a whole one from 1000 to 9999 is a year, others count from 1970 in seconds below 10^11 in
-    size, in milliseconds below 10^14, then in micro- and nanoseconds. Text of 8 digits is a date.
+    size, in milliseconds below 10^14, then in micro- and nanoseconds. Text of 8 digits is a date. A
+    date or datetime is what it is, without a zone in UTC.
     """
     if type(value) is bytes:
         value = value.decode(errors="replace")
@@ -36,7 +37,7 @@ def event_time(value: object) -> float | None:
         return _of_number(text) if _DIGITS.fullmatch(text) else _of_text(text)
     if type(value) is int or type(value) is float:
         return _of_number(value)
-    return None
+    return _of_text(value.isoformat()) if isinstance(value, date) else None
 
 
 def _of_text(text: str) -> float | None:

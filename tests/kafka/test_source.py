@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import InvalidSettingError, SourceAccessError, SourceError
 from streamlda.stream.source import RecordBatch, Reject
 from streamlda_connectors.kafka import KafkaSource, Security, ShareTopic
 from streamlda_connectors.records import Rejected
@@ -302,8 +302,18 @@ def test_tls_and_password_from_a_file_or_the_environment(
         snapshots_to(own_topics, f"{topic}-snapshots", **secure).publish("1", b"one", {})
     secure["request_timeout_seconds"] = 2.0
     monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wrong secret")
-    for security in ({**trusted, **by_name}, {**user, **by_file}):
-        with pytest.raises(SourceError, match="must be reachable") as caught:
+    for security, kind, rule in (
+        ({**trusted, **by_name}, SourceError, "must be reachable"),
+        # Waiting does not make a certificate trusted.
+        ({**user, **by_file}, SourceAccessError, "must have a trusted certificate"),
+        ({**user, **by_file, "ca_file": "gone"}, InvalidSettingError, "certificates and keys must"),
+        (
+            {**trusted, **by_file, "certificate_file": __file__, "key_file": __file__},
+            InvalidSettingError,
+            "certificates and keys must",
+        ),
+    ):
+        with pytest.raises(kind, match=rule) as caught:
             source_of(own_topics, topic, **{**secure, "security": security})
         assert "wrong secret" not in str(caught.value)
         assert PASSWORD not in str(caught.value)

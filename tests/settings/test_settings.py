@@ -17,6 +17,9 @@ KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
 GROUP = {"kafka.partitions": "group", "kafka.group": "readers"}
 PRIVATE |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
+FOLLOWED = {"source.kind": "follow", "source.files": ["a"], "kafka.topic": None}
+REGISTRY = {"registry.url": "http://localhost:8081"}
+LETTERS = {"source.kind": "dead-letters"}
 FIT = {"source.files": ["a"], "output.file": "model"}
 
 
@@ -181,7 +184,18 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"kafka.topic": None}, "source.files must name files, or kafka.topic a topic"),
         ({"kafka.bootstrap": None}, "kafka.bootstrap and kafka.topic must both be set"),
         ({"source.files": ["a"], "source.kind": "files"}, "must not both be set"),
-        ({"source.format": "csv"}, "source.format must be jsonl or text"),
+        ({"source.format": "csv"}, "source.format must be jsonl, text or registry for Kafka"),
+        ({**FOLLOWED, "source.format": "csv"}, "source.format must be jsonl or text for files"),
+        ({"source.format": "registry"}, "source.format registry and registry.url go together"),
+        ({**REGISTRY, "source.format": "text"}, "source.format registry and registry.url go"),
+        ({**FOLLOWED, **REGISTRY}, "source.format registry must have source.kind kafka"),
+        ({**REGISTRY, "registry.username": "u"}, "registry.username and registry.password go"),
+        ({**REGISTRY, "registry.password_file": "p"}, "registry.username and registry.password"),
+        ({"dead_letters.topic": "news"}, "dead_letters.topic must not be kafka.topic"),
+        ({**LETTERS, "dead_letters.topic": "news"}, "letters about letters never end"),
+        ({**LETTERS, "kafka.bootstrap": None}, "kafka.bootstrap and kafka.topic must both be set"),
+        ({**LETTERS, "source.format": "parquet"}, "must be jsonl, text or registry for Kafka"),
+        ({**PRIVATE, **LETTERS}, "source.kind must not be dead-letters with privacy.epsilon"),
         ({"source.compression": "gzip"}, "source.compression must be left out"),
         ({"kafka.protocol": "SASL_SSL"}, "kafka.mechanism, kafka.username and kafka.password"),
         ({"vocabulary.kind": "given"}, "vocabulary.file goes with"),
@@ -221,10 +235,16 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),
         ({**PRIVATE, "source.time_field": "at"}, "source.time_field must be left out with privacy"),
         ({"snapshots.time_bins": "month"}, "snapshots.time_bins must have source.time_field"),
+        ({"source.files": ["streamlda.toml"]}, "name a file of settings with --config"),
     ],
 )
 def test_settings_that_clash_are_refused(flags, hint):
     assert hint in "\n".join(problems_of(flags={**KAFKA, **flags}))
+
+
+def test_the_address_of_a_registry_is_enough():
+    assert load(**{"registry__url": "http://r"}).source.format == "registry"
+    assert load().source.format == "auto"
 
 
 def test_private_runs_are_accepted():

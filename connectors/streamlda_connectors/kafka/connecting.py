@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from streamlda.checks import failure
+from streamlda.checks import failure, require
 from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
@@ -18,6 +19,7 @@ from streamlda.errors import (
     StreamLDAError,
 )
 from streamlda_connectors.kafka.client import ClientSettings
+from streamlda_connectors.kafka.security import Security
 
 
 def load(purpose: str) -> Any:
@@ -55,12 +57,7 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
         "security_protocol": security.protocol,
     }
     if security.tls:
-        options |= {
-            "ssl_cafile": security.ca_file,
-            "ssl_certfile": security.certificate_file,
-            "ssl_keyfile": security.key_file,
-            "ssl_password": security.key_password(),
-        }
+        options["ssl_context"] = _tls(security)
     if security.sasl:
         options |= {
             "sasl_mechanism": security.mechanism,
@@ -68,6 +65,51 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
             "sasl_plain_password": security.password(),
         }
     return options
+
+
+class _Socket(ssl.SSLSocket):
+    """Tells its context of a broker that is not trusted: the package only tries again."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except ssl.SSLCertVerificationError:
+            if isinstance(self.context, _Context):
+                self.context.untrusted = True
+            raise
+
+
+class _Context(ssl.SSLContext):
+    untrusted = False
+    sslsocket_class = _Socket
+
+
+def _tls(security: Security) -> _Context:
+    """Return how to trust brokers, and what to show them."""
+    context, problem = _Context(ssl.PROTOCOL_TLS_CLIENT), ""
+    password = security.key_password()
+    try:
+        if security.ca_file:
+            context.load_verify_locations(security.ca_file)
+        else:
+            context.load_default_certs()
+        if security.certificate_file:
+            # Never asked for on the terminal.
+            context.load_cert_chain(
+                security.certificate_file, security.key_file, lambda: password or ""
+            )
+    except (OSError, ValueError) as error:
+        problem = type(error).__name__
+    require(
+        not problem,
+        "the files of certificates and keys must be readable, and in PEM",
+        ca_file=security.ca_file,
+        certificate_file=security.certificate_file,
+        key_file=security.key_file,
+        problem=problem,
+        remedy="correct their names, permissions, contents or password",
+    )
+    return context
 
 
 @contextmanager
@@ -90,6 +132,13 @@ def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]
             client.close()
         if isinstance(error, SourceError):
             raise
+        if getattr(options.get("ssl_context"), "untrusted", False):
+            raise _failure(
+                settings,
+                "have a trusted certificate",
+                "SSLCertVerificationError",
+                SourceAccessError,
+            ) from error
         raise refused(settings, "be reachable", error) from error
 
 
@@ -114,11 +163,17 @@ def refused(settings: ClientSettings, rule: str, error: BaseException) -> Stream
     elif isinstance(error, ValueError | AssertionError | errors.KafkaConfigurationError):
         kind = SourceRefusedError
     # The text of the package's errors may quote settings; its class says enough.
+    return _failure(settings, rule, type(error).__name__, kind)
+
+
+def _failure(
+    settings: ClientSettings, rule: str, error_type: str, kind: type[SourceError]
+) -> StreamLDAError:
     return failure(
         f"the brokers must {rule}",
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.topic,
-        error_type=type(error).__name__,
+        error_type=error_type,
         remedy="check that they run, the address, and the security settings",
         error=kind,
     )

@@ -14,6 +14,15 @@ from streamlda.checks import at_least, failure, require
 from streamlda.errors import SinkAwayError, StreamLDAError
 from streamlda_connectors.kafka.client import Message, NotWritten, Record, TooLarge
 from streamlda_connectors.kafka.kafka_python import KafkaPythonDelivery, KafkaPythonProducer
+from streamlda_connectors.kafka.letters import (
+    OFFSET,
+    PARTITION,
+    REASON,
+    SHA256,
+    TEXT,
+    TIMESTAMP,
+    TOPIC,
+)
 from streamlda_connectors.kafka.values import TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.
@@ -177,17 +186,17 @@ class DeadLetters(TopicWriter):
         }
         key = f"{record.topic}/{record.partition}/{record.offset}".encode()
         headers = (
-            ("__connect.errors.topic", record.topic.encode()),
-            ("__connect.errors.partition", b"%d" % record.partition),
-            ("__connect.errors.offset", b"%d" % record.offset),
-            ("__connect.errors.exception.message", reason.encode()),
-            ("streamlda.timestamp", b"%d" % record.timestamp_ms),
-            ("streamlda.sha256", digest.encode()),
+            (TOPIC, record.topic.encode()),
+            (PARTITION, b"%d" % record.partition),
+            (OFFSET, b"%d" % record.offset),
+            (REASON, reason.encode()),
+            (TIMESTAMP, b"%d" % record.timestamp_ms),
+            (SHA256, digest.encode()),
         )
         short = Message(key, orjson.dumps(reference), headers)
         if not self._with_text:
             return _Letter(short)
-        left_out = short._replace(headers=(*headers, ("streamlda.text", b"left-out")))
+        left_out = short._replace(headers=(*headers, (TEXT, b"left-out")))
         if len(value) > self._max_pending:
             return _Letter(left_out)
         return _Letter(Message(key, value, headers), left_out)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
-from streamlda.checks import at_least, one_of
+from streamlda.checks import at_least, one_of, require
+from streamlda.errors import StreamLDAError
 from streamlda.stream.event_time import RECORD_TIME, in_range
 from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.kafka.client import Record, Run
+from streamlda_connectors.kafka.letters import original_of
+from streamlda_connectors.kafka.registry import Registry, RegistryDecoder
 from streamlda_connectors.lines import json_parser, value_parser
 from streamlda_connectors.records import (
     MAX_POLL_BYTES,
@@ -28,6 +32,9 @@ Decoder = Callable[
 #: Called with each record that is skipped, and why, before the poll that skips it returns.
 OnReject = Callable[[Record, str], None]
 
+#: How values are stored.
+FORMATS = ("jsonl", "text", "registry")
+
 #: The reason of a reject where a decoder raised something else than `Rejected`.
 DECODER_FAILED = "decoder-failed"
 
@@ -41,6 +48,9 @@ class Decoding:
         format: str | Decoder,
         options: ReadOptions,
         on_reject: OnReject | None,
+        registry: Registry | None = None,
+        *,
+        dead_letters: bool = False,
     ) -> None:
         at_least(1, max_document_bytes=options.max_document_bytes)
         self._by_record = options.time_field == RECORD_TIME
@@ -55,15 +65,18 @@ class Decoding:
         self._topic = topic
         self._max_bytes = options.max_document_bytes
         self._on_reject = on_reject
-        self._whole = callable(format)
-        self._decode = _decoder(format, options)
+        self._whole = callable(format) or dead_letters
+        self._letters = dead_letters
+        self._decode = _decoder(format, options, registry)
+        if dead_letters:
+            self._decode = _of_letters(self._decode, whole=callable(format))
 
     def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch` until it is full or nothing is pending.
 
         `next_` holds the next offset of each partition, and moves with the records. Time O(bytes of
-        the records). Returns False if `on_reject` failed: what was gathered must go out before it
-        is tried again.
+        the records). Returns False if `on_reject` failed, or a schema cannot be had now: what was
+        gathered must go out before it is tried again.
         """
         while pending and not batch.full:
             run = pending[0]
@@ -103,6 +116,11 @@ class Decoding:
                     if len(value) > max_bytes:
                         raise Rejected("too-long")
                     document = decode(given)
+                except StreamLDAError:
+                    # It is not this record's fault.
+                    if batch.empty:
+                        raise
+                    break
                 except Exception as error:
                     # One record that a decoder cannot stand must not stop the stream.
                     reason = error.reason if isinstance(error, Rejected) else DECODER_FAILED
@@ -116,10 +134,15 @@ class Decoding:
             else:
                 batch.add(location, number, len(value), *document)
                 if self._by_record:
-                    batch.times[-1] = _seconds(run.times[first + number - 1 - start])
+                    batch.times[-1] = self._time(run, first + number - 1 - start)
                 if batch.bytes >= MAX_POLL_BYTES:
                     break
         return number - start
+
+    def _time(self, run: Run, index: int) -> float | None:
+        if self._letters:
+            return _seconds(original_of(run.record(index)).timestamp_ms)
+        return _seconds(run.times[index])
 
     def _location(self, run: Run) -> str:
         return f"{self._topic}/{run.partition}"
@@ -128,8 +151,13 @@ class Decoding:
         """Call `on_reject`; whether it worked, or raise if nothing waits to be handed out."""
         if self._on_reject is None:
             return True
+        record = run.record(index)
+        if self._letters:
+            # The next letter is about the same record; one that lost it is about the letter.
+            with suppress(Rejected):
+                record = original_of(record)
         try:
-            self._on_reject(run.record(index), reason)
+            self._on_reject(record, reason)
         except Exception:
             if batch.empty:
                 raise
@@ -150,10 +178,31 @@ def _seconds(milliseconds: int) -> float | None:
     return None if milliseconds < 0 else in_range(milliseconds / 1000)
 
 
-def _decoder(format: str | Decoder, options: ReadOptions) -> Callable[[Any], Any]:
+def _decoder(
+    format: str | Decoder, options: ReadOptions, registry: Registry | None
+) -> Callable[[Any], Any]:
     """Return what reads a value, or, if `format` is a function, a `Record`."""
+    if not callable(format):
+        one_of(FORMATS, format=format, remedy="or pass a function of a record")
+    require(
+        (format == "registry") == (registry is not None),
+        "a registry and the format registry go together",
+        format=format if isinstance(format, str) else "a function",
+        remedy="name both, or neither",
+    )
     if callable(format):
         return format
-    one_of(("jsonl", "text"), format=format, remedy="or pass a function of a record")
+    if registry is not None:
+        return RegistryDecoder(registry, options)
     check_has_fields(format, options.user_field, options.time_field, options.id_field)
     return value_parser() if format == "text" else json_parser(options)
+
+
+def _of_letters(decode: Callable[[Any], Any], *, whole: bool) -> Callable[[Record], Any]:
+    """Return what reads the records that letters are about."""
+
+    def read(letter: Record) -> Any:
+        original = original_of(letter)
+        return decode(original if whole else original.value)
+
+    return read

@@ -15,6 +15,7 @@ from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
 from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
 from streamlda_connectors.kafka.reader import Reader
+from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security, check_names
 from streamlda_connectors.kafka.share import Share
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
@@ -48,17 +49,26 @@ class KafkaSource:
         picked up, from their first record, up to `refresh_seconds` after they are made.
     start : {"earliest", "latest"}, default "earliest"
         Where to begin without a position.
-    format : {"jsonl", "text"} or callable, default "jsonl"
-        ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8. A
+    format : {"jsonl", "text", "registry"} or callable, default "jsonl"
+        ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8;
+        ``"registry"`` is Avro, Protobuf or JSON, as the schema says whose id each value names. A
         callable gets each `Record` (key, headers and time among it) and returns the text,
         its user or None and, if it has them, its event time in seconds since 1970 UTC or None
         and its id; or
         None for no document; or raises ``streamlda_connectors.records.Rejected``.
     text_field, user_field, time_field, id_field : str
-        Of JSON, as in `streamlda_connectors.files.FileSource`; a `time_field` of ``"@record"`` is
-        the time that the broker keeps with each record.
+        Of all that has fields, as in `streamlda_connectors.files.FileSource`; a `time_field` of
+        ``"@record"`` is the time that the broker keeps with each record.
     max_document_bytes : int, default 16 MiB
         A longer value is skipped.
+    registry : Registry or mapping of its attributes, optional
+        Where the schemas of the format ``"registry"`` are; ``streamlda[registry]`` must be
+        installed. While it is away and a schema is needed, polls raise `SourceAwayError`, and the
+        record is not passed.
+    dead_letters : bool, default False
+        Whether the topic holds letters of `DeadLetters` (made with their text) or of Kafka Connect:
+        each is read as the record that it is about. `on_reject` gets that record again, or a
+        letter that has lost it.
     allow_gaps : bool, default False
         Go on where the log no longer holds the next record (retention, truncation), or where it
         is damaged. Each gap is logged as a warning, and the records known to be lost are counted
@@ -86,6 +96,8 @@ request_timeout_seconds
     ------
     SourceError
         If the brokers cannot be reached or refuse, or the topic or a partition does not exist.
+    SourceAwayError, SourceAccessError
+        If the registry cannot be reached; if it refuses, or is none.
     InvalidSettingError, MissingExtraError
         For an option out of range; if ``streamlda[kafka]`` is not installed.
 
@@ -111,6 +123,8 @@ request_timeout_seconds
         time_field: str | None = None,
         id_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
+        registry: Registry | Mapping[str, Any] | None = None,
+        dead_letters: bool = False,
         allow_gaps: bool = False,
         on_reject: OnReject | None = None,
         group: str | None = None,
@@ -123,10 +137,17 @@ request_timeout_seconds
         options = ReadOptions(
             text_field, "utf-8", max_document_bytes, user_field, time_field, id_field
         )
-        self._decoding = Decoding(topic, format, options, on_reject)
         check_names(ClientSettings, settings)
         connection = ClientSettings(
             bootstrap_servers, topic, group, security=Security.of(security), **settings
+        )
+        self._decoding = Decoding(
+            topic,
+            format,
+            options,
+            on_reject,
+            None if registry is None else Registry.of(registry),
+            dead_letters=dead_letters,
         )
         joins = partitions == GROUP
         require(

@@ -1,0 +1,413 @@
+"""Records of a schema registry: what each becomes, and what the registry may do meanwhile."""
+
+import ipaddress
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from confluent_kafka.schema_registry import SchemaReference
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from streamlda.errors import (
+    InvalidSettingError,
+    MissingExtraError,
+    SourceAccessError,
+    SourceAwayError,
+)
+from streamlda_connectors.kafka import Registry
+from streamlda_connectors.kafka import registry as module
+from streamlda_connectors.kafka.registry import RegistryDecoder
+from streamlda_connectors.records import REASONS, ReadOptions, Rejected
+from tests.kafka import schemas
+from tests.kafka.schema_registry import schema_registry
+
+FIELDS = ReadOptions("text", user_field="by.id", time_field="at", id_field="by.id")
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def registry():
+    with schema_registry() as registry:
+        yield registry
+
+
+def field(name, kind):
+    return {"name": name, "type": kind}
+
+
+def decoder(registry, options=FIELDS, **settings):
+    return RegistryDecoder(Registry(registry.url, **settings), options)
+
+
+def read(decode, values):
+    """Return documents, and reasons in the place of those that are none."""
+    found = []
+    for value in values:
+        try:
+            found.append(decode(value))
+        except Rejected as rejected:
+            found.append(rejected.reason)
+    return found
+
+
+def messages():
+    kind, other = schemas.post_classes()
+    whole, bare = kind(raw=b"text", title="t"), kind()
+    whole.text.value, whole.by.id = "one", 7
+    whole.at.FromDatetime(NOON)
+    bare.text.value = ""
+    return [whole, bare, kind()], other(n=3)
+
+
+def test_a_document_is_the_same_whatever_its_schema_is_written_in(registry):
+    one, empty = ("one", "7", NOON.timestamp(), "7"), ("", None, None, None)
+    posts, other = messages()
+    values = [
+        *schemas.avro(registry, {"text": "one", "by": {"id": 7}, "at": NOON}, {"text": ""}, {}),
+        *schemas.protobuf(registry, *posts),
+        *schemas.protobuf(registry, other),
+        *schemas.json_schema(
+            registry,
+            {"text": "one", "by": {"id": 7}, "at": NOON.isoformat()},
+            {"text": ""},
+            {},
+        ),
+    ]
+    missing = "missing-field"
+    expected = [one, empty, missing, one, empty, missing, missing, one, empty, missing]
+    assert read(decoder(registry), values) == expected
+    by_name = decoder(registry, ReadOptions("raw", id_field="title"))
+    assert read(by_name, values[3:4]) == ["not-text"]
+    assert read(decoder(registry, ReadOptions("title", id_field="text")), values[3:4]) == [
+        ("t", None, None, "one")
+    ]
+
+
+def test_protobuf_as_it_was_registered_is_read_too(registry):
+    registry.as_registered = True
+    posts, _ = messages()
+    expected = [("one", "7", NOON.timestamp(), "7")]
+    assert read(decoder(registry), schemas.protobuf(registry, posts[0])) == expected
+
+
+def test_versions_of_a_schema_come_together(registry):
+    more = {**schemas.AVRO, "fields": [{"name": "n", "type": "int"}, *schemas.AVRO["fields"]]}
+    old = schemas.avro(registry, {"text": "a"}, {"text": "b"})
+    new = schemas.avro(registry, {"text": "c", "n": 1}, {"text": "d", "n": 2}, schema=more)
+    found = read(decoder(registry), [old[0], new[0], old[1], new[1]])
+    assert [text for text, *_ in found] == ["a", "c", "b", "d"]
+    # Each was fetched once.
+    fetched = [path for path in registry.asked if path.startswith("/schemas/ids")]
+    assert len(fetched) == 2
+
+
+def test_schemas_refer_to_others(registry):
+    one = {"type": "record", "name": "One", "namespace": "x", "fields": [field("id", "string")]}
+    left = {"type": "record", "name": "Left", "fields": [field("one", "x.One")]}
+    first = schemas.register(registry, "one", one)
+    registry.respond("POST", "/subjects/left/versions", avro_with(left, first), None)
+    left_of = SchemaReference("Left", "left", 1)
+    fields = [field("text", "string"), field("left", "Left"), field("by", "x.One")]
+    whole = {"type": "record", "name": "Whole", "fields": fields}
+    record = {"text": "a", "left": {"one": {"id": "u"}}, "by": {"id": "v"}}
+    values = schemas.avro(registry, record, schema=whole, references=[left_of, first])
+    assert read(decoder(registry), values) == [("a", "v", None, "v")]
+    # Several kinds of records in one topic.
+    either = schemas.avro(registry, {"id": "u"}, schema=["x.One"], references=[first])
+    assert read(decoder(registry, ReadOptions("id")), either) == [("u", None, None, None)]
+
+
+def avro_with(schema, *references):
+    named = [{"name": r.name, "subject": r.subject, "version": r.version} for r in references]
+    return {"schema": json.dumps(schema), "schemaType": "AVRO", "references": named}
+
+
+def test_damage_is_one_reject(registry):
+    posts, _ = messages()
+    values = [
+        *schemas.avro(registry, {"text": "one", "by": {"id": 7}, "at": NOON}),
+        *schemas.protobuf(registry, posts[0]),
+        *schemas.json_schema(registry, {"text": "one"}),
+    ]
+    decode = decoder(registry)
+    avro, protobuf, written = values
+    assert read(decode, [b"", b"\x00\x00\x00", b"{}", b"\x01" + avro[1:]]) == ["unframed"] * 4
+    cuts = [avro[:size] for size in range(5, len(avro))]
+    assert set(read(decode, [*cuts, avro + b"\x00"])) == {"broken-record"}
+    assert set(read(decode, [written[:size] for size in range(6, len(written))])) == {"not-json"}
+    # An index of a message that is not there, or is cut; a varint without an end.
+    frame = protobuf[:5]
+    tails = [b"", b"\x04\x02\x02", b"\x02\x09", b"\x02\x20", b"\x04\x02", b"\xff" * 20, b"\x01"]
+    tails += [b"\x04\x02\x00\x0a\x05", b"\xfe\xff\xff\xff\x0f"]
+    assert set(read(decode, [frame + tail for tail in tails])) == {"broken-record"}
+    for value in values:
+        for at in range(5, len(value)):
+            for flip in (1, 16, 128):
+                bent = value[:at] + bytes([value[at] ^ flip]) + value[at + 1 :]
+                (found,) = read(decode, [bent])  # Nothing else is raised.
+                assert isinstance(found, tuple) or found in {*REASONS} - {"decoder-failed"}
+
+
+LIST = {
+    "type": "record",
+    "name": "N",
+    "fields": [field("text", "string"), field("next", ["null", "N"])],
+}
+NOTHING = {"type": "record", "name": "E", "fields": []}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        # fastavro would end the process: it reads by recursion.
+        LIST,
+        {
+            "type": "array",
+            "items": {**LIST, "fields": [field("m", {"type": "map", "values": "N"})]},
+        },
+        # 2**62 items in ten bytes.
+        {"type": "record", "name": "A", "fields": [field("a", {"type": "array", "items": "null"})]},
+        {"type": "array", "items": {**NOTHING, "fields": [field("e", NOTHING)]}},
+        {"type": "array", "items": {"type": "fixed", "name": "Z", "size": 0}},
+        {"type": "record", "name": "A", "fields": [field("a", "unknown.Name")]},
+        ["null", {"type": "enum"}],
+    ],
+)
+def test_a_schema_that_is_a_danger_or_none_rejects_its_records(registry, schema):
+    registry.respond("POST", "/subjects/s/versions", avro_with(schema), None)
+    frame = b"\x00\x00\x00\x00\x01"
+    assert read(decoder(registry), [frame + b"\x02" * 100_000, frame]) == ["bad-schema"] * 2
+    assert registry.asked.count("/schemas/ids/1") == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "reason"),
+    [
+        ({**avro_with("string"), "schemaType": "CAPNP"}, b"\x02a", "bad-schema"),
+        ({**avro_with("string"), "schemaType": "PROTOBUF", "schema": ""}, b"", "broken-record"),
+        (avro_with({**schemas.AVRO, "doc": "x" * 2**20}), b"\x00\x00\x00", "bad-schema"),
+        (avro_with("string"), b"\x02a", "not-an-object"),
+        (avro_with(["null", schemas.AVRO]), b"\x00", "not-an-object"),
+        (avro_with(schemas.AVRO, SchemaReference("x", "gone", 3)), b"\x00", "unknown-schema"),
+    ],
+)
+def test_schemas_of_no_use(registry, schema, payload, reason):
+    registry.respond("POST", "/subjects/s/versions", schema, None)
+    assert read(decoder(registry), [b"\x00\x00\x00\x00\x01" + payload]) == [reason]
+
+
+def test_an_unknown_id_is_asked_for_once_a_minute(registry, monkeypatch):
+    decode = decoder(registry)
+    value = b"\x00\x00\x00\x00\x01\x02\x06one\x00\x00"
+    assert read(decode, [value] * 5) == ["unknown-schema"] * 5
+    assert registry.asked.count("/schemas/ids/1") == 1
+    schemas.avro(registry, {"text": "one"})
+    monkeypatch.setattr(module, "monotonic", lambda: float("inf"))
+    assert read(decode, [value]) == [("one", None, None, None)]
+
+
+def test_memory_is_bounded_however_many_schemas_come(registry, monkeypatch):
+    monkeypatch.setattr(module, "MOST_SCHEMAS", 3)
+    monkeypatch.setattr(module, "MOST_UNKNOWN", 3)
+    names = [{**schemas.AVRO, "name": f"P{i}"} for i in range(5)]
+    values = [schemas.avro(registry, {"text": f"t{i}"}, schema=s)[0] for i, s in enumerate(names)]
+    decode = decoder(registry)
+    registry.asked.clear()
+    order = [0, 1, 2, 0, 3, 0, 4, 0, 1]
+    assert [found[0] for found in read(decode, [values[i] for i in order])] == [
+        f"t{i}" for i in order
+    ]
+    # The one that is in use stays; 1 was gone.
+    fetched = [path.rpartition("/")[2] for path in registry.asked]
+    assert fetched == ["1", "2", "3", "4", "5", "2"]
+    strange = [b"\x00\x00\x00\x01" + bytes([i]) for i in range(5)]
+    assert set(read(decode, strange)) == {"unknown-schema"}
+    assert len(decode._known) == 3
+    assert len(decode._unknown) <= 3
+
+
+def test_what_is_known_is_read_while_the_registry_is_away(registry):
+    values = schemas.avro(registry, {"text": "a"}, {"text": "b"})
+    other = schemas.json_schema(registry, {"text": "c"})
+    decode = decoder(registry)
+    assert decode(values[0])[0] == "a"
+    registry.stop()
+    assert decode(values[1])[0] == "b"
+    for _ in range(2):
+        with pytest.raises(SourceAwayError, match="must be reachable"):
+            decode(other[0])
+    registry.start()
+    assert decode(other[0])[0] == "c"
+
+
+LOGIN = {"username": "ann", "password_env": "STREAMLDA_TEST_REGISTRY"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ((503, {"error_code": 50003, "message": "x"}), SourceAwayError),
+        ((502, b"<html>"), SourceAwayError),
+        ((429, {}), SourceAwayError),
+        ((408, {}), SourceAwayError),
+        ((403, {"error_code": 40301, "message": "x"}), SourceAccessError),
+        ((404, b"<html>"), SourceAccessError),
+        ((404, {"error_code": 404, "message": "x"}), SourceAccessError),
+        ((301, b""), SourceAccessError),
+        ((200, b"<html>"), SourceAccessError),
+        ((200, b"[1"), SourceAccessError),
+        ((200, {}), SourceAccessError),
+    ],
+)
+def test_an_answer_that_is_none_is_no_fault_of_a_record(registry, answer, kind):
+    (value,) = schemas.avro(registry, {"text": "a"})
+    decode = decoder(registry)
+    registry.answer = answer
+    for ask in (lambda: decode(value), lambda: decoder(registry)):
+        with pytest.raises(kind, match=r"^the schema registry must") as caught:
+            ask()
+        assert type(caught.value) is kind
+        assert "\n" not in str(caught.value)
+    registry.answer = None
+    assert decode(value)[0] == "a"
+
+
+def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    registry.login = "ann:right-one"
+    monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "wrong-one")
+    for settings in (LOGIN, {}):
+        with pytest.raises(SourceAccessError, match="let this user read") as caught:
+            decoder(registry, **settings)
+        assert "wrong-one" not in str(caught.value)
+    monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "right-one")
+    decode = decoder(registry, **LOGIN)
+    registry.login = None
+    (value,) = schemas.avro(registry, {"text": "a"})
+    registry.login = "ann:next-one"
+    monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "")
+    with pytest.raises(InvalidSettingError, match="a secret must not be empty"):
+        decode(value)
+    monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "next-one")
+    assert decode(value)[0] == "a"
+    assert "-one" not in caplog.text
+    assert "Basic" not in caplog.text
+
+
+def certificate(folder):
+    """Return a file with a certificate of this machine that nobody signed, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    file = folder / "registry.pem"
+    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, *plain))
+    return file
+
+
+def test_a_certificate_that_is_not_trusted_is_a_setting_and_not_away(registry, tmp_path):
+    file = certificate(tmp_path)
+    registry.stop()
+    registry.start(tls=file)
+    with pytest.raises(SourceAccessError, match="have a trusted certificate"):
+        decoder(registry)
+    assert read(decoder(registry, ca_file=str(file)), [b"{"]) == ["unframed"]
+    (tmp_path / "none.pem").write_text("nothing")
+    for name in ("gone.pem", "none.pem"):
+        with pytest.raises(InvalidSettingError, match="certificates to trust"):
+            decoder(registry, ca_file=str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"url": "localhost:8081"}, "must begin with http"),
+        ({"url": "http://a:1,ftp://b"}, "must begin with http"),
+        ({"url": "http://ann:hidden@a:1"}, "name no user"),
+        ({"url": "http://a", "username": "ann"}, "go together"),
+        ({"url": "http://a", "password_file": "f"}, "go together"),
+        ({"url": "http://a", **LOGIN, "password_file": "f"}, "go together"),
+        ({"url": "http://a", "user": "ann"}, "options must be among"),
+    ],
+)
+def test_settings_that_are_wrong(settings, rule):
+    with pytest.raises(InvalidSettingError, match=rule) as caught:
+        Registry.of(settings)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("package", "named"),
+    [
+        ("fastavro", "package=fastavro;"),
+        ("google", "package=protobuf;"),
+        ("confluent_kafka", "package=confluent-kafka;"),
+        ("authlib", r"package=confluent-kafka\[schemaregistry\];"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(registry, monkeypatch, package, named):
+    find = module.find_spec
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(MissingExtraError, match=rf"{named} .*streamlda\[registry\]"):
+        decoder(registry)
+
+
+def test_a_source_passes_no_record_whose_schema_it_cannot_have(
+    registry, topics, topic, source_of, tmp_path
+):
+    known = schemas.avro(registry, {"text": "a"}, {"text": "b"}, {"text": "e"})
+    later = schemas.json_schema(registry, {"text": "c"}, {"text": "d"})
+    topics.fill(topic, [known[0], b"\x00", known[1], *later, None, known[2]])
+    skipped = []
+    source = source_of(
+        topics,
+        topic,
+        format="registry",
+        registry={"url": registry.url},
+        on_reject=lambda record, reason: skipped.append((record.offset, reason)),
+    )
+    asked = registry.respond
+    # Only what is not known yet is away.
+    registry.respond = lambda method, path, *more: (
+        (503, {}) if path == "/schemas/ids/2" else asked(method, path, *more)
+    )
+    texts = []
+    while len(texts) < 3:
+        texts += source.poll(10, 0.2).texts
+    assert texts == ["a", None, "b"]
+    at = dict(source.position())
+    for _ in range(2):
+        with pytest.raises(SourceAwayError):
+            source.poll(10, 5)
+    assert source.position() == at
+    assert at["offsets"] == {"0": 3}
+    registry.respond = asked
+    while len(texts) < 7:
+        texts += source.poll(10, 0.2).texts
+    assert texts == ["a", None, "b", "c", "d", None, "e"]
+    assert skipped == [(1, "unframed")]
+
+
+def test_a_source_opens_only_where_its_registry_is(registry, topics, topic, source_of):
+    topics.make(topic)
+    registry.stop()
+    given = {"format": "registry", "registry": {"url": registry.url}}
+    with pytest.raises(SourceAwayError):
+        source_of(topics, topic, **given)
+    for wrong in ({"registry": given["registry"]}, {"format": "registry"}):
+        with pytest.raises(InvalidSettingError, match="go together"):
+            source_of(topics, topic, **wrong)

@@ -1,0 +1,195 @@
+"""Daemons and ``fit`` whose records need a schema registry, or stand in dead letters."""
+
+import random
+
+import numpy as np
+import pytest
+
+from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError
+from streamlda.exit_codes import exit_code
+from streamlda.run.fit import fit
+from streamlda.settings.load import load_settings
+from tests.kafka import schemas
+from tests.kafka.broker import free_ports
+from tests.kafka.schema_registry import schema_registry
+from tests.service.daemon_process import Daemon, left_by, run_to_end, texts
+from tests.service.long_stream import (
+    answer_of,
+    as_json,
+    ending,
+    not_ready,
+    run_killed,
+    topic_settings,
+    wait_for_slots,
+)
+
+#: Stands in documents, and must stand in no log line.
+SECRET = "zebrafinch"
+UNKNOWN = b"\x00\x00\x00\x10\x00" + SECRET.encode()
+
+
+@pytest.fixture
+def registry():
+    with schema_registry() as registry:
+        yield registry
+
+
+def fitted(folder, topics, topic, **flags):
+    given = {
+        "kafka.bootstrap": topics.bootstrap,
+        "kafka.topic": topic,
+        "topics.count": 3,
+        "topics.refine": False,
+        "vocabulary.hash_bits": 8,
+        "output.file": str(folder / "model"),
+        **flags,
+    }
+    return fit(load_settings(None, {}, {k: v for k, v in given.items() if v is not None}, "fit"))
+
+
+def test_a_fit_over_avro_is_the_fit_over_its_documents(registry, topics, topic, tmp_path):
+    documents = [{"text": text} for text in texts(600)]
+    values = schemas.avro(registry, *documents[:300])
+    values += schemas.json_schema(registry, *documents[300:])
+    values[100:100] = [UNKNOWN, values[0][:9]]
+    topics.fill(topic, values)
+    found = fitted(tmp_path, topics, topic, **{"registry.url": registry.url})
+    assert found.counts.documents == 600
+    assert dict(found.counts.rejects) == {"unknown-schema": 1, "broken-record": 1}
+    topics.fill(f"{topic}-plain", as_json([each["text"] for each in documents]))
+    plain = fitted(tmp_path, topics, f"{topic}-plain")
+    np.testing.assert_array_equal(found.model.components, plain.model.components)
+
+
+def test_a_fit_says_in_a_line_what_is_wrong_with_the_registry(registry, topics, topic, tmp_path):
+    topics.fill(topic, [UNKNOWN] * 5)
+    at = {"registry.url": registry.url}
+    endings = []
+
+    def ended():
+        with pytest.raises(StreamLDAError) as caught:
+            fitted(tmp_path, topics, topic, **at)
+        said = str(caught.value)
+        assert "\n" not in said
+        assert SECRET not in said
+        endings.append((type(caught.value).__name__, exit_code(caught.value)))
+
+    ended()
+    registry.login = "ann:word"
+    ended()
+    registry.stop()
+    ended()
+    assert endings == [
+        ("InsufficientDataError", 65),
+        (SourceAccessError.__name__, 78),
+        (SourceAwayError.__name__, 74),
+    ]
+
+
+@pytest.mark.long
+def test_a_registry_that_is_away_at_the_start_and_goes_again_ends_nothing(
+    registry, topics, topic, tmp_path
+):
+    documents = [{"text": f"{SECRET} {text}"} for text in texts(3000)]
+    first = schemas.avro(registry, *documents[:1500])
+    second = schemas.json_schema(registry, *documents[1500:])
+    first[::10] = [UNKNOWN] * 150
+    topics.fill(topic, first)
+    (port,) = free_ports(1)
+    more = {"registry.url": registry.url, "http.port": port, "breaker.attempts": 1}
+    settings = topic_settings(tmp_path / "daemon", topics.bootstrap, topic, **more)
+    registry.stop()
+    with Daemon(settings | ending(3000)) as daemon:
+        stalled = daemon.wait_for("stalled")
+        assert stalled["what"] == "source"
+        assert answer_of(port, "/livez")["alive"]
+        assert "source stalled since" in not_ready(port)
+        registry.start()
+        wait_for_slots(port, 1500)
+        assert answer_of(port, "/readyz")["ready"]
+        # It needs a schema that it has not seen, and cannot have it.
+        registry.answer = (503, {"error_code": 50003, "message": "x"})
+        topics.send(topic, second)
+        daemon.wait_for("stalled", 2)
+        assert answer_of(port, "/status")["places"] == 1500
+        # A login that was good once may be again.
+        registry.answer = (401, {"error_code": 401, "message": "x"})
+        daemon.wait_for("open-failed", 3)
+        assert daemon.process.poll() is None
+        registry.answer = None
+        assert daemon.end() == 0
+    assert SECRET.encode() not in b"".join(daemon.raw)
+    twin = topic_settings(tmp_path / "twin", topics.bootstrap, topic, **more)
+    run_to_end(twin | ending(3000))
+    assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
+
+
+@pytest.mark.long
+def test_what_a_restart_cannot_heal_ends_a_daemon_and_loses_nothing(
+    registry, topics, topic, tmp_path
+):
+    documents = [{"text": f"{SECRET} {text}"} for text in texts(2000)]
+    values = schemas.avro(registry, *documents[:500])
+    values += schemas.json_schema(registry, *documents[500:])
+    later = registry.schemas.pop()
+    topics.fill(topic, values)
+    more = {"registry.url": registry.url, "breaker.records": 500}
+    settings = topic_settings(tmp_path / "daemon", topics.bootstrap, topic, **more)
+    word = tmp_path / "word"
+    login = {"registry.username": "ann", "registry.password": str(word)}
+    registry.login = "ann:right-one"
+    word.write_text("wrong-one\n")
+    for refused in (settings, settings | login):
+        with Daemon(refused) as daemon:
+            assert daemon.end() == 78
+        said = daemon.raw[-1]
+        assert said.startswith(b"streamlda: error: the schema registry must let this user read")
+        assert b"-one" not in said
+    word.write_text("right-one\n")
+    with Daemon(settings | login) as daemon:
+        assert daemon.end() == 65
+    assert daemon.events("breaker")
+    # With the schema there, all is read as if it had always been.
+    registry.schemas.append(later)
+    again = run_to_end(settings | login | ending(2000))
+    assert SECRET.encode() not in b"".join(daemon.raw + again.raw)
+    twin = topic_settings(tmp_path / "twin", topics.bootstrap, topic, **more)
+    run_to_end(twin | login | ending(2000))
+    assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
+
+
+@pytest.mark.long
+def test_a_replay_of_dead_letters_reads_each_once_however_often_it_dies(topics, topic, tmp_path):
+    documents = texts(3000)
+    values = as_json(documents)
+    values[1::2] = [value.replace(b'"text"', b'"body"') for value in values[1::2]]
+    values[1::20] = [b"{" + SECRET.encode()] * len(values[1::20])
+    topics.fill(topic, values)
+    letters, again = f"{topic}-letters", f"{topic}-again"
+    first = topic_settings(
+        tmp_path / "first",
+        topics.bootstrap,
+        topic,
+        dead_letters__topic=letters,
+        dead_letters__with_text=True,
+        breaker__share=1.0,
+    )
+    run_to_end(first | ending(3000))
+    assert len(topics.read(letters)) == 1500
+    replay = {
+        "source.kind": "dead-letters",
+        "source.text_field": "body",
+        "dead_letters.topic": again,
+        "breaker.share": 1.0,
+    }
+    killed = topic_settings(tmp_path / "killed", topics.bootstrap, letters) | replay | ending(1500)
+    run_killed(killed, random.Random(3), 3)
+    keys = {row.key for row in topics.read(again)}
+    assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in range(1, 3000, 20)}
+    twin = topic_settings(tmp_path / "twin", topics.bootstrap, letters) | replay | ending(1500)
+    run_to_end(twin)
+    assert left_by(tmp_path / "killed") == left_by(tmp_path / "twin")
+    # Nor does it write where it reads.
+    with Daemon(killed | {"dead_letters.topic": letters, "log.format": "console"}) as daemon:
+        assert daemon.end() == 78
+    assert b"letters about letters never end" in b"".join(daemon.raw)
