@@ -141,7 +141,7 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     """Run a daemon that shares partitions with others."""
     refused = shared_clashes(settings)
     named = "; ".join(refused).translate({ord(brace): None for brace in "{}"})
-    require(not refused, named, **{"kafka.partitions": settings.kafka.partitions})
+    require(not refused, named, partitions=settings.kafka.partitions)
     assert settings.output.folder is not None
     assert settings.checkpoint.folder is not None
     folder, status = SharedFolder(settings.checkpoint.folder), _status(settings)

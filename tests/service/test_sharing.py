@@ -345,7 +345,10 @@ def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, top
         ({"source.text_field": "body"}, "source.text_field='body' (saved: 'text')"),
         ({"kafka.topic": f"{topic}-other"}, "a folder of partitions must be of one topic"),
         ({"kafka.partitions": "all"}, "used by those who share partitions"),
-        ({"topics.refine": True}, "topics.refine must be left out where kafka.partitions are shared"),
+        (
+            {"topics.refine": True},
+            "topics.refine must be left out where kafka.partitions are shared",
+        ),
     ):
         command = arguments(shared.settings("other") | mine | other)
         done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
