@@ -108,8 +108,13 @@ class Lease(Thread):
 
     def _failed(self, error: StreamLDAError | OSError) -> None:
         log_failure("lease-failed", error)
-        if self._folder.beginning() is None and not isinstance(error, SourceAwayError):
-            self._error = error
+        if self._folder.beginning() is None:
+            # All wait for it, and say so; what cannot be made is said by `check`.
+            if isinstance(error, SourceAwayError):
+                self._status.count_failure("source", reason_of(error))
+                self._retry.again(time.monotonic())
+            else:
+                self._error = error
             return
         self._status.count_failure("output", reason_of(error))
         self._show(self._retry.failed(time.monotonic(), reason_of(error)))

@@ -7,14 +7,16 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
 from types import SimpleNamespace
 
 import pytest
 
+from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import load
-from streamlda.service.lease import Lease, make_beginning
+from streamlda.service.lease import Lease, check_beginning, make_beginning
 from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
 from streamlda.service.opening import Start
 from streamlda.service.partitions import Partitions, PartitionsWorker
@@ -267,6 +269,25 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog):
         assert here.status.status()["group"]["waiting"] == [1]
     # Nothing of it was saved: it is read again.
     here.turn(lambda: here.partitions.records == here.truth.records)
+
+
+def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
+    given = str(here.folder.projection)
+    topics = replace(here.lease.settings.topics, projection_file=given)
+    kafka = replace(here.lease.settings.kafka, start="latest")
+    settings = replace(here.lease.settings, topics=topics, kafka=kafka)
+    folder = SharedFolder(tmp_path / "another")
+    make_beginning(settings, folder, here.status)
+    beginning = folder.beginning()
+    check_beginning(settings, folder, beginning)
+    assert sum(beginning["offsets"].values()) == here.truth.records
+    last = folder.first_position(0)
+    here.source._source.take({0: last})
+    assert here.source._source.position_of(0) == last
+    # A partition that comes later is read from its first record on.
+    assert folder.first_position(2) is None
+    with pytest.raises(InvalidSettingError, match="a run must go on with the settings of its"):
+        check_beginning(replace(settings, topics=replace(topics, seed=1)), folder, beginning)
 
 
 # Daemons
