@@ -19,6 +19,7 @@ from streamlda.run.parts import (
 )
 from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import Daemon, end_at_signals
+from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
@@ -37,6 +38,9 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.snapshots import Snapshots
+
+#: How long the end waits for the results that are being written; others are made again.
+INFERENCE_SECONDS = 2.0
 
 
 def check(settings: RunSettings) -> Plan:
@@ -119,6 +123,7 @@ def run(settings: RunSettings) -> int:
                 unstored=found.released,
             )
 
+        _infer(settings, snapshots, start, opened)
         daemon = Daemon(
             Machine(rules_of(settings)),
             opening.open,
@@ -150,7 +155,15 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     start = Start(status, Supervisor())
     letters = open_letters(settings, start, opened)
     lease = Lease(settings, folder, start, snapshots)
+    _infer(settings, snapshots, start, opened)
     return run_shared(settings, rules_of(settings), folder, lease, start, letters, opened)
+
+
+def _infer(settings: RunSettings, snapshots: Snapshots, start: Start, opened: ExitStack) -> None:
+    """Begin to infer what comes in another topic, if there is one."""
+    if settings.infer.topic is not None:
+        end = start_inference(settings, snapshots, start.status, start.supervisor)
+        opened.callback(end, INFERENCE_SECONDS)
 
 
 def _status(settings: RunSettings, shown: ShownCounters | None = None) -> Status:
