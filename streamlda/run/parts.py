@@ -88,6 +88,7 @@ def open_stream(
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
         start=kafka.start,
         group=kafka.group,
+        client=kafka.client,
         format=records,
         allow_gaps=source.allow_gaps,
         security=security(settings),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry, setting_of
-from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
+from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
     from streamlda.privacy.clipping import ClipBounds
@@ -87,6 +87,9 @@ class KafkaSettings:
     group: str | None = entry(
         "text", None, "Consumer group that shares partitions, under which lag is shown, and a "
         "private run notes its ledger; positions are kept in checkpoints.")
+    client: str = entry(
+        "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
+        "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
     protocol: str = entry(
         "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry(
