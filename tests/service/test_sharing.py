@@ -244,6 +244,10 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     assert here.partitions.open_now[0] is not first
     here.save()
     assert shared.learned() == here.truth.learned()
+    written = sorted(here.folder.path.glob("partition-*/state-*"))
+    # What is saved is not written once more.
+    here.save()
+    assert sorted(here.folder.path.glob("partition-*/state-*")) == written
     # Counters are of what was read here, once.
     learned, _, rejects = here.truth.learned()
     assert here.partitions.outcomes["learned"] == learned
