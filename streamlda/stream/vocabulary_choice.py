@@ -145,6 +145,7 @@ class PrivateVocabularySelection:
 
     def _draw(self, noise: Noise) -> dict[str, Any]:
         kept = self._selection.release(noise)
-        text = "\n".join(word for word, _ in kept).encode("utf-8")
-        weights = np.array([weight for _, weight in kept], dtype=np.float64)
-        return {"words": np.frombuffer(text, np.uint8), "weights": weights}
+        text = "\n".join(found.word for found in kept).encode("utf-8")
+        weights = np.array([found.weight for found in kept], dtype=np.float64)
+        votes = np.array([found.votes for found in kept], dtype=np.float64)
+        return {"words": np.frombuffer(text, np.uint8), "weights": weights, "votes": votes}
