@@ -123,6 +123,7 @@ def planted_error(truth: Any, found: Learned) -> Json:
 def private_corpus(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Counts of a corpus; the model is smoothed with its own, noisy background."""
     train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
+    train = train.rows(0, min(len(train), parameters.get("documents", len(train))))
     run = learn(in_batches(train), train.n_features, {**parameters, "documents": len(train)}, seed)
     meter.started()
     with meter.timed():

@@ -29,6 +29,7 @@ from bench.private import PRIVATE
 from bench.roofline import ROOFLINE
 from bench.scaleout import SCALEOUT
 from bench.shares import SHARES
+from bench.throughput import THROUGHPUT
 from bench.wa16_figure1 import WA16_FIGURE_1
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_private import WA16_PRIVATE
@@ -285,6 +286,7 @@ ALL = [
         time_linear_figures,
     ),
     *DAEMON,
+    *THROUGHPUT,
     *SCALEOUT,
     *SHARES,
     *COMPARE,

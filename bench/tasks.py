@@ -29,6 +29,7 @@ from bench.private_tasks import PRIVATE_TASKS
 from bench.roofline import ROOFLINE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
 from bench.shares import SHARES_TASKS
+from bench.throughput import THROUGHPUT_TASKS
 from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_private import WA16_PRIVATE_TASKS
@@ -209,6 +210,7 @@ TASKS = {
         stream,
         rate,
         *DAEMON_TASKS,
+        *THROUGHPUT_TASKS,
         *SCALEOUT_TASKS,
         *SHARES_TASKS,
         *COMPARE_TASKS,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.infer import words_of
 from streamlda.cli.options import options_of, read_settings
 from streamlda.cli.reading import DOCUMENTS, read_documents
 
@@ -63,6 +62,7 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
     from streamlda.model.coherence import NpmiCounter
     from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
     from streamlda.model.inference import SMOOTHING
+    from streamlda.storage.newest import words_of
     from streamlda.text.encoding import count_tokens
 
     vocabulary = words_of(model)
@@ -103,6 +103,7 @@ def _distance(truth: TopicModel, model: TopicModel) -> dict[str, float | None]:
     import numpy as np
 
     from streamlda.model.evaluation import matched_l1_error
+    from streamlda.storage.newest import words_of
 
     planted, learned = (
         np.array(words_of(each).get_feature_names_out(), str) for each in (truth, model)

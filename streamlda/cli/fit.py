@@ -13,6 +13,7 @@ from streamlda.cli.options import (
     read_settings,
     settings_options,
 )
+from streamlda.cli.plan import show_expected
 from streamlda.cli.running import (
     IN_NO_BIN,
     Progress,
@@ -58,6 +59,8 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
     from streamlda.run.outputs import check_outputs
 
     check_outputs(settings)
+    if settings.private:
+        show_expected(settings, quiet)
     with Progress(quiet, slots=settings.private) as progress:
         if settings.cluster.dask is not None:
             from streamlda.run.cluster import fit_on_cluster

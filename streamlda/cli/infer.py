@@ -4,97 +4,111 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import options_of, read_settings
+from streamlda.cli.options import GroupedCommand, options_of, read_settings
 from streamlda.cli.reading import DOCUMENTS, read_documents
-from streamlda.errors import VocabularyError
+from streamlda.errors import ModelFileError
+from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
 from streamlda.run.outputs import check_output
+from streamlda.settings.setting import INFER
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from streamlda.settings.table import RunSettings
 
-    from streamlda.model.topic_model import TopicModel
-    from streamlda.text.vocabulary import Vocabulary
+#: Settings of a topic in and a topic out.
+TOPICS = (
+    *("bootstrap", "topic", "start", "protocol", "mechanism", "username", "password"),
+    *("ca_file", "certificate_file", "key_file", "key_password"),
+)
+STREAM = (
+    *(f"kafka.{key}" for key in TOPICS),
+    *(f"registry.{key}" for key in ("url", "username", "password", "ca_file")),
+    *("infer.topic", "infer.group", "infer.disclose", "source.allow_gaps"),
+    *("dead_letters.topic", "dead_letters.with_text", "log.format", "log.level"),
+)
 
-#: Decimals of a proportion in the output.
-DECIMALS = 6
 
-
-@click.command(short_help="Print the topic proportions of documents.")
+@click.command(cls=GroupedCommand, short_help="Write the topic proportions of documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@options_of("infer", (*DOCUMENTS, "source.id_field"))
+@options_of(INFER, (*DOCUMENTS, "source.id_field", "infer.top", *STREAM))
 @click.option(
     "--output",
     "-o",
     type=click.Path(),
     default="-",
     show_default=True,
-    help="File to write; - is standard output.",
+    help="File to write, which appears once it is whole; - is standard output.",
 )
 @click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    help="Only the N largest proportions, as pairs [topic, proportion]. [default: all, in order]",
+    "--output-format",
+    type=click.Choice(("jsonl", "csv", "parquet")),
+    help="[default: by the ending of the output, .csv or .parquet, else jsonl]",
 )
-def infer(model_file: str, output: str, top: int | None, **flags: Any) -> None:
-    """Print a JSON line for each document of SOURCE..., in order.
+def infer(model_file: str, output: str, output_format: str | None, **flags: Any) -> None:
+    """Write a row for each document of SOURCE..., in order; or of a Kafka topic, to a topic.
 
-    Members: record and location of the document, with --id-field its id, tokens of it that the
-    model of FILE knows, and topics, the K proportions. A document without a known token has those
-    of the prior.
+    FILE is a model, or a folder of snapshots, of which the newest is taken. Columns, or members of
+    a line of JSON: record and location of the document, with --id-field its id, tokens of it that
+    the model knows, and topics, the K proportions. A document without a known token has those of
+    the prior. CSV has topic_0, topic_1, ..., with --top topic_1, proportion_1, topic_2, ...
+
+    With --kafka-topic and --output-topic it goes on until SIGTERM or SIGINT. Each result and the
+    position behind its document are written in one Kafka transaction: readers with
+    isolation.level=read_committed see one result of each document, whatever is killed. Processes of
+    one group share the partitions. A result is JSON: topic, partition and offset of the document,
+    its id, the number of the snapshot and the digest of the model file that it was inferred by,
+    tokens and topics; under the key of the document. A newer model is taken up as it comes. Brokers
+    that are away are waited for; records that cannot be used are counted, and go to
+    --dead-letters-topic.
     """
-    import orjson
+    settings = read_settings(INFER, flags)
+    if settings.source.kind == "kafka":
+        if output != "-" or output_format:
+            raise click.UsageError("--output and --output-format do not go with --kafka-topic")
+        _infer_topic(model_file, settings)
+    else:
+        _infer_files(model_file, output, output_format, settings)
 
-    from streamlda.model.topic_model import load
 
-    settings = read_settings("infer", flags)
+def _infer_files(path: str, output: str, output_format: str | None, settings: RunSettings) -> None:
     if output != "-":
-        check_output(output, [model_file, *settings.source.files])
-    model = load(model_file)
-    vocabulary = words_of(model)
-    with ExitStack() as opened:
-        target: BinaryIO = sys.stdout.buffer
-        if output != "-":
-            target = opened.enter_context(Path(output).open("wb"))
-        for texts, locations, _ in read_documents(settings):
-            batch = vocabulary.encode(texts).batch
-            found = _shown(model.transform(batch), top)
-            for at, length, row in zip(locations, batch.lengths.tolist(), found, strict=True):
-                line = {
-                    "record": at.record,
-                    "location": at.location,
-                    **({} if settings.source.id_field is None else {"id": at.id}),
-                    "tokens": int(length),
-                    "topics": row,
-                }
-                target.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-            # A slow pipe is answered poll by poll.
-            target.flush()
+        check_output(output, [path, *settings.source.files])
+    from streamlda.run.proportions import WRITERS, format_of, infer, whole_rows
+    from streamlda.storage.newest import NewestModel
 
-
-def _shown(theta: NDArray[Any], top: int | None) -> list[Any]:
-    import numpy as np
-
-    rounded = theta.round(DECIMALS)
-    if top is None:
-        rows: list[Any] = rounded.tolist()
-        return rows
-    order = np.argsort(-theta, axis=1, kind="stable")[:, :top]
-    values = np.take_along_axis(rounded, order, axis=1)
-    return [
-        list(zip(*pair, strict=True)) for pair in zip(order.tolist(), values.tolist(), strict=True)
-    ]
-
-
-def words_of(model: TopicModel) -> Vocabulary:
-    """Return the vocabulary of a model that reads text."""
-    if model.vocabulary is None:
-        raise VocabularyError(
-            "a model must have a vocabulary to read text, got a model of matrices; "
-            "learn one with streamlda fit"
+    newest = NewestModel(path).find()
+    if newest is None:
+        raise ModelFileError(
+            f"a folder must have a snapshot to infer by, got path={path!r}; name a model file"
         )
-    return model.vocabulary
+    top, with_id = settings.infer.top, settings.source.id_field is not None
+    shape = newest.model.n_components, top, with_id
+    with ExitStack() as opened:
+        if output == "-":
+            writer = WRITERS[output_format or "jsonl"](sys.stdout.buffer, *shape)
+            opened.callback(writer.finish)
+        else:
+            kind = output_format or format_of(output)
+            writer = opened.enter_context(whole_rows(output, kind, *shape))
+        for texts, locations, _ in read_documents(settings):
+            writer.write(locations, infer(newest, texts, top))
+
+
+def _infer_topic(path: str, settings: RunSettings) -> None:
+    from streamlda.service.daemon import leave
+    from streamlda.service.inference import run
+    from streamlda.service.logs import log_failure, start_logging
+
+    start_logging(settings.log.format, settings.log.level)
+    try:
+        code = run(path, settings)
+    except Exception as error:
+        code = exit_code(error)
+        if code in (CONFIGURATION, DATA) or isinstance(error, OSError):
+            raise
+        # A traceback of Python's own could quote a document.
+        log_failure("crashed", error)
+    leave(code)

@@ -99,19 +99,19 @@ def read_settings(
 
 
 def _parameter(setting: Setting, command: str, required: bool) -> Callable[[Command], Command]:
-    name = setting.name.replace(".", "__")
+    name, flag = setting.name.replace(".", "__"), setting.flag_of(command)
     if setting.kind == "list":
         return click.argument(name, nargs=-1, metavar=f"[{setting.flag}]...")
     if setting.kind == "secret":
         name += "_file"
     if setting.kind == "bool":
-        no = setting.flag.replace("--", "--no-", 1)
-        declared = [f"{setting.flag}/{no}"]
+        no = flag.replace("--", "--no-", 1)
+        declared = [f"{flag}/{no}"]
         more: dict[str, Any] = {"default": None}
     else:
         metavar = "|".join(setting.choices) or METAVARS.get(setting.kind, setting.kind.upper())
         metavar += "|auto" if setting.auto else ""
-        declared, more = [setting.flag], {"metavar": metavar}
+        declared, more = [flag], {"metavar": metavar}
     if setting.short:
         declared.append(setting.short)
     return click.option(*declared, name, help=_help(setting, command, required), **more)

@@ -63,7 +63,8 @@ LEAST_LAST_STAGE = 0.5
 #: Most of delta that the distance of the sampler from exact noise may take.
 MOST_SET_ASIDE = 0.1
 
-#: Fewest slots of a round.
+#: Fewest slots of a window, and of a round.
+LEAST_WINDOW = 100
 LEAST_ROUND = 10
 
 #: Every look at the stages needs it.
@@ -148,7 +149,7 @@ class PrivateSettings(TopicSettings):
 
     def __post_init__(self) -> None:
         TopicSettings.__post_init__(self)
-        at_least(100, documents_per_snapshot=self.documents_per_snapshot)
+        at_least(LEAST_WINDOW, documents_per_snapshot=self.documents_per_snapshot)
         if self.refinement_rounds is not None:
             at_least(0, refinement_rounds=self.refinement_rounds)
         if self.alpha_0 is not None:

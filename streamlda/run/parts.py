@@ -15,7 +15,7 @@ from streamlda.settings.rules import source_of
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import RunSettings
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.sink import DeadLetterSink, SnapshotSink, open_sink
+from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
@@ -81,6 +81,7 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
         start=kafka.start,
         group=kafka.group,
+        client=kafka.client,
         format=records,
         allow_gaps=source.allow_gaps,
         security=security(settings),
@@ -149,6 +150,28 @@ def snapshot_sink(settings: RunSettings) -> SnapshotSink | None:
     """Open the topic for snapshots, if there is one."""
     sink: SnapshotSink | None = _sink(settings, "kafka-snapshots", settings.output.topic)
     return sink
+
+
+def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Exchange:
+    """Open the topic to infer and the one for results, as a member of their group."""
+    source, kafka, infer = settings.source, settings.kafka, settings.infer
+    exchange: Exchange = open_sink(
+        "kafka-exchange",
+        kafka.topic,
+        infer.topic,
+        group=infer.group or f"streamlda-infer-{infer.topic}",
+        bootstrap_servers=kafka.bootstrap,
+        start=kafka.start,
+        format="jsonl" if source.format == "auto" else source.format,
+        text_field=source.text_field,
+        id_field=source.id_field,
+        max_document_bytes=source.max_record,
+        allow_gaps=source.allow_gaps,
+        on_reject=on_rejected,
+        registry=registry(settings) if source.format == "registry" else None,
+        security=security(settings),
+    )
+    return exchange
 
 
 def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -> Any:

@@ -21,6 +21,7 @@ from streamlda.process import allowed_bytes
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
+from streamlda.storage.snapshots import CACHED_MODELS
 from streamlda.stream.pipeline import ENCODED_CHARACTERS
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 from streamlda.text.column_words import COLUMN_BYTES
@@ -79,10 +80,19 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
         ("a block of documents, split and encoded", 8 * ENCODED_CHARACTERS),
         ("documents that wait", settings.memory.queue),
         ("what the source holds", SOURCE_BYTES),
+        *_inference(settings, V),
         (f"the largest work at one time: {what}", largest),
     ]
     # Near its limit the daemon pauses, which a plan that is kept should not bring about.
     return [*plan, ("what is left free", sum(size for _, size in plan) // LEFT_FREE)]
+
+
+def _inference(settings: RunSettings, V: int) -> Plan:
+    if settings.infer.topic is None:
+        return []
+    # Models as the page holds them, each twice; what is fetched, and results of one poll.
+    models = 8 * V * settings.topics.count * 2 * CACHED_MODELS
+    return [("inference: models and what is fetched", models + SOURCE_BYTES)]
 
 
 def memory_limit(settings: RunSettings) -> int | None:

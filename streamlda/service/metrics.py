@@ -81,6 +81,17 @@ class Metrics:
         lag = {number: n for number, n in found["lag"]["partitions"].items() if n is not None}
         of_records = {} if found["lag"]["records"] is None else lag
         yield _gauge("kafka_lag_records", "Records that wait.", of_records, "partition")
+        inference = found["inference"]
+        yield _metric(
+            "Counter",
+            "inference",
+            "Records read to infer, of this process, by what became of them.",
+            inference and inference["records"],
+            "outcome",
+        )
+        parts = inference["partitions"] if inference else {}
+        waiting = {number: n for number, n in parts.items() if n is not None}
+        yield _gauge("inference_lag_records", "Records to infer.", waiting, "partition")
         yield _gauge(
             "undated_documents",
             "Documents without an event time, or before the first bin.",

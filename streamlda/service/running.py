@@ -18,6 +18,7 @@ from streamlda.run.parts import (
 )
 from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import Daemon, end_at_signals
+from streamlda.service.inference import start as start_inference
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
 from streamlda.service.memory import Plan, check_memory, memory_limit
@@ -32,6 +33,9 @@ from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
+
+#: How long the end waits for the results that are being written; others are made again.
+INFERENCE_SECONDS = 2.0
 
 
 def check(settings: RunSettings) -> Plan:
@@ -118,6 +122,9 @@ def run(settings: RunSettings) -> int:
                 unstored=found.released,
             )
 
+        if settings.infer.topic is not None:
+            end = start_inference(settings, snapshots, status, start.supervisor)
+            opened.callback(end, INFERENCE_SECONDS)
         daemon = Daemon(
             Machine(rules_of(settings)),
             opening.open,

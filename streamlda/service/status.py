@@ -29,10 +29,19 @@ RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
 OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
 #: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
-FAILURES = ("learn", "release", "output", "checkpoint", "dead-letters", "publish", "source")
+FAILURES = (
+    "learn",
+    "release",
+    "output",
+    "checkpoint",
+    "dead-letters",
+    "publish",
+    "source",
+    "infer",
+)
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
-STALLABLE = ("source", "dead-letters", "output", "checkpoint", "publish")
+STALLABLE = ("source", "dead-letters", "output", "checkpoint", "publish", "infer")
 
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
@@ -93,6 +102,10 @@ class Status:
         self._undated: int | None = None
         self._late: int | None = None
         self._lost: dict[str, int] | None = None
+        self._inferred: dict[str, int] | None = None
+        self._inferred_by: int | None = None
+        self._infer_lag: dict[int, int | None] = {}
+        self._infer_lost = 0
 
     def beat(self) -> None:
         """Note that the loop went round."""
@@ -195,6 +208,21 @@ class Status:
         """Note what waits in each partition, records or bytes; None where it is not known."""
         with self._lock:
             self._lag, self._lag_unit = dict(sorted(lag.items())), unit
+
+    def count_inference(self, outcomes: Mapping[str, int], snapshot: int | None, lost: int) -> None:
+        """Add records whose results are written, and note the snapshot that they are by.
+
+        `lost` are records that were gone before they were read.
+        """
+        with self._lock:
+            total = self._inferred or dict.fromkeys(outcomes, 0)
+            self._inferred = {outcome: total[outcome] + n for outcome, n in outcomes.items()}
+            self._inferred_by, self._infer_lost = snapshot, lost
+
+    def set_inference_lag(self, lag: Mapping[int, int | None]) -> None:
+        """Note what waits to be inferred in each partition held; None where it is not known."""
+        with self._lock:
+            self._infer_lag = dict(sorted(lag.items()))
 
     def set_queue(self, size_bytes: int) -> None:
         """Note the bytes that wait between reading and learning."""
@@ -325,7 +353,21 @@ class Status:
                 },
                 "budget": self._budget and dict(self._budget),
                 "last_answer": _iso(self._last_answer),
+                "inference": self._inference(),
             }
+
+    def _inference(self) -> dict[str, Any] | None:
+        if self._inferred is None:
+            return None
+        known = [lag for lag in self._infer_lag.values() if lag is not None]
+        complete = known and len(known) == len(self._infer_lag)
+        return {
+            "records": dict(self._inferred),
+            "snapshot": self._inferred_by,
+            "lag": sum(known) if complete else None,
+            "partitions": {str(number): lag for number, lag in self._infer_lag.items()},
+            "lost": self._infer_lost,
+        }
 
     def metrics(self) -> bytes:
         """Return all of it in the text format of Prometheus, version 0.0.4."""

@@ -63,7 +63,8 @@ def load_settings(
                 value = parsed(setting, raw, from_file=name != setting.name)
             except ValueError as error:
                 got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
-                problems.append(f"{_as_given(setting, name, origin)} {error}{got} ({origin})")
+                given = _as_given(setting, name, origin, command)
+                problems.append(f"{given} {error}{got} ({origin})")
             else:
                 values[setting.name], origins[setting.name] = value, origin
     if not problems:
@@ -151,7 +152,7 @@ def _spelled(rule: str, command: str) -> str:
         if not command:
             return setting.parameter or setting.name
         has_flag = command != RUN and (command != FIT or FIT in setting.commands)
-        return setting.flag if has_flag else setting.name
+        return setting.flag_of(command) if has_flag else setting.name
 
     return re.sub(r"\{([a-z0-9_.]+)\}", spell, rule)
 
@@ -204,9 +205,9 @@ def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
     return setting
 
 
-def _as_given(setting: Setting, name: str, origin: str) -> str:
+def _as_given(setting: Setting, name: str, origin: str, command: str) -> str:
     """Return the name of a setting as it was given."""
-    named = {"flag": setting.flag, "environment": setting.variable}
+    named = {"flag": setting.flag_of(command), "environment": setting.variable}
     return named.get(origin, name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamlda.settings.setting import FIT, RUN, TOPICS, WITHOUT_DOCUMENTS
+from streamlda.settings.setting import FIT, INFER, RUN, TOPICS, WITHOUT_DOCUMENTS
 from streamlda.stream.event_time import RECORD_TIME
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ ONLY_PRIVATE = (
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
     "privacy.noise_in_state",
 )
+TOP = ("infer.top",)
 #: Settings of words, of which a projection has its own.
 OF_WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
 OF_WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
@@ -53,6 +54,10 @@ def _sources(settings: RunSettings) -> Iterator[str]:
     if settings.command in WITHOUT_DOCUMENTS:
         return
     if source.kind in TOPICS:
+        if settings.command == INFER and not settings.infer.topic:
+            yield "{infer.topic} must be set for Kafka, which has no end: the topic to write"
+        if settings.command == INFER and settings.source.max_documents is not None:
+            yield "{source.max_documents} must be left out for Kafka, which is read on and on"
         if not kafka.bootstrap or not kafka.topic:
             yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
     elif not source.files:
@@ -117,9 +122,9 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             "{topics.refine} must be left out with {topics.projection_file} or another "
             "{topics.solver} than whitened-tensor"
         )
-    reads_for_nothing = settings.command in (FIT, RUN) and not topics.representative_documents
-    if settings.source.id_field and reads_for_nothing:
-        yield "{source.id_field} goes with {topics.representative_documents}"
+    shown = topics.representative_documents or settings.infer.topic
+    if settings.source.id_field and settings.command in (FIT, RUN) and not shown:
+        yield "{source.id_field} goes with {topics.representative_documents} or {infer.topic}"
     if topics.representative_texts and not topics.representative_documents:
         yield "{topics.representative_texts} goes with {topics.representative_documents}"
     if settings.cluster.dask is not None:
@@ -148,12 +153,35 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
         yield "{dead_letters.topic} must not be {kafka.topic}: letters about letters never end"
     if letters.with_text and not letters.topic:
         yield "{dead_letters.topic} must be set for {dead_letters.with_text}"
+    yield from _inference(settings)
     if (settings.output.topic or letters.topic) and not settings.kafka.bootstrap:
         yield "{kafka.bootstrap} must be set to write to topics"
     if http.port and http.host not in LOOPBACK and not http.token:
         yield "{http.token} must be set unless {http.host} is loopback"
     if http.operator_token and not http.token:
         yield "{http.operator_token} must have {http.token}, for those who see snapshots alone"
+
+
+def _inference(settings: RunSettings) -> Iterator[str]:
+    infer, topic = settings.infer, settings.infer.topic
+    if topic is None:
+        for name in ("infer.group", "infer.disclose", *(() if settings.command == INFER else TOP)):
+            if settings.given(name):
+                yield f"{{infer.topic}} must be set for {{{name}}}"
+        return
+    if settings.source.kind != "kafka":
+        yield "{infer.topic} goes with {kafka.topic}, and not with files or dead letters"
+    if topic == settings.kafka.topic:
+        yield "{infer.topic} must be another topic than {kafka.topic}"
+    if topic in (settings.output.topic, settings.dead_letters.topic):
+        yield "{infer.topic} must be a topic of its own"
+    if infer.group is not None and infer.group == settings.kafka.group:
+        yield "{infer.group} must be another group than {kafka.group}"
+    if settings.private and not infer.disclose:
+        yield (
+            "{infer.disclose} must be set for {infer.topic} with {privacy.epsilon}: proportions "
+            "tell of each document, and no promise covers them"
+        )
 
 
 def _privacy(settings: RunSettings) -> Iterator[str]:

@@ -24,19 +24,24 @@ Kind = Literal[
 
 PREFIX = "STREAMLDA_"
 
-#: Commands that read settings.
+#: Commands that read settings, and the one that has flags of its own for some.
 FIT, RUN = "fit", "run"
+INFER = "infer"
 
 #: Kinds of sources that are topics of Kafka.
 TOPICS = ("kafka", "dead-letters")
 
-#: The command in which sites agree on settings, and readers of settings that read no documents.
-AGREEMENT = "site config"
-WITHOUT_DOCUMENTS = ("", AGREEMENT)
+#: Commands in which sites agree on settings, and in which a private run is planned; readers of
+#: settings that read no documents.
+AGREEMENT, PLAN = "site config", "plan"
+WITHOUT_DOCUMENTS = ("", AGREEMENT, PLAN)
 
 #: Sections whose flags begin with their name, and those of the daemon alone.
-PREFIXED = ("kafka", "registry", "checkpoint", "memory", "dead_letters", "breaker", "http", "log")
-DAEMON = ("memory", "dead_letters", "breaker", "http", "log")
+PREFIXED = (
+    *("kafka", "registry", "checkpoint", "memory", "dead_letters", "breaker", "http", "log"),
+    "infer",
+)
+DAEMON = ("memory", "dead_letters", "breaker", "http", "log", "infer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,8 @@ class Setting:
     #: Whether "auto" is a value too.
     auto: bool = False
     flag: str = ""
+    #: Flag in ``streamlda infer``, where it differs.
+    infer_flag: str = ""
     short: str = ""
     #: Name as a parameter of `StreamLDA`, if it is one.
     parameter: str = ""
@@ -84,6 +91,10 @@ class Setting:
     def variable(self) -> str:
         """Environment variable."""
         return f"{PREFIX}{self.section}_{self.key}".upper()
+
+    def flag_of(self, command: str) -> str:
+        """Return the flag in a command."""
+        return self.infer_flag if command == INFER and self.infer_flag else self.flag
 
     def default_of(self, command: str) -> Any:
         """Return the default in a command."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry, setting_of
-from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
+from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
     from streamlda.privacy.clipping import ClipBounds
@@ -78,11 +78,15 @@ class KafkaSettings:
     topic: str | None = entry("text", None, "Topic to read.")
     partitions: str = entry("text", "all", "all, a list such as 0,3, or share i/n.")
     start: str = entry(
-        "text", "earliest", "Where to begin without a checkpoint.",
+        "text", "earliest", "Where to begin without a checkpoint, and to infer without an offset "
+        "of the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
         "text", None, "Consumer group under which lag is shown, and a private run notes its "
         "ledger; positions are kept in checkpoints.")
+    client: str = entry(
+        "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
+        "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
     protocol: str = entry(
         "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry(
@@ -281,6 +285,24 @@ class OutputSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InferSettings:
+    """Proportions of each document of the topic that is read, by the newest model."""
+
+    topic: str | None = entry(
+        "text", None, "Kafka topic for the proportions of each document that is read from Kafka, "
+        "by the newest snapshot; default: none.", infer_flag="--output-topic")
+    group: str | None = entry(
+        "text", None, "Consumer group that shares these documents among processes, and holds how "
+        "far they are; default: streamlda-infer-TOPIC, of the topic that is written.")
+    top: int | None = entry(
+        "int", None, "Only the N largest proportions of a document, as pairs of topic and "
+        "proportion; default: all, in order.", least=1, infer_flag="--top")
+    disclose: bool = entry(
+        "bool", False, "Write proportions to a topic though the model is private: they tell of "
+        "each document, and no promise covers them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
     """What a run that was cut short goes on from."""
 
@@ -382,6 +404,7 @@ class RunSettings:
     snapshots: SnapshotSettings = SnapshotSettings()
     privacy: PrivacySettings = PrivacySettings()
     output: OutputSettings = OutputSettings()
+    infer: InferSettings = InferSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     memory: MemorySettings = MemorySettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()

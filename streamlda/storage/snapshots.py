@@ -225,9 +225,7 @@ class Snapshots:
             return held
         try:
             stored = json.loads(self._index(number).read_bytes())
-            if stored["version"] not in (1, _VERSION) or stored["fingerprint"] != _fingerprint(
-                path
-            ):
+            if stored["version"] not in (1, _VERSION) or stored["fingerprint"] != fingerprint(path):
                 return None
             topics = [Topic(**topic) for topic in stored["topics"]]
             if stored["version"] == 1:
@@ -258,7 +256,7 @@ class Snapshots:
             shares = model.shares
             topics = [Topic(i, share, None) for i, share in enumerate(shares, next_id)]
             next_id += len(topics)
-        known = _Known(self._summarize(number, topics), _fingerprint(self.path(number)), next_id)
+        known = _Known(self._summarize(number, topics), fingerprint(self.path(number)), next_id)
         self._write(known)
         return known
 
@@ -339,7 +337,7 @@ def _cached(
     return cache[key]
 
 
-def _fingerprint(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """Return a digest of the header of a model file, which holds the checksum of all of it."""
     with path.open("rb") as file:
         length = file.read(8)

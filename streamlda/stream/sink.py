@@ -1,14 +1,14 @@
-"""What the daemon needs of what it writes to: rejected records, and snapshots.
+"""What is needed of what is written to: rejected records, snapshots, answers to documents.
 
 As with sources, connectors announce them, under the entry-point group ``streamlda.sinks``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from streamlda.stream.source import announced
+from streamlda.stream.source import RecordBatch, announced
 
 ENTRY_POINT_GROUP = "streamlda.sinks"
 
@@ -39,6 +39,47 @@ class SnapshotSink(Protocol):
 
     def close(self) -> None:
         """Release what the sink holds. Closing twice is allowed."""
+
+
+class Received(NamedTuple):
+    """Records of a poll, and the key of each: aligned."""
+
+    batch: RecordBatch
+    keys: list[bytes | None]
+
+
+class Answer(NamedTuple):
+    """What is written for one document: under its key, for the partition it came from."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+
+
+class Exchange(Protocol):
+    """Documents of a log that members share, and an answer to each, exactly once.
+
+    After an error, and where `commit` returns False, another has to be opened. Used from one
+    thread.
+    """
+
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> Received:
+        """Return what comes next, waiting at most `timeout_seconds` for it."""
+
+    def commit(self, answers: Sequence[Answer]) -> bool:
+        """Make answers, and that their records were read, durable at once or not at all."""
+
+    def check_answers(self) -> None:
+        """Raise `SourceAwayError` if what is read is silent."""
+
+    def lag(self) -> dict[int, int | None]:
+        """Return what waits in each partition that is held; None where that is not known."""
+
+    def lost(self) -> int:
+        """Return how many records were gone before they were read."""
+
+    def close(self) -> None:
+        """Release what it holds. Closing twice is allowed."""
 
 
 def open_sink(name: str, *args: Any, **options: Any) -> Any:

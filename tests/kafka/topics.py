@@ -62,7 +62,7 @@ class Topics:
         getattr(producer, f"{end}_transaction")()
         producer.close(timeout=5)
 
-    def read(self, topic, n_partitions=1):
+    def read(self, topic, n_partitions=1, **options):
         """Return all records of a topic, partition after partition, as the client has them."""
         parts = [TopicPartition(topic, number) for number in range(n_partitions)]
         consumer = KafkaConsumer(
@@ -70,6 +70,7 @@ class Topics:
             auto_offset_reset="none",
             enable_auto_commit=False,
             metrics_enabled=False,
+            **options,
         )
         consumer.assign(parts)
         end = consumer.end_offsets(parts)

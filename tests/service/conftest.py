@@ -22,6 +22,8 @@ def status():
     made.checkpoint(0.1, 100)
     made.set_lost({"records": 2})
     made.set_in_no_bin(4, 1)
+    made.count_inference({"inferred": 6, "rejected": 1}, 1, 0)
+    made.set_inference_lag({0: 2, 1: None})
     made.set_warmup((1, 2))
     made.set_budget(1.0, 1.0, 2.0, 1e-9)
     made.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 0.5, None)]))

@@ -105,13 +105,31 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "undated",
             "late",
             "last_snapshot",
+            "inference",
         ),
     }
     assert told["lag"] == {"records": None, "bytes": None, "partitions": {}}
     names = {key[0] for key in samples(status)}
     assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost_total"}
-    assert "topic_prevalence" not in names
+    assert not names & {"topic_prevalence", "inference_total", "inference_lag_records"}
     assert "uptime_seconds" in names
+
+
+def test_lag_of_inference_is_known_where_that_of_all_its_partitions_is(status):
+    status.count_inference({"inferred": 5, "rejected": 0}, 7, 0)
+    status.count_inference({"inferred": 2, "rejected": 1}, 8, 3)
+    for lag, wanted in (({}, None), ({0: 4}, 4), ({0: 4, 1: None}, None), ({0: 0, 1: 2}, 2)):
+        status.set_inference_lag(lag)
+        told = status.status()["inference"]
+        assert told["lag"] == wanted
+    assert told == {
+        "records": {"inferred": 7, "rejected": 1},
+        "snapshot": 8,
+        "lag": 2,
+        "partitions": {"0": 0, "1": 2},
+        "lost": 3,
+    }
+    assert samples(status)["inference_total", ("outcome", "inferred")] == 7
 
 
 def test_the_page_and_prometheus_are_told_the_same(status, clock):

@@ -56,48 +56,34 @@ ENDLESS_MS = 2**31 - 1
 class KafkaPythonClient:
     """One ``KafkaConsumer`` of one topic, connected when it is made; used from one thread.
 
-    Every method raises `SourceError` if the broker refuses or does not answer in time.
+    Every method raises `SourceError` if the broker refuses or does not answer in time. `options`
+    are more of the package's consumer.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, **options: Any) -> None:
         self._settings = settings
         self._kafka = kafka = load("reading from Kafka")
         self._assigned: dict[int, Any] = {}
         self._paused = False
         self._closed = False
-        #: When each broker answered a fetch last.
+        #: When each broker answered a fetch last, and when any answered anything.
         self._answers: dict[int, float] = {}
+        self._heard = monotonic()
         with connecting(kafka, settings) as shared:
-            self._identity, self._first_partitions = self._describe(shared)
+            # A consumer cannot distinguish a missing topic from one that is still to come.
+            self._identity, self._first_partitions = described(kafka, shared, settings.topic)
             self._consumer = kafka.KafkaConsumer(
                 **{**shared, "kafka_client": partial(self._listening, shared["kafka_client"])},
                 group_id=settings.group,
                 enable_auto_commit=False,
                 metrics_enabled=False,
-                auto_offset_reset="none",
                 allow_auto_create_topics=False,
                 isolation_level="read_committed" if settings.read_committed else "read_uncommitted",
                 fetch_max_bytes=settings.fetch_max_bytes,
                 max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
                 fetch_max_wait_ms=min(500, milliseconds(settings.request_timeout_seconds) // 2),
+                **{"auto_offset_reset": "none", **options},
             )
-
-    def _describe(self, shared: dict[str, Any]) -> tuple[Identity, set[int]]:
-        # A consumer cannot distinguish a missing topic from one that is still to come.
-        name = self._settings.topic
-        with closing(self._kafka.KafkaAdminClient(**shared)) as admin:
-            (topic,) = admin.describe_topics([name])
-            cluster = admin.describe_cluster()["cluster_id"]
-        require(
-            topic["partitions"] and not topic["error_code"],
-            "a topic must exist and be readable",
-            topic=name,
-            error_code=topic["error_code"],
-            remedy="create it, or correct its name or access rules",
-            error=SourceError,
-        )
-        partitions = {partition["partition_index"] for partition in topic["partitions"]}
-        return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 
     def _listening(self, make: Callable[..., Any], **options: Any) -> Any:
         """Make the package's client, and note each fetch that is answered, with records or not."""
@@ -106,6 +92,7 @@ class KafkaPythonClient:
 
         def noted(request: Any, node_id: int | None = None, **more: Any) -> Any:
             future = send(request, node_id=node_id, **more)
+            future.add_callback(self._hear)
             if node_id is not None and type(request).__name__ == "FetchRequest":
                 future.add_callback(lambda _: self._answers.update({node_id: monotonic()}))
             return future
@@ -113,6 +100,9 @@ class KafkaPythonClient:
         # The package tells nobody: its own statistics of fetches are averages.
         client._manager.send = noted
         return client
+
+    def _hear(self, response: object) -> None:
+        self._heard = monotonic()
 
     def answered(self) -> dict[int, float | None]:
         """Return when a fetch of each assigned partition was answered last, by `monotonic`.
@@ -220,7 +210,8 @@ class KafkaPythonClient:
                 entry = self._consumer.committed(
                     self._partition(number), metadata=True, timeout_ms=timeout
                 )
-                found += [] if entry is None else [str(entry.metadata)]
+                # The other client ends notes with a zero, as C ends text.
+                found += [] if entry is None else [str(entry.metadata).rstrip("\0")]
         except self._kafka.errors.GroupIdNotFoundError:
             return []
         except self._kafka.errors.KafkaError as error:
@@ -242,8 +233,21 @@ class KafkaPythonClient:
             self._consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
 
 
-#: Makes a client that is connected and has nothing assigned.
-Connect = Callable[[ClientSettings], KafkaPythonClient]
+def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, set[int]]:
+    """Return which topic has a name, and its partitions; raise `SourceError` if none has."""
+    with closing(kafka.KafkaAdminClient(**shared)) as admin:
+        (topic,) = admin.describe_topics([name])
+        cluster = admin.describe_cluster()["cluster_id"]
+    require(
+        topic["partitions"] and not topic["error_code"],
+        "a topic must exist and be readable",
+        topic=name,
+        error_code=topic["error_code"],
+        remedy="create it, or correct its name or access rules",
+        error=SourceError,
+    )
+    partitions = {partition["partition_index"] for partition in topic["partitions"]}
+    return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 
 
 def _record(rows: Sequence[Any], index: int) -> Record:
@@ -345,13 +349,18 @@ class KafkaPythonProducer:
         if self._closed:
             return
         self._closed = True
-        try:
-            self._producer.close(timeout=CLOSE_SECONDS)
-        except self._kafka.errors.KafkaTimeoutError:
-            # The package stops there if messages wait, and leaves its thread behind. What waits
-            # is given up, and it closes.
-            self._producer._sender.force_close()
-            self._producer.close(timeout=CLOSE_SECONDS)
+        give_up(self._kafka, self._producer)
+
+
+def give_up(kafka: Any, producer: Any) -> None:
+    """Close a producer of the package and drop what is not acknowledged."""
+    try:
+        producer.close(timeout=CLOSE_SECONDS)
+    except kafka.errors.KafkaTimeoutError:
+        # The package stops there if messages wait, and leaves its thread behind. What waits is
+        # given up, and it closes.
+        producer._sender.force_close()
+        producer.close(timeout=CLOSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from streamlda.stream.source import Log, Position
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
+    Client,
     ClientSettings,
+    Connect,
     OutOfRange,
     Run,
     Truncated,
 )
-from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
 from streamlda_connectors.kafka.share import Share, after_gap, read_position
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Reader:
         self._answered: dict[int, float] = {}
         self._silent: defaultdict[int, float] = defaultdict(float)
         self._listened = 0.0
-        self._client: KafkaPythonClient | None = connect(settings)
+        self._client: Client | None = connect(settings)
         try:
             self._identity = self._client.identity()
             ours = share.first(self._client.partitions(), settings.topic)
@@ -111,7 +112,7 @@ class Reader:
             self.pending.extend(fetched)
         return bool(fetched)
 
-    def _listen(self, client: KafkaPythonClient, seconds: float) -> None:
+    def _listen(self, client: Client, seconds: float) -> None:
         """Note who was silent. Only the time of polls counts: between them nothing is fetched."""
         self._listened += seconds
         if self._listened < LISTEN_SECONDS:
@@ -191,7 +192,7 @@ class Reader:
             self._note_gap(number, good, good - at, "damaged")
         self._rebuild()
 
-    def _rebuild(self) -> KafkaPythonClient:
+    def _rebuild(self) -> Client:
         """Make a client at our own offsets, if it still is the same topic and the log has them."""
         self._drop_client()
         client = self._connect(self._settings)
@@ -213,7 +214,7 @@ class Reader:
         self._client = client
         return client
 
-    def _go_to(self, client: KafkaPythonClient, offsets: Mapping[int, int]) -> None:
+    def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
         bounds = client.bounds(set(offsets))
         moved = self._check_gaps(offsets, bounds)
         client.assign(moved)
@@ -259,7 +260,7 @@ class Reader:
         if lost:
             self.lost[number] += lost
 
-    def _pick_up_partitions(self, client: KafkaPythonClient) -> None:
+    def _pick_up_partitions(self, client: Client) -> None:
         if monotonic() < self._look_at:
             return
         self._look_at = monotonic() + min(1.0, self._settings.refresh_seconds)
@@ -329,7 +330,7 @@ class Reader:
             return False  # The next poll meets the fault again, and says it.
         return all(at[number] >= bound.end for number, bound in bounds.items())
 
-    def _read(self, client: KafkaPythonClient) -> dict[int, int]:
+    def _read(self, client: Client) -> dict[int, int]:
         """Return the next offset of each partition; may raise `Broken`.
 
         Marks of transactions, and records of those that were aborted, are passed where nothing

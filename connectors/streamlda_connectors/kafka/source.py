@@ -9,9 +9,9 @@ from typing import Any
 from streamlda.checks import one_of
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
-from streamlda_connectors.kafka.client import ClientSettings
+from streamlda_connectors.kafka.client import ClientSettings, Connect
+from streamlda_connectors.kafka.clients import connected
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
-from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
 from streamlda_connectors.kafka.reader import Reader
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security, check_names
@@ -76,11 +76,13 @@ class KafkaSource:
         Consumer group in which `commit` shows offsets.
     security : Security or mapping of its attributes, optional
         TLS and SASL.
+    client : {"kafka-python", "confluent"}, default "kafka-python"
+        The package that reads; ``"confluent"`` needs ``streamlda[confluent]``.
     read_committed, client_id, fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
 request_timeout_seconds
         As in `streamlda_connectors.kafka.client.ClientSettings`.
     connect : callable, optional
-        Makes a client from `ClientSettings`.
+        Makes a client from `ClientSettings`, in place of `client`.
 
     Raises
     ------
@@ -119,7 +121,7 @@ request_timeout_seconds
         on_reject: OnReject | None = None,
         group: str | None = None,
         security: Security | Mapping[str, Any] | None = None,
-        connect: Connect = KafkaPythonClient,
+        connect: Connect = connected,
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)

@@ -340,4 +340,17 @@ def _status() -> Schema:
             **_or_null(_TIME),
             "description": "When the source answered last; of Kafka, when a fetch was completed.",
         },
+        inference={
+            **_or_null(
+                _object(
+                    records=_object(inferred=_WHOLE, rejected=_WHOLE),
+                    snapshot=_MAYBE_WHOLE,
+                    lag=_MAYBE_WHOLE,
+                    partitions={"type": "object", "additionalProperties": _MAYBE_WHOLE},
+                    lost=_WHOLE,
+                )
+            ),
+            "description": "Results written by this process, the snapshot of the last ones, and "
+            "what waits in the partitions that it holds; null without infer.topic.",
+        },
     )

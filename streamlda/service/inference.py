@@ -1,0 +1,268 @@
+"""Inference as a stream: proportions of each document of a topic, written to another.
+
+A document is inferred by the newest model that there is when it was read; before the first there is
+nothing read. How far it is stands in the consumer group alone, and moves in the transaction that
+writes the results: no checkpoint has a part in it, so a daemon that goes back to one infers nothing
+twice. In a daemon it runs in a thread of its own, with clients of its own.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread, Timer
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from streamlda import exit_codes
+from streamlda.checks import require
+from streamlda.errors import (
+    InvalidSettingError,
+    SourceAccessError,
+    SourceAwayError,
+    SourceRefusedError,
+    StreamLDAError,
+    VocabularyError,
+)
+from streamlda.run.parts import dead_letter_sink, open_exchange
+from streamlda.run.proportions import infer
+from streamlda.service import messages as m
+from streamlda.service.daemon import LATEST_EXIT_SECONDS, SIGNALS, leave, show
+from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.rules import Retry
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.table import RunSettings
+from streamlda.storage.newest import NamedModel, NewestModel
+from streamlda.storage.snapshots import Snapshots, is_private
+from streamlda.stream.sink import Answer, DeadLetterSink, Exchange, Received
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Most records of a transaction, and the longest wait for them, or for a model, in seconds.
+POLL_RECORDS, WAIT_SECONDS = 1000, 0.5
+
+#: How long dead letters may take to become durable.
+FLUSH_SECONDS = 5.0
+
+#: How often it is logged how far it is, in seconds.
+LOG_SECONDS = 60.0
+
+#: What only a person can mend; rights that were there once may come back.
+FATAL = (SourceRefusedError, InvalidSettingError, VocabularyError)
+
+
+class Inference:
+    """Infers the documents of a topic, a poll at a time, until it is ended.
+
+    `with_letters` if rejected records go to the dead-letter topic; a daemon that learns from the
+    same topic writes them already. With `strict`, what only a person can mend is raised, and all
+    but brokers that are away where nothing was read yet; else it is shown, and tried again.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        newest: NewestModel,
+        status: Status,
+        supervisor: Supervisor,
+        *,
+        with_letters: bool,
+        strict: bool,
+    ) -> None:
+        self._settings, self._newest, self._status = settings, newest, status
+        self._supervisor, self._with_letters, self._strict = supervisor, with_letters, strict
+        self._retry = Retry("infer")
+        self._exchange: Exchange | None = None
+        self._letters: DeadLetterSink | None = None
+        self._opened = False
+        self._ended = Event()
+        self._logged_at = time.monotonic()
+        self._count(0, 0)
+
+    def _count(self, *records: int, snapshot: int | None = None, lost: int = 0) -> None:
+        outcomes = dict(zip(("inferred", "rejected"), records, strict=True))
+        self._status.count_inference(outcomes, snapshot, lost)
+
+    def end(self) -> None:
+        """End after the transaction at hand."""
+        self._ended.set()
+
+    def run(self) -> None:
+        """Infer until `end`."""
+        try:
+            while not self._ended.is_set():
+                if self._retry.waits(time.monotonic()):
+                    self._ended.wait(WAIT_SECONDS)
+                    continue
+                try:
+                    self._step()
+                except Exception as error:
+                    self._failed(error)
+        finally:
+            self._close()
+
+    def _failed(self, error: Exception) -> None:
+        away = isinstance(error, SourceAwayError)
+        fatal = isinstance(error, FATAL) and not isinstance(error, SourceAccessError)
+        known = isinstance(error, StreamLDAError)
+        if self._strict and (fatal or not known or not (away or self._opened)):
+            raise error
+        log_failure("infer-failed", error)
+        self._status.count_failure("infer", reason_of(error))
+        self._close()
+        self._show(self._retry.failed(time.monotonic(), reason_of(error)))
+
+    def _close(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        letters, self._letters = self._letters, None
+        self._status.set_inference_lag({})
+        for part in (exchange, letters):
+            try:
+                if part is not None:
+                    part.close()
+            except Exception as error:
+                # It is given up all the same; the thread must go on.
+                log_failure("infer-close-failed", error)
+
+    def _show(self, instructions: list[m.Instruction]) -> None:
+        for instruction in instructions:
+            show(instruction, self._status, self._supervisor)
+
+    def _step(self) -> None:
+        if self._exchange is None:
+            if self._newest.find() is None:
+                self._ended.wait(WAIT_SECONDS)
+                return
+            if self._with_letters:
+                self._letters = dead_letter_sink(self._settings)
+            put = None if self._letters is None else self._put
+            self._exchange = open_exchange(self._settings, put)
+            self._opened = True
+        received = self._exchange.poll(POLL_RECORDS, WAIT_SECONDS)
+        if received.batch.n_records:
+            self._answer(self._exchange, received)
+        else:
+            self._exchange.check_answers()
+            self._show(self._retry.done(time.monotonic()))
+        if self._exchange is not None:
+            self._status.set_inference_lag(self._exchange.lag())
+        if time.monotonic() - self._logged_at >= LOG_SECONDS:
+            self.log()
+
+    def _put(self, record: Any, reason: str) -> None:
+        assert self._letters is not None
+        self._letters.put(record, reason)
+        self._status.count_dead_letter(reason)
+
+    def _answer(self, exchange: Exchange, received: Received) -> None:
+        newest = self._newest.find()
+        assert newest is not None
+        self._check_private(newest)
+        answers = answers_of(received, newest, self._settings)
+        if self._letters is not None:
+            self._letters.flush(FLUSH_SECONDS)
+        if not exchange.commit(answers):
+            # Another member has the partitions now.
+            log("debug", "infer-moved", records=received.batch.n_records)
+            self._close()
+            return
+        self._count(
+            len(answers), len(received.batch.rejects), snapshot=newest.number, lost=exchange.lost()
+        )
+        self._show(self._retry.done(time.monotonic()))
+
+    def _check_private(self, newest: NamedModel) -> None:
+        require(
+            self._settings.infer.disclose or not is_private(newest.model),
+            "proportions by a private model must be disclosed on purpose: they tell of each "
+            "document, and no promise covers them",
+            disclose=False,
+            remedy="set infer.disclose (--infer-disclose) if these documents are not those of the "
+            "promise, or all who read the topic may know them",
+        )
+
+    def log(self) -> None:
+        """Log how far it is."""
+        self._logged_at = time.monotonic()
+        found = self._status.status()["inference"]
+        log("info", "inferred", **found["records"], snapshot=found["snapshot"], lag=found["lag"])
+
+
+def answers_of(received: Received, newest: NamedModel, settings: RunSettings) -> list[Answer]:
+    """Return a result for each document of a poll, in order."""
+    batch, rows = received.batch, []
+    for text, at, key in zip(batch.texts, batch.locations, received.keys, strict=True):
+        if text is not None:
+            rows.append((text, at, key))
+    if not rows:
+        return []
+    found = infer(newest, [text for text, _, _ in rows], settings.infer.top)
+    answers = []
+    for (_, at, key), tokens, topics in zip(rows, found.tokens, found.rows, strict=True):
+        topic, _, number = at.location.rpartition("/")
+        value: Mapping[str, Any] = {
+            "topic": topic,
+            "partition": int(number),
+            "offset": at.record - 1,
+            **({} if settings.source.id_field is None else {"id": at.id}),
+            "model": {"snapshot": newest.number, "digest": newest.digest},
+            "tokens": tokens,
+            "topics": topics,
+        }
+        answers.append(Answer(int(number), key, orjson.dumps(value)))
+    return answers
+
+
+def start(
+    settings: RunSettings, snapshots: Snapshots, status: Status, supervisor: Supervisor
+) -> Callable[[float], None]:
+    """Infer in a thread, by the newest snapshot of a daemon; return what ends it in time."""
+    inference = Inference(
+        *(settings, NewestModel(snapshots.folder, snapshots), status, supervisor),
+        with_letters=False,
+        strict=False,
+    )
+    thread = Thread(target=inference.run, name="streamlda-inference", daemon=True)
+    thread.start()
+
+    def end(seconds: float) -> None:
+        inference.end()
+        thread.join(seconds)
+
+    return end
+
+
+def run(path: str, settings: RunSettings) -> int:
+    """Infer in the foreground until SIGTERM or SIGINT; return the exit code.
+
+    Raises what only a person can mend. The end waits for the transaction at hand; one that is cut
+    off is made again by whoever has its partitions next.
+    """
+    topic = settings.infer.topic
+    assert topic is not None
+    inference = Inference(
+        *(settings, NewestModel(Path(path))),
+        Status(private=False, stream=f"kafka:{settings.kafka.topic}"),
+        Supervisor(),
+        with_letters=True,
+        strict=True,
+    )
+
+    def on_signal(number: int, frame: object) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        timer = Timer(LATEST_EXIT_SECONDS, leave, (exit_codes.UNFINISHED,))
+        timer.daemon = True
+        timer.start()
+        inference.end()
+
+    for number in SIGNALS:
+        signal.signal(number, on_signal)
+    inference.run()
+    inference.log()
+    return exit_codes.OK

@@ -1,0 +1,106 @@
+"""The newest model of a file that is replaced, or of a folder of snapshots."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from streamlda.checks import failure
+from streamlda.errors import ModelFileError, VocabularyError
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.storage.snapshots import Snapshots, fingerprint
+from streamlda.text.vocabulary import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+
+class NamedModel(NamedTuple):
+    """A model that reads text, and what tells its file from all others."""
+
+    model: TopicModel
+    words: Vocabulary
+    #: Of a snapshot in a folder.
+    number: int | None
+    digest: str
+
+
+class NewestModel:
+    """Reads a model again where it was replaced, or a newer snapshot came.
+
+    Newer models must have the words of the first: their topics are of other words otherwise. One
+    that is damaged is left out, with a warning, while there is another.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], snapshots: Snapshots | None = None) -> None:
+        self._path = Path(path)
+        if snapshots is None and self._path.is_dir():
+            snapshots = Snapshots(self._path)
+        self._snapshots = snapshots
+        self._seen: object = None
+        self._newest: NamedModel | None = None
+
+    def find(self) -> NamedModel | None:
+        """Return the newest model; None if a folder has none yet.
+
+        Raises `OSError` or `ModelFileError` if there is none that can be read, `VocabularyError` if
+        it reads no text, or has other words than the one before.
+        """
+        seen = None
+        try:
+            seen = self._look()
+            if seen == self._seen:
+                return self._newest
+            found = self._read()
+        except (OSError, ModelFileError) as error:
+            if self._newest is None:
+                raise
+            if seen is not None and seen != self._seen:
+                logger.warning("a newer model cannot be read: error=%s", type(error).__name__)
+                self._seen = seen
+            return self._newest
+        before = self._newest
+        if before is not None and before.words.fingerprint != found.words.fingerprint:
+            raise failure(
+                "a newer model must have the words of the one before",
+                path=str(self._path),
+                number=found.number,
+                remedy="begin with the new model: start again",
+                error=VocabularyError,
+            )
+        self._seen, self._newest = seen, found
+        return found
+
+    def _look(self) -> object:
+        """Return what changes with the newest model."""
+        if self._snapshots is not None:
+            return self._snapshots.latest()
+        found = self._path.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read(self) -> NamedModel:
+        number = None if self._snapshots is None else self._snapshots.latest()
+        if self._snapshots is not None and number is not None:
+            path = self._snapshots.path(number)
+            return _named(self._snapshots.model(number), number, fingerprint(path))
+        while True:
+            digest = fingerprint(self._path)
+            model = load(self._path)
+            # It may be replaced meanwhile.
+            if fingerprint(self._path) == digest:
+                return _named(model, number, digest)
+
+
+def _named(model: TopicModel, number: int | None, digest: str) -> NamedModel:
+    return NamedModel(model, words_of(model), number, digest)
+
+
+def words_of(model: TopicModel) -> Vocabulary:
+    """Return the vocabulary of a model that reads text."""
+    if model.vocabulary is None:
+        raise VocabularyError(
+            "a model must have a vocabulary to read text, got a model of matrices; "
+            "learn one with streamlda fit"
+        )
+    return model.vocabulary

@@ -1,0 +1,127 @@
+"""``streamlda infer`` over files: formats, ids, and files that are there whole or not at all."""
+
+import csv
+import io
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.run.proportions import FORMATS, Proportions, whole_rows
+from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.source import RecordLocation
+from tests.cli.conftest import refused, run
+
+
+@pytest.fixture
+def records(folder, tmp_path):
+    """Records with ids: one of them is no text, one has no id, one is of no known word."""
+    texts = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]
+    lines = [{"text": text, "id": f"a\n,{n}"} for n, text in enumerate(texts)]
+    lines[1:1] = [{"text": 7, "id": "no"}, {"text": "zebrafinch"}]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("top", [(), ("--top", 2)])
+def test_formats_hold_the_same_rows(folder, records, tmp_path, top):
+    found = {}
+    for ending in ("txt", "csv", "parquet"):
+        output = tmp_path / f"out.{ending}"
+        run("infer", folder / "model", records, "--id-field", "id", *top, "-o", output)
+        found[ending] = output.read_bytes()
+    rows = [json.loads(line) for line in found["txt"].splitlines()]
+    assert [row["record"] for row in rows] == [1, 3, 4, 5]
+    assert [row["id"] for row in rows] == ["a\n,0", None, "a\n,1", "a\n,2"]
+    assert rows[1]["tokens"] == 0
+    table = parquet.read_table(io.BytesIO(found["parquet"])).to_pylist()
+    if top:
+        table = [row | {"topics": [[*pair.values()] for pair in row["topics"]]} for row in table]
+    assert table == rows
+    header, *lines = csv.reader(io.StringIO(found["csv"].decode()))
+    names = ["topic_1", "proportion_1", "topic_2", "proportion_2"]
+    names = names if top else ["topic_0", "topic_1", "topic_2"]
+    assert header == ["record", "location", "id", "tokens", *names]
+    for line, row in zip(lines, rows, strict=True):
+        assert line[:4] == [
+            str(row["record"]),
+            row["location"],
+            row["id"] or "",
+            str(row["tokens"]),
+        ]
+        assert [*map(float, line[4:])] == np.ravel(row["topics"]).tolist()
+
+
+def test_the_format_may_be_named_and_goes_to_standard_output(folder, records):
+    shown = run("infer", folder / "model", records, "--output-format", "csv").stdout
+    assert shown.splitlines()[0] == "record,location,tokens,topic_0,topic_1,topic_2"
+    assert len(shown.splitlines()) == 5
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_appears_whole_or_not_at_all(tmp_path, kind):
+    output = tmp_path / "out"
+    output.write_text("before")
+    rows = Proportions([1], np.ones((1, 1)), None)
+
+    def cut_off():
+        with whole_rows(str(output), kind, 1, None, False) as writer:
+            writer.write([RecordLocation("a", 1)], rows)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cut_off()
+    assert output.read_text() == "before"
+    assert [*tmp_path.iterdir()] == [output]
+
+
+def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
+    snapshots = Snapshots(tmp_path / "snapshots")
+    assert "must have a snapshot" in refused("infer", snapshots.folder, records, code=65)
+    other = load(folder / "truth")
+    for number, model in ((1, other), (2, load(folder / "model"))):
+        snapshots.publish(number, model)
+    assert run("infer", snapshots.folder, records).stdout == (
+        run("infer", folder / "model", records).stdout
+    )
+
+
+KAFKA = ("--kafka-bootstrap", "127.0.0.1:1", "--kafka-topic", "in")
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint", "code"),
+    [
+        (KAFKA, "--output-topic must be set for Kafka", 78),
+        ((*KAFKA, "--output-topic", "in"), "must be another topic than --kafka-topic", 78),
+        (
+            ("a.txt", "--output-topic", "out"),
+            "--output-topic goes with --kafka-topic, and not with fil",
+            78,
+        ),
+        (("a.txt", "--infer-group", "g"), "--output-topic must be set for --infer-group", 78),
+        ((*KAFKA, "--output-topic", "out", "--max-documents", 3), "must be left out for Kafka", 78),
+        ((*KAFKA, "--output-topic", "out", "--output", "x"), "do not go with --kafka-topic", 2),
+        (
+            (*KAFKA, "--output-topic", "out", "--dead-letters-topic", "out"),
+            "must be a topic of its own",
+            78,
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(folder, flags, hint, code):
+    assert hint in refused("infer", folder / "model", *flags, code=code)
+
+
+def test_a_model_without_words_reads_no_text(folder, records, tmp_path):
+    model = load(folder / "model")
+    values = {name: getattr(model, name) for name in ("components", "alpha", "background")}
+    TopicModel(**values).save(tmp_path / "matrices")
+    assert "must have a vocabulary" in refused("infer", tmp_path / "matrices", records)
+    shutil.copy(records, tmp_path / "no-model")
+    refused("infer", tmp_path / "no-model", records, code=65)
+    refused("infer", tmp_path / "gone", records, code=74)

@@ -1,0 +1,219 @@
+"""Documents in and answers out in one transaction: what a reader sees, whatever a member does."""
+
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from streamlda.errors import InvalidSettingError, SinkAwayError, SourceError, SourceRefusedError
+from streamlda.stream.sink import Answer
+from streamlda_connectors.kafka import KafkaExchange
+from tests.kafka.topics import wait_until
+
+
+@pytest.fixture
+def output(topic):
+    return f"{topic}-out"
+
+
+@pytest.fixture
+def exchange_of(opened, topics, topic, output):
+    def make(**options):
+        options = {"output_topic": output, "group": topic, "format": "text", **options}
+        return opened(KafkaExchange, topics, topic, **options)
+
+    return make
+
+
+def answers_of(received):
+    """Answer each document by its text and location."""
+    batch, keys = received
+    rows = zip(batch.texts, batch.locations, keys, strict=True)
+    return [
+        Answer(int(at.location[-1]), key, f"{at.location} {at.record - 1} {text}".encode())
+        for text, at, key in rows
+        if text is not None
+    ]
+
+
+def n_used(batch):
+    """Return how many records are in a batch, but for marks of transactions and tombstones."""
+    return batch.n_records - batch.n_blanks
+
+
+def poll(exchange, n_records):
+    """Poll until N records came; return what came."""
+    found = []
+
+    def came():
+        received = exchange.poll(100, 0.2)
+        found.append(received)
+        return sum(n_used(each.batch) for each in found) >= n_records
+
+    wait_until(came, 60)
+    return [each for each in found if each.batch.n_records]
+
+
+def exchanged(exchange, n_records):
+    """Answer N records."""
+    n = 0
+    while n < n_records:
+        (received,) = poll(exchange, 1)
+        assert exchange.commit(answers_of(received))
+        n += n_used(received.batch)
+    assert n == n_records
+
+
+def committed(topics, output, n_partitions=1):
+    return topics.read(output, n_partitions, isolation_level="read_committed")
+
+
+def answers_are(topics, output, *texts):
+    """Wait for the answers that are committed: marks of transactions come a moment later."""
+
+    def found():
+        return [row.value.split()[-1] for row in committed(topics, output)]
+
+    wait_until(lambda: len(found()) >= len(texts))
+    assert found() == [*texts]
+
+
+def test_each_document_has_one_answer_under_its_key_in_its_partition(
+    topics, topic, output, exchange_of
+):
+    topics.make(topic, 3)
+    topics.make(output, 2)
+    for number in range(3):
+        topics.send(topic, [b"one", None, b"\xff", b"two"], number, key=b"key %d" % number)
+    rejected = []
+    first = exchange_of(on_reject=lambda record, reason: rejected.append((record.offset, reason)))
+    exchanged(first, 9)
+    assert rejected == [(2, "not-utf8")] * 3
+    assert set(first.lag().values()) == {0}
+    first.close()
+    topics.send(topic, [b"three"], 2, key=None)
+    exchanged(exchange_of(), 1)
+    wait_until(lambda: len(committed(topics, output, 2)) == 7)
+    rows = committed(topics, output, 2)
+    # Partition 2 of the topic goes to partition 0 of the output.
+    wanted = [
+        (n % 2, b"key %d" % n, f"{topic}/{n} {at} {text}".encode())
+        for n in range(3)
+        for at, text in ((0, "one"), (3, "two"))
+    ]
+    wanted.append((0, None, f"{topic}/2 4 three".encode()))
+    found = [(row.partition, row.key, row.value) for row in rows]
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+    by_partition = [row.value for row in rows if row.key == b"key 1"]
+    assert by_partition == sorted(by_partition)
+
+
+def test_what_was_not_committed_is_read_again_and_seen_once(topics, topic, output, exchange_of):
+    topics.fill(topic, [b"one", b"two"])
+    topics.make(output)
+    first = exchange_of()
+    (received,) = poll(first, 2)
+    with pytest.raises(SourceError, match="the brokers must take answers"):
+        first.commit([*answers_of(received), Answer(0, None, bytes(2**21))])
+    with pytest.raises(SourceError, match="closed"):
+        first.poll(1)
+    exchanged(exchange_of(), 2)
+    answers_are(topics, output, b"one", b"two")
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_cut_off_at_a_commit_answers_and_offsets_are_both_there_or_neither(
+    topics, topic, output, exchange_of, written
+):
+    topics.fill(topic, [b"one", b"two"])
+    topics.make(output)
+    first = exchange_of()
+    (received,) = poll(first, 2)
+    manager, sender = first._producer._transaction_manager, first._producer._sender
+    begin = manager.begin_commit
+
+    def cut_off():
+        if written:
+            result = begin()
+            sender.wakeup()
+            assert result.wait(20_000)
+        raise KafkaTimeoutError("the answer is lost")
+
+    manager.begin_commit = cut_off
+    with pytest.raises(SourceError, match="KafkaTimeoutError"):
+        first.commit(answers_of(received))
+    second = exchange_of()
+    if written:
+        topics.send(topic, [b"three"])
+        exchanged(second, 1)
+        answers_are(topics, output, b"one", b"two", b"three")
+    else:
+        exchanged(second, 2)
+        answers_are(topics, output, b"one", b"two")
+
+
+def test_a_letter_that_cannot_be_written_is_not_passed(topics, topic, output, exchange_of):
+    topics.fill(topic, [b"one", b"\xff", b"two"])
+    topics.make(output)
+
+    def away(record, reason):
+        raise SinkAwayError("away")
+
+    first = exchange_of(on_reject=away)
+    (received,) = poll(first, 1)
+    assert received.batch.texts == ["one"]
+    assert first.commit(answers_of(received))
+    with pytest.raises(SinkAwayError):
+        poll(first, 1)
+    first.close()
+    rejected = []
+    exchanged(exchange_of(on_reject=lambda record, reason: rejected.append(record.offset)), 2)
+    assert rejected == [1]
+    answers_are(topics, output, b"one", b"two")
+
+
+def test_one_that_left_the_group_writes_nothing(topics, topic, output, exchange_of):
+    topics.fill(topic, [b"one"])
+    topics.make(output)
+    stale = exchange_of()
+    (received,) = poll(stale, 1)
+    # As the brokers do with a member that does not answer.
+    stale._member._consumer._coordinator.maybe_leave_group()
+    assert not stale.commit(answers_of(received))
+    exchanged(exchange_of(), 1)
+    answers_are(topics, output, b"one")
+
+
+def test_records_that_were_removed_are_refused_or_counted(topics, topic, output, exchange_of):
+    topics.fill(topic, [b"%d" % n for n in range(9)])
+    topics.make(output)
+    first = exchange_of()
+    received = first.poll(4, 20)
+    assert first.commit(answers_of(received))
+    first.close()
+    topics.remove_before(topic, 7)
+    refused = exchange_of()
+    with pytest.raises(SourceRefusedError, match="allow_gaps"):
+        poll(refused, 1)
+    refused.close()
+    last = exchange_of(allow_gaps=True)
+    exchanged(last, 2)
+    assert last.lost() == 7 - received.batch.n_records
+
+
+def test_marks_of_transactions_are_no_gap_and_no_lag(topics, topic, output, exchange_of):
+    topics.make(topic)
+    topics.make(output)
+    topics.transact(topic, b"one")
+    topics.transact(topic, b"none", end="abort")
+    topics.transact(topic, b"two")
+    exchange = exchange_of()
+    exchanged(exchange, 2)
+    wait_until(lambda: not exchange.poll(1, 0.1).batch.n_records and exchange.lag() == {0: 0})
+    answers_are(topics, output, b"one", b"two")
+
+
+def test_topics_must_exist_and_be_two(topics, topic, output, exchange_of):
+    topics.make(topic)
+    with pytest.raises(InvalidSettingError, match="another topic"):
+        exchange_of(output_topic=topic)
+    with pytest.raises(SourceError, match=f"a topic must exist.*{output}"):
+        exchange_of()

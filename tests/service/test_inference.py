@@ -1,0 +1,260 @@
+"""Inference as a stream: processes and daemons that are killed, and brokers that go away."""
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.model.topic_model import load
+from streamlda.service.inference import WAIT_SECONDS, Inference
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.load import load_settings
+from streamlda.settings.setting import INFER
+from streamlda.storage.newest import NewestModel
+from streamlda.storage.snapshots import Snapshots, fingerprint
+from tests.kafka.topics import wait_until
+from tests.service import planted
+from tests.service.daemon_process import STREAMLDA, Daemon, few_or, texts
+from tests.service.long_stream import as_json, topic_settings
+
+#: Every so many records is no JSON.
+POISON = 50
+
+
+def made_model(path, seed=1):
+    """Save a model of the words of `texts`."""
+    planted.model(planted.topics(3, 200, seed=seed)).save(path)
+    return path
+
+
+def inferring(model, topics, topic, *more):
+    """Start ``streamlda infer`` from a topic to a topic."""
+    flags = ["--kafka-bootstrap", topics.bootstrap, "--kafka-topic", topic]
+    flags += ["--output-topic", f"{topic}-out", "--log-format", "json", "--log-level", "debug"]
+    return Daemon(None, [*STREAMLDA, "infer", str(model), *flags, *map(str, more)])
+
+
+def results(topics, topic, n_partitions=2):
+    rows = topics.read(f"{topic}-out", n_partitions, isolation_level="read_committed")
+    return [json.loads(row.value) for row in rows]
+
+
+class Feed(threading.Thread):
+    """Sends documents to partitions in turn, some of them poison, until it is stopped."""
+
+    def __init__(self, topics, topic, n_partitions=2, per_second=400):
+        super().__init__()
+        self._topics, self._topic, self._per_second = topics, topic, per_second
+        self._stopped = threading.Event()
+        self._texts = texts(2000)
+        #: Of each partition what was sent: a text, or None for poison.
+        self.sent = [[] for _ in range(n_partitions)]
+
+    def run(self):
+        while not self._stopped.wait(0.25):
+            for number, sent in enumerate(self.sent):
+                first, n = len(sent), self._per_second // 4 // len(self.sent)
+                some = [self._texts[i % 2000] for i in range(first, first + n)]
+                fresh = [None if i % POISON == 0 else t for i, t in enumerate(some, first)]
+                values = [b"{" if t is None else as_json([t])[0] for t in fresh]
+                self._topics.send(self._topic, values, number)
+                sent += fresh
+
+    def stop(self):
+        self._stopped.set()
+        self.join()
+
+    def documents(self):
+        return {
+            (number, offset): text
+            for number, sent in enumerate(self.sent)
+            for offset, text in enumerate(sent)
+            if text is not None
+        }
+
+
+def check_results(found, wanted, models):
+    """Each document has one result, and it is that of the model that it names."""
+    places = Counter((row["partition"], row["offset"]) for row in found)
+    assert max(places.values()) == 1
+    assert set(places) == set(wanted)
+    for digest, model in models.items():
+        rows = [row for row in found if row["model"]["digest"] == digest]
+        if rows:
+            theta = model.transform([wanted[row["partition"], row["offset"]] for row in rows])
+            np.testing.assert_array_equal([row["topics"] for row in rows], theta.round(6))
+    assert {row["model"]["digest"] for row in found} <= set(models)
+
+
+@pytest.fixture
+def inference_of(topics, topic, tmp_path):
+    """Run inference in a thread, by the newest snapshot of a folder; what it raised is raised."""
+    with ThreadPoolExecutor() as pool, ExitStack() as opened:
+
+        def start(**flags):
+            flags = {
+                "kafka.bootstrap": topics.bootstrap,
+                "kafka.topic": topic,
+                "infer.topic": f"{topic}-out",
+                **{name.replace("__", "."): value for name, value in flags.items()},
+            }
+            settings = load_settings(environment={}, flags=flags, command=INFER)
+            status = Status(private=False, stream=topic)
+            newest = NewestModel(Snapshots(tmp_path / "snapshots").folder)
+            parts = (settings, newest, status, Supervisor())
+            made = Inference(*parts, with_letters=True, strict=True)
+            opened.callback(made.end)
+            return pool.submit(made.run), status
+
+        yield start
+
+
+def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, inference_of):
+    topics.make(topic)
+    topics.make(f"{topic}-out")
+    snapshots = Snapshots(tmp_path / "snapshots")
+    running, status = inference_of(infer__top=2)
+    documents = as_json(texts(3))
+    topics.send(topic, documents)
+    time.sleep(2 * WAIT_SECONDS)
+    assert status.status()["inference"]["records"]["inferred"] == 0
+    # Those that wait are inferred by the first.
+    snapshots.publish(1, planted.model(planted.topics(3, 200, seed=1)))
+    wait_until(lambda: len(results(topics, topic, 1)) == 3)
+    snapshots.publish(2, planted.model(planted.topics(3, 200, seed=2)))
+    topics.send(topic, [*documents, b"{"])
+    wait_until(lambda: len(results(topics, topic, 1)) == 6)
+    wait_until(lambda: status.status()["inference"]["records"] == {"inferred": 6, "rejected": 1})
+    assert status.status()["inference"]["lag"] == 0
+    found = results(topics, topic, 1)
+    assert [(row["offset"], row["model"]["snapshot"]) for row in found] == [
+        *((n, 1) for n in range(3)),
+        *((n, 2) for n in range(3, 6)),
+    ]
+    for row in found:
+        number = row["model"]["snapshot"]
+        assert row["model"]["digest"] == fingerprint(snapshots.path(number))
+        (theta,) = snapshots.model(number).transform([texts(3)[row["offset"] % 3]])
+        best = np.argsort(-theta, kind="stable")[:2]
+        assert row["topics"] == [[k, round(theta[k], 6)] for k in best]
+    assert not running.done()
+
+
+def test_what_a_person_must_mend_is_raised_and_nothing_is_written(
+    topics, topic, tmp_path, inference_of
+):
+    topics.fill(topic, as_json(texts(3)))
+    snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.publish(1, planted.model(planted.topics(3, 200), privacy=planted.private()))
+    running, _ = inference_of()
+    with pytest.raises(SourceError, match=f"a topic must exist.*{topic}-out"):
+        running.result(20)
+    topics.make(f"{topic}-out")
+    running, _ = inference_of()
+    with pytest.raises(InvalidSettingError, match="must be disclosed on purpose"):
+        running.result(20)
+    assert results(topics, topic, 1) == []
+    inference_of(infer__disclose=True)
+    wait_until(lambda: len(results(topics, topic, 1)) == 3)
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+@pytest.mark.parametrize("n_kills", few_or(4, 40))
+def test_killed_processes_of_a_group_write_one_result_of_each_document(
+    n_kills, topics, topic, tmp_path
+):
+    for name, n_partitions in ((topic, 2), (f"{topic}-out", 2), (f"{topic}-dead", 1)):
+        topics.make(name, n_partitions)
+    model, moments = made_model(tmp_path / "model"), random.Random(n_kills)
+    more = ("--dead-letters-topic", f"{topic}-dead")
+    feed = Feed(topics, topic)
+    feed.start()
+    running = [inferring(model, topics, topic, *more) for _ in range(2)]
+    try:
+        for _ in range(n_kills):
+            before = len(topics.read(f"{topic}-out", 2))
+            wait_until(lambda n=before: len(topics.read(f"{topic}-out", 2)) > n, 90)
+            time.sleep(moments.uniform(0, 1.0))
+            with running.pop(moments.randrange(2)) as victim:
+                victim.process.kill()
+            running.append(inferring(model, topics, topic, *more))
+    finally:
+        feed.stop()
+        wanted = feed.documents()
+        try:
+            wait_until(lambda: len(results(topics, topic)) >= len(wanted), 120)
+            codes = [each.stop() for each in running]
+        finally:
+            for each in running:
+                each.__exit__()
+    assert codes == [0, 0]
+    check_results(results(topics, topic), wanted, {fingerprint(model): load(model)})
+    letters = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
+    poison = {(n, i) for n, sent in enumerate(feed.sent) for i, t in enumerate(sent) if t is None}
+    assert {(row["partition"], row["offset"]) for row in letters} == poison
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
+    broker, own_topics, topic, tmp_path
+):
+    own_topics.make(topic, 2)
+    own_topics.make(f"{topic}-out", 2)
+    model, feed = made_model(tmp_path / "model"), Feed(own_topics, topic)
+    broker.kill()
+    with inferring(model, own_topics, topic) as process:
+        assert process.wait_for("stalled")["what"] == "infer"
+        broker.start()
+        process.wait_for("recovered")
+        feed.start()
+        wait_until(lambda: len(own_topics.read(f"{topic}-out", 2)) > 500, 60)
+        feed.stop()
+        broker.kill()
+        process.wait_for("stalled", 2)
+        broker.start()
+        process.wait_for("recovered", 2)
+        wait_until(lambda: len(results(own_topics, topic)) >= len(feed.documents()), 90)
+        assert process.stop() == 0
+    found = results(own_topics, topic)
+    check_results(found, feed.documents(), {fingerprint(model): load(model)})
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_a_daemon_infers_by_its_newest_snapshot_over_kills(topics, topic, tmp_path):
+    topics.make(topic, 2)
+    topics.make(f"{topic}-out", 2)
+    more = {"infer.topic": f"{topic}-out", "snapshots.every": 2000, "topics.warmup_documents": 1000}
+    settings = topic_settings(tmp_path, topics.bootstrap, topic, **more)
+    feed = Feed(topics, topic, per_second=800)
+    feed.start()
+    for _ in range(2):
+        before = len(topics.read(f"{topic}-out", 2))
+        with Daemon(settings) as daemon:
+            wait_until(lambda n=before: len(topics.read(f"{topic}-out", 2)) > n + 500, 90)
+            daemon.process.kill()
+    feed.stop()
+    with Daemon(settings) as daemon:
+        wait_until(lambda: len(results(topics, topic)) >= len(feed.documents()), 90)
+        assert daemon.stop() == 0
+    snapshots = Snapshots(tmp_path / "snapshots")
+    models = {
+        fingerprint(snapshots.path(n)): (n, load(snapshots.path(n))) for n in snapshots.numbers()
+    }
+    found = results(topics, topic)
+    check_results(found, feed.documents(), {digest: model for digest, (_, model) in models.items()})
+    for number in range(2):
+        by = [row["model"]["snapshot"] for row in found if row["partition"] == number]
+        assert by == sorted(by)
+    assert all(models[row["model"]["digest"]][0] == row["model"]["snapshot"] for row in found)
+    assert len(models) > 1
