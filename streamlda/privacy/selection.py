@@ -38,14 +38,14 @@ most 1: in the first round ``sqrt(t) w_t <= 1``, in the second ``||y / ||y|| || 
 are cut to 1/2, with 2^-30 taken off for the roundings (``||y||^2`` is an exact integer). What the
 *other* documents give is the same in D and D' once the hints of V are known: y_i depends on h_i
 alone and they have no word outside V. That is why a need must not depend on any other hint, nor on
-how many words there are. ``add-remove``: x or x' is zero, so the norm is at most 1. ``replace-one``:
-no entry is negative, so ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2`` and the norm is at most sqrt(2).
-Both are attained, by documents of four words that other documents use too.
+how many words there are. ``add-remove``: x or x' is zero, so the norm is at most 1.
+``replace-one``: no entry is negative, so ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2`` and the norm is
+at most sqrt(2). Both are attained, by documents of four words that other documents use too.
 
 *Words that both have.* Let A(D) be the two rounds on the words of V only, at least 2^32 steps in
-sigma_1 and sigma_2. With z the noise multiplier and s the l2_sensitivity, ``sigma_1 = z s / sqrt(a)``
-and ``sigma_2 = z s / sqrt(1 - a)``, a = `FIRST_SHARE`: each round is a Gaussian mechanism, the
-second chosen after seeing the first, so A is 1 / z-GDP, by the argument of
+sigma_1 and sigma_2. With z the noise multiplier, s the l2_sensitivity and a = `FIRST_SHARE`,
+``sigma_1 = z s / sqrt(a)`` and ``sigma_2 = z s / sqrt(1 - a)``: each round is a Gaussian mechanism,
+the second chosen after seeing the first, so A is 1 / z-GDP, by the argument of
 `streamlda.privacy.mechanism` and up to the distance given under *Sampler*. The hints of words
 outside V say how the differing document shares out its norm, and nothing else: they are made of
 noise that is independent of that of V, so an adversary may know them in both worlds.
@@ -259,7 +259,7 @@ class WordSelection:
     def weights(self) -> NDArray[np.int64]:
         """Return the exact sums of the first round in steps, a word each, by order of arrival."""
         found = np.zeros(len(self._numbers), dtype=np.int64)
-        for words, starts, lengths in self._blocks():
+        for words, _, lengths in self._blocks():
             weights = np.array([self._weight(int(t)) for t in lengths], dtype=np.int64)
             np.add.at(found, words, np.repeat(weights, lengths))
         return found
