@@ -39,8 +39,8 @@ are cut to 1/2, with 2^-30 taken off for the roundings (``||y||^2`` is an exact 
 *other* documents give is the same in D and D' once the hints of V are known: y_i depends on h_i
 alone and they have no word outside V. That is why a need must not depend on any other hint, nor on
 how many words there are. ``add-remove``: x or x' is zero, so the norm is at most 1.
-``replace-one``: no entry is negative, so ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2`` and the norm is
-at most sqrt(2). Both are attained, by documents of four words that other documents use too.
+``replace-one``: no entry is negative, so ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2``, and the norm
+is at most sqrt(2). Both are attained, by documents of four words that other documents use too.
 
 *Words that both have.* Let A(D) be the two rounds on the words of V only, at least 2^32 steps in
 sigma_1 and sigma_2. With z the noise multiplier, s the l2_sensitivity and a = `FIRST_SHARE`,
