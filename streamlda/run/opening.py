@@ -43,6 +43,8 @@ from streamlda.settings.build import (
     public_words,
     snapshot_every,
     time_bins,
+    word_documents,
+    words_besides,
     words_to_learn,
 )
 from streamlda.settings.table import RunSettings
@@ -154,6 +156,7 @@ def _reading(settings: RunSettings) -> dict[str, Any]:
     if settings.source.time_field is not None:
         names.append("snapshots.time_bins")
     found = {name: settings[name] for name in names}
+    found["vocabulary.documents"] = word_documents(settings)
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values
 
@@ -308,7 +311,8 @@ def _selection(
     return PrivateVocabularySelection(
         choice.selection,
         size=settings.vocabulary.size,
-        slots=settings.vocabulary.documents,
+        slots=word_documents(settings),
+        public=words_besides(settings),
         analyzer=analyzer(settings),
         release=manager.release,
     )

@@ -99,8 +99,8 @@ def _sources(settings: RunSettings) -> Iterator[str]:
 def _learning(settings: RunSettings) -> Iterator[str]:
     words, topics = settings.vocabulary, settings.topics
     other_solver = topics.solver != "whitened-tensor"
-    if (words.kind == "given") != (words.file is not None):
-        yield "{vocabulary.file} goes with {vocabulary.kind} given, and with no other"
+    if words.file is None if words.kind == "given" else words.file and words.kind != "private":
+        yield "{vocabulary.file} goes with {vocabulary.kind} given or private, and with no other"
     if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
         yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
     if settings.given("vocabulary.size") and words.kind not in ("learned", "private"):
