@@ -14,6 +14,7 @@ from bench.cape import CAPE
 from bench.compare import COMPARE
 from bench.daemon import DAEMON
 from bench.dplda import DPLDA
+from bench.grid import GRID
 from bench.kinds import (
     Case,
     Figure,
@@ -288,6 +289,7 @@ ALL = [
     *DAEMON,
     *THROUGHPUT,
     *SCALEOUT,
+    *GRID,
     *SHARES,
     *COMPARE,
     *ROOFLINE,

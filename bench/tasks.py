@@ -24,6 +24,7 @@ from bench.daemon_tasks import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
 from bench.dplda_tasks import DPLDA_TASKS
 from bench.entrants import COMPARE_TASKS
+from bench.grid import GRID_TASKS
 from bench.measure import Meter, max_rss_bytes, memory_bytes
 from bench.private_tasks import PRIVATE_TASKS
 from bench.roofline import ROOFLINE_TASKS
@@ -212,6 +213,7 @@ TASKS = {
         *DAEMON_TASKS,
         *THROUGHPUT_TASKS,
         *SCALEOUT_TASKS,
+        *GRID_TASKS,
         *SHARES_TASKS,
         *COMPARE_TASKS,
         *ROOFLINE_TASKS,

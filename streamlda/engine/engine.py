@@ -23,7 +23,7 @@ The engine does no input or output and never looks at a clock; equal documents g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -305,6 +305,14 @@ class Engine(Learner):
         """Return the model of `snapshot` without what is measured: the start of something else."""
         with one_blas_thread():
             return self._phase.snapshot()
+
+    def with_alpha_0(self, values: Iterable[float]) -> Iterator[TopicModel]:
+        """Return the models of `unmeasured` for each alpha_0, of sums taken once."""
+        phase = self._phase.settled()
+        for alpha_0 in values:
+            with one_blas_thread():
+                model = replace(phase, settings=replace(self.settings, alpha_0=alpha_0)).snapshot()
+            yield model
 
     def release(
         self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None

@@ -70,6 +70,10 @@ class Phase(ABC):
         """Return the phase that goes on, once the documents taken have been counted."""
         return self
 
+    def settled(self) -> Phase:
+        """Return a phase with the sums that topics are made of now."""
+        return self
+
     @abstractmethod
     def rounds(self) -> list[Moments]:
         """Return the sums that topics are made of, those of most documents first."""

@@ -237,6 +237,10 @@ class WarmUp(Phase):
         self._require_documents()
         return self._rounds(replace(self.counters), refines=refines)
 
+    def settled(self) -> Rounds:
+        """Return the first round."""
+        return self._ended()
+
     def rounds(self) -> list[Moments]:
         """Return the first round."""
         return self._ended().rounds()
