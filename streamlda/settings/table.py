@@ -126,14 +126,14 @@ class VocabularySettings:
         "text", None, "File of the words to use, one a line; for a private vocabulary, public "
         "words that it has beside those it is chosen to have.", flag="--vocabulary")
     size: int = entry(
-        "int", 8000, "Most words, learned or private; those of a file count.", unit="words", least=1,
+        "int", 8000, "Most words, learned or private, with those of a file.", unit="words", least=1,
         flag="--vocabulary-size")
     hash_bits: int = entry(
         "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
     documents: int | None = entry(
         "int", None, "First documents that the words are learned from (at most 64 million "
-        "characters), default: 20000; for a private vocabulary, records it is chosen from, default: "
-        "a quarter of a window's, or 20000 where a clock ends windows.",
+        "characters), default: 20000; for a private vocabulary, records it is chosen from, "
+        "default: a quarter of a window's, or 20000 where a clock ends windows.",
         unit="documents", least=1, flag="--vocabulary-documents")
     min_document_frequency: float | None = entry(
         "frequency", None, "Learn no word in fewer documents: a count, or a fraction with a "
