@@ -65,6 +65,11 @@ class Rounds(Phase):
     choice: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def annealed(self) -> bool:
+        """Whether it is known that topics stay spectral."""
+        return self.recent is None
+
+    @property
     def _length(self) -> int:
         first = self.counters.rounds_finished == 0
         return round_length(self.counters.projection_documents, self.settings, first=first)
@@ -200,6 +205,9 @@ class WarmUp(Phase):
     """The first documents, kept until there are enough for a projection."""
 
     refines: bool
+
+    #: Nothing is known yet.
+    annealed = False
 
     def __post_init__(self) -> None:
         self.kept = WarmUpDocuments(self.settings.warmup_documents)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
@@ -176,9 +175,21 @@ class MatrixFit:
         else:
             documents = fingerprints_of(batch, ledger.key)
             running = learner and learner.releaser.provenance
-            check_rows(ledger, documents, self._stream, running.sketch if running else Sketch())
+            sketch = Sketch(map(value_of, filter(None, documents)))
+            check_rows(ledger, sketch, self._stream, running.sketch if running else Sketch())
             if learner is None:
                 # Known before a row is read: these slots were in a release.
+                released = ledger.known.reach.get(self._stream, 0)
+                require(
+                    not released,
+                    "rows must not be in two releases, and the first ones of this stream were in "
+                    "one",
+                    stream=self._stream,
+                    released=released,
+                    ledger=str(ledger.path),
+                    remedy="pass rows that no call was given, under another name (stream=...)",
+                    error=LedgerError,
+                )
                 slots = (DocumentRange(self._stream, 0, batch.n_documents),)
                 cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
                 ledger.check(self.settings.event, cohort)
@@ -221,10 +232,9 @@ def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:
     ]
 
 
-def check_rows(ledger: Ledger, documents: Sequence[bytes], stream: str, running: Sketch) -> None:
+def check_rows(ledger: Ledger, rows: Sketch, stream: str, running: Sketch) -> None:
     """Refuse rows that were in a release, under whatever name, or are in the `running` one."""
-    sample = Sample.of(Sketch(map(value_of, filter(None, documents))))
-    begun = Sample.of(running)
+    sample, begun = Sample.of(rows), Sample.of(running)
     found = ledger.known.repeats(sample, lambda whose: stream in whose.origins, judge_own=True)
     if found is None and sample.is_diverse and begun.is_diverse:
         again = sample.repeats(begun)

@@ -84,6 +84,12 @@ def _fit(
     """Learn from all files, and bring the pipeline to their end."""
     engine, words = pipeline.learner, pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
+    require(
+        engine is None or not engine.refining,
+        "on a cluster documents must be summed through a projection, not refine a shared start",
+        path=settings.topics.projection_file,
+        remedy="leave cluster.dask or topics.projection_file out",
+    )
     found = learn_once(
         client,
         corpus,

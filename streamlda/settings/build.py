@@ -87,12 +87,18 @@ def most_words(settings: RunSettings) -> int:
     return int(2**words.hash_bits) if words.kind == "hashed" else words.size
 
 
-def engine_settings(settings: RunSettings, n_features: int) -> EngineSettings:
-    """Return what an engine without privacy is asked for."""
+def engine_settings(
+    settings: RunSettings, n_features: int, sums: bool | None = None
+) -> EngineSettings:
+    """Return what an engine without privacy is asked for.
+
+    `sums` says whether what it begins with is a projection; None if it begins by itself.
+    """
     topics = settings.topics
+    refine = False if sums or topics.refinement_passes == 0 else topics.refine
     return EngineSettings(
         n_features=n_features,
-        refine=False if topics.projection_file or topics.refinement_passes == 0 else topics.refine,
+        refine=refine,
         documents_per_round=topics.documents_per_round,
         memory_documents=topics.memory_documents,
         **_common(settings, n_features),

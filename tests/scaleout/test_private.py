@@ -11,11 +11,14 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.learner import feed
+from streamlda.privacy.ledger import FingerprintKey
+from streamlda.privacy.ledger.fingerprints import value_of
+from streamlda.privacy.ledger.sketches import Sketch
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.matrix import VOCABULARY
+from streamlda.private.matrix import VOCABULARY, fingerprints_of
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import fit_privately, of_partitions
@@ -30,6 +33,8 @@ from tests.private.audit import Recorder
 D, SLOTS = 30, 40_000
 #: Their ends are at no border of a group, and one is empty.
 CUTS = [0, 1, 9000, 9000, 20_011, 33_333, SLOTS]
+
+KEY = FingerprintKey(bytes(32))
 
 
 def settings_of(**changes):
@@ -139,7 +144,7 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
 
     def part(a, b, first_row=None):
         start = a if first_row is None else first_row
-        return sum_groups(state, None, a, [Piece(Shard("p"), start, start + b - a)], rows)
+        return sum_groups(state, (None, KEY), a, [Piece(Shard("p"), start, start + b - a)], rows)
 
     borders = [first, *range(first + 64, last, 192), last]
     pieces = [part(a, b) for a, b in itertools.pairwise(borders)]
@@ -148,6 +153,12 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
         total = merged(total, other)
     for name in wanted:
         np.testing.assert_array_equal(total.sums[name], wanted[name], name)
+    every = fingerprints_of(rows.rows(first, last), KEY)
+    documents = Sketch(value_of(document) for document in every if document)
+    assert (total.documents.values, total.documents.documents) == (
+        documents.values,
+        documents.documents,
+    )
     # Other rows are other sums.
     shifted = part(first, last, first + 20_000)
     assert any((shifted.sums[name] != wanted[name]).any() for name in wanted)
