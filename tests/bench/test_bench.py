@@ -113,7 +113,7 @@ def test_tables_depend_on_results_alone():
     assert filled.count("Not measured yet.") == len(ALL) - 1
     assert "private" not in tables.block("summary", {})
     private = tables.block("summary-private", {})
-    assert private.count("not measured yet") == len(PRIVATE)
+    assert private.count("not measured yet") == len(tables.OF_PRIVACY)
 
 
 @pytest.mark.parametrize("end", ["", "<!-- /bench:list -->\n"])
