@@ -126,8 +126,8 @@ class VocabularySettings:
         "--hash-bits, else learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
-        "text", None, "File of the words to use, one a line; for a private vocabulary, public "
-        "words that it has beside those it is chosen to have.", flag="--vocabulary")
+        "text", None, "File of the words to use, one a line; beside a private choice, public ones.",
+        flag="--vocabulary")
     size: int = entry(
         "int", 8000, "Most words, learned or private, with those of a file.", unit="words", least=1,
         flag="--vocabulary-size")
@@ -135,9 +135,8 @@ class VocabularySettings:
         "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
     documents: int | None = entry(
         "int", None, "First documents that the words are learned from (at most 64 million "
-        "characters), default: 20000; for a private vocabulary, records it is chosen from, "
-        "default: a quarter of a window's, or 20000 where a clock ends windows.",
-        unit="documents", least=1, flag="--vocabulary-documents")
+        "characters), or records that choose a private vocabulary; default: 20000, private: a "
+        "quarter of a window.", unit="documents", least=1, flag="--vocabulary-documents")
     min_document_frequency: float | None = entry(
         "frequency", None, "Learn no word in fewer documents: a count, or a fraction with a "
         "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
