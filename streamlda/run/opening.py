@@ -28,7 +28,6 @@ from streamlda.private.budget import (
 )
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import provenance_of, take_census
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.parts import published_name, stream_name
@@ -250,7 +249,7 @@ def _open_private(
     saved = None if store is None else store.newest(ledger, catch_up=True)
     run, made = run_of(store, ledger, saved=saved is not None)
     fresh = saved is None and not made
-    asked, words, choice = terms = PrivateTerms.of(settings)
+    words, choice = (terms := PrivateTerms.of(settings)).words, terms.choice
     if fresh:
         check_price(settings, ledger, terms)
         if ledger.known.unmarked:
@@ -274,7 +273,7 @@ def _open_private(
         ledger=ledger, stream=stream_name(settings), provenance=provenance, run=run.name
     )
     selection = None if choice is None else _selection(settings, choice, manager)
-    pipeline = _private_pipeline(settings, asked, words or selection, manager)
+    pipeline = _private_pipeline(settings, terms, words or selection, manager)
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
         check_reading(pipeline, saved.about)
@@ -321,11 +320,12 @@ def _selection(
 
 def _private_pipeline(
     settings: RunSettings,
-    asked: PrivateSettings,
+    terms: PrivateTerms,
     words: Vocabulary | PrivateVocabularySelection | None,
     manager: ReleaseManager,
 ) -> Pipeline[PrivateLearner]:
-    delta, published = settings.privacy.delta, published_name(settings)
+    asked, delta = terms.settings, settings.privacy.delta
+    published = published_name(settings)
     assert words is not None
     assert delta is not None
 
@@ -336,6 +336,7 @@ def _private_pipeline(
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=delta - asked.delta,
             first_slot=first_slot,
+            public=terms.public,
         )
 
     return Pipeline(

@@ -15,6 +15,7 @@ from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry,
 from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.clipping import ClipBounds
 
 MIB = 2**20
@@ -266,6 +267,10 @@ class PrivacySettings:
         "int", None, "Rounds of fresh documents, half of a window together, that refine the "
         "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
         unit="rounds", least=0)
+    public_model: str | TopicModel | None = entry(
+        "text", None, "Model of public documents, whose topics a window begins with if they fit "
+        "(and its words, unless others are given); --topics beyond its number are private.",
+        parameter="public_model")
     noise_in_state: bool = entry(
         "bool", False, "Start the accumulators with noise in them, so that one copy of the state "
         "shows no more than a release; noise is sqrt(2) times as large.",

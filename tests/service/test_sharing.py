@@ -373,7 +373,7 @@ def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, top
         ({"kafka.partitions": "all"}, "used by those who share partitions"),
         (
             {"topics.refine": True},
-            "topics.refine must be left out where kafka.partitions are shared",
+            "refine=True (saved: False)",
         ),
     ):
         command = arguments(shared.settings("other") | mine | other)
