@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +35,9 @@ CORPUS_SEED = 0
 
 #: Added to the probability of every word in a model's background.
 LEAST_PROBABILITY = 1e-12
+
+#: Most words of a document in one round of votes, as was the default of 0.1.
+ONE_ROUND_WORDS = 100
 
 #: Sweeps of a public model, whose documents may be read as often as one likes; and documents that
 #: private topics are judged on, beside those learned from.
@@ -318,6 +322,60 @@ def private_noise(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Js
     }
 
 
+def private_words(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Choose words from the first documents, beside one round of uniform weights."""
+    from streamlda.privacy.noise import SecureNoise
+    from streamlda.private.budget import words_and_delta
+    from streamlda.stream.source import open_source
+    from streamlda.text.analysis import TextAnalyzer
+
+    split = TextAnalyzer(stop_words="english").build_analyzer()
+    source = open_source("files", inputs["corpus"], text_field=inputs["text_field"])
+    documents: list[list[str]] = []
+    while len(documents) < parameters["documents"]:
+        batch = source.poll(5000)
+        documents += [split(text) for text in batch.documents]
+        if batch.exhausted:
+            break
+    source.close()
+    documents = documents[: parameters["documents"]]
+    tokens = Counter(token for document in documents for token in document)
+    meter.started()
+    measured: Json = {"documents": len(documents)}
+    with meter.timed():
+        for epsilon in parameters["epsilons"]:
+            selection = words_and_delta(epsilon, parameters["delta"], "add-remove").selection
+            for document in documents:
+                selection.add(document)
+            uniform = one_round(documents, selection.noise_multiplier, selection.delta)
+            two = {found.word for found in selection.release(SecureNoise())}
+            for how, words in (("words", two), ("one round", uniform)):
+                share = sum(tokens[word] for word in words) / tokens.total()
+                measured[f"{how}, epsilon {epsilon:g}"] = len(words)
+                measured[f"share of {how}, epsilon {epsilon:g}"] = share
+    return measured
+
+
+def one_round(documents: Iterable[list[str]], multiplier: float, delta: float) -> set[str]:
+    """Return the words of Gopi et al. 2020: weights 1 / sqrt(t), 100 words a document at most.
+
+    For comparison only: its noise is no release, and its words of a long document are the first.
+    """
+    from scipy.stats import norm
+
+    votes: dict[str, float] = {}
+    for document in documents:
+        kept = list(dict.fromkeys(document))[:ONE_ROUND_WORDS]
+        for word in kept:
+            votes[word] = votes.get(word, 0.0) + len(kept) ** -0.5
+    sizes = np.arange(1, ONE_ROUND_WORDS + 1)
+    quantiles = norm.isf(-np.expm1(np.log1p(-delta) / sizes))
+    threshold = float(np.max(sizes**-0.5 + multiplier * quantiles))
+    noise = multiplier * np.random.default_rng().standard_normal(len(votes))
+    pairs = zip(votes, noise + list(votes.values()), strict=True)
+    return {word for word, noisy in pairs if noisy > threshold}
+
+
 PRIVATE_TASKS = (
     private_planted,
     private_corpus,
@@ -325,4 +383,5 @@ PRIVATE_TASKS = (
     private_pass,
     private_command,
     private_noise,
+    private_words,
 )

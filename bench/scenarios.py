@@ -27,6 +27,7 @@ from bench.kinds import (
     within,
 )
 from bench.private import PRIVATE
+from bench.private_words import PRIVATE_WORDS
 from bench.roofline import ROOFLINE
 from bench.scaleout import SCALEOUT
 from bench.shares import SHARES
@@ -294,6 +295,7 @@ ALL = [
     *COMPARE,
     *ROOFLINE,
     *PRIVATE,
+    *PRIVATE_WORDS,
     *WA16_FIGURE_1,
     *WA16_ONLINE,
     *WA16_PRIVATE,

@@ -15,6 +15,7 @@ from bench.compare import COMPARE, compare_block
 from bench.kinds import Figure, Scenario, documents_per_second, series
 from bench.measure import ROOT
 from bench.private import PRIVATE, how_much_noise
+from bench.private_words import PRIVATE_WORDS
 from bench.roofline import ROOFLINE
 from bench.scenarios import ALL, BY_ID, checkpoint_rates, fit_cost, rate_points
 
@@ -31,7 +32,8 @@ PAGES = (
 )
 
 #: Scenarios of the first summary; the others have blocks of their own.
-PLAIN = [scenario for scenario in ALL if scenario not in (*PRIVATE, *COMPARE, *ROOFLINE)]
+OF_PRIVACY = [*PRIVATE, *PRIVATE_WORDS]
+PLAIN = [scenario for scenario in ALL if scenario not in (*OF_PRIVACY, *COMPARE, *ROOFLINE)]
 
 BLOCK = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 MARKER = re.compile(r"^<!-- /?bench:[\w-]+ -->$", re.MULTILINE)
@@ -96,7 +98,7 @@ def summary_block(results: dict[str, Json], scenarios: Iterable[Scenario] = PLAI
 
 def private_block(results: dict[str, Json]) -> str:
     """The summary of the private scenarios."""
-    return summary_block(results, PRIVATE)
+    return summary_block(results, OF_PRIVACY)
 
 
 def noise_block(results: dict[str, Json]) -> str:

@@ -59,11 +59,15 @@ def plan(records: int, as_json: bool, **flags: Any) -> None:
         raise click.UsageError("a private run must have a budget: set --epsilon and --delta")
     from streamlda.private.plan import Plan
     from streamlda.private.settings import LEAST_WINDOW
+    from streamlda.settings.build import WORDS_OF_WINDOW, word_documents
 
-    chosen = settings.vocabulary.documents if settings.vocabulary.kind == "private" else 0
+    private = settings.vocabulary.kind == "private"
     if settings.snapshots.every is None:
-        window = replace(settings.snapshots, every=max(LEAST_WINDOW, records - chosen))
-        settings = replace(settings, snapshots=window)
+        documents = settings.vocabulary.documents
+        every = records / (1 + WORDS_OF_WINDOW) if documents is None else records - documents
+        every = max(LEAST_WINDOW, int(every) if private else records)
+        settings = replace(settings, snapshots=replace(settings.snapshots, every=every))
+    chosen = word_documents(settings) if private else 0
     found = Plan.of(private_terms(settings), records, chosen, settings.privacy.delta)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))

@@ -1,16 +1,29 @@
 """Words chosen privately: those that enough documents of one stage use.
 
 A list of words is data: a word that a single document has tells that the document is there. Here
-each document votes for its words, noise is added to the votes of each word seen, and words above
-a threshold are kept, which a word of one document passes with probability at most delta (the
-Gaussian mechanism of Gopi et al. [1]_, here on an exact grid).
+each document votes for its words in two rounds, noise is added to the votes of each word seen, and
+words above a threshold are kept, which a word of one document passes with probability at most delta
+(the Gaussian mechanism of Gopi et al. [1]_, here on an exact grid). The first round is never shown:
+it tells the second where votes are needed, as in [2]_. A word that most documents use needs little
+from each of them, one that hardly any uses cannot be kept, and what they leave goes to the others.
 
 Contributions
 -------------
 The unit is one document of a stage: a range of record slots, disjoint from those of every other
-release. A document keeps t = min(distinct words, D0) of its words and adds to each the weight w_t,
-``1 / sqrt(t)`` rounded down to a grid whose step is a power of two, so its contribution has norm
-``sqrt(t) w_t <= 1``, counted in whole steps: sums are exact, in whatever order they are taken.
+release. A document keeps t = min(distinct words, D0) of its words. Sums are counted in whole steps
+of a grid, a power of two, so they are exact, in whatever order they are taken.
+
+*First round.* Each word kept gets ``1 / sqrt(t)``, rounded down. Noise N_Z(0, sigma_1^2) makes of
+the sum of word i a hint h_i, whether the word is ever released or not.
+
+*Second round.* With r = h_i / sigma_1, the need of word i is the integer
+
+    y_i = 2^20 F / max(r, F) to the nearest  if r > `PROMISING`,  else 1,  where F = `FAINT`,
+
+and a document gives each of its words ``min(1/2, y_i / ||y||)``, rounded down, ``||y||`` over the
+words that it keeps. So its votes fall as words are more frequent, which is least squares: of all
+votes that bring words of f_i documents to one height, those as 1 / f_i have the smallest norm.
+Noise N_Z(0, sigma_2^2) makes of the sum v_i. A word is kept if ``v_i + h_i / 4 > rho``.
 
 Which words of a longer document are kept is a function of its set of distinct words alone: those
 with the smallest BLAKE2b hash under a key that is itself the hash of the whole set. Neither order,
@@ -19,35 +32,39 @@ ahead in all of them. It is public how the choice is made; no other document has
 
 Privacy
 -------
-*Sensitivity.* Let D and D' be neighbours and V the words that both have. On V the sums differ by
-y - y', the contributions of the one document in which D and D' differ. ``add-remove``: one of them
-is zero, so the norm is at most 1. ``replace-one``: no entry is negative, so
-``||y - y'||^2 <= ||y||^2 + ||y'||^2 <= 2`` and the norm is at most sqrt(2). Both are attained, by
-documents of one word that other documents use too.
+*Sensitivity.* Let D and D' be neighbours and V the words that both have. On V the sums of a round
+differ by x - x', the contributions of the one document in which D and D' differ, each of norm at
+most 1: in the first round ``sqrt(t) w_t <= 1``, in the second ``||y / ||y|| || = 1`` before words
+are cut to 1/2, with 2^-30 taken off for the roundings (``||y||^2`` is an exact integer). What the
+*other* documents give is the same in D and D' once the hints of V are known: y_i depends on h_i
+alone and they have no word outside V. That is why a need must not depend on any other hint, nor on
+how many words there are. ``add-remove``: x or x' is zero, so the norm is at most 1.
+``replace-one``: no entry is negative, so ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2``, and the norm
+is at most sqrt(2). Both are attained, by documents of four words that other documents use too.
 
-*Words that both have.* Let A(D) be the mechanism on the words of V only: noise N_Z(0, sigma^2) on
-each, sigma = noise_multiplier * l2_sensitivity, at least 2^32 steps, and what follows reads
-nothing else. So A is 1 / noise_multiplier-GDP, by the argument of `streamlda.privacy.mechanism`
-and up to the distance given under *Sampler*.
+*Words that both have.* Let A(D) be the two rounds on the words of V only, at least 2^32 steps in
+sigma_1 and sigma_2. With z the noise multiplier, s the l2_sensitivity and a = `FIRST_SHARE`,
+``sigma_1 = z s / sqrt(a)`` and ``sigma_2 = z s / sqrt(1 - a)``: each round is a Gaussian mechanism,
+the second chosen after seeing the first, so A is 1 / z-GDP, by the argument of
+`streamlda.privacy.mechanism` and up to the distance given under *Sampler*. The hints of words
+outside V say how the differing document shares out its norm, and nothing else: they are made of
+noise that is independent of that of V, so an adversary may know them in both worlds.
 
-*Words that only one has.* A word of D outside V is used by the differing document alone: its sum
-is exactly w_t, and there are at most t such words. With integers ``Z ~ N_Z(0, s^2)``, s in steps,
+*Words that only one has.* A word of D outside V is used by the differing document alone, and there
+are at most D0 such words. Its score is at most ``1/2 + 1/4 + Z_2 + Z_1 / 4``, whatever the hints
+were. Rounded Gaussians, which are within 2^-67 of discrete ones here, are at most half a step above
+Gaussians, and ``G_2 + G_1 / 4`` has deviation ``tau = sqrt(sigma_2^2 + sigma_1^2 / 16)``. Let E be
+the event that none of these words has ``Z_2 + Z_1 / 4 > rho - 3/4``. With
 
-    P(Z > m) <= integral from m to infinity of e^(-x^2 / (2 s^2)) dx / (s sqrt(2 pi)) = Phi(-m/s)
+    rho >= 3/4 + tau Phi^-1((1 - delta)^(1/D0)) and three steps
 
-for m >= 0, since the integrand falls from m on, and the sum of ``e^(-x^2 / (2 s^2))`` over all
-integers is ``s sqrt(2 pi) sum_k e^(-2 (pi s k)^2) >= s sqrt(2 pi)`` (Poisson). A word is kept if
-its noisy sum is *greater* than rho. The noise of words is independent, so none of them is kept with
-probability at least ``(1 - Phi(-(rho - w_t) / sigma))^t``, which is at least 1 - delta if
+its probability is at least 1 - delta, for their noise is independent, and in E none is kept.
 
-    rho >= max over t = 1..D0 of  1 / sqrt(t) + sigma Phi^-1((1 - delta)^(1/t)).
-
-The maximum is needed: one word of weight 1 decides when sigma is small, D0 words when it is large.
-
-*Together.* Let p <= delta be the probability that some word outside V is kept. Independent of
-A(D), it makes the release of D a mixture ``(1 - p) A(D) + p Q``, hence also
-``(1 - delta) A(D) + delta R``, with ``R = ((delta - p) A(D) + p Q) / delta``; and likewise for D'.
-If A is (epsilon, delta_G)-private then for each set S
+*Together.* E speaks of noise outside V alone. Given E that noise has another law, still independent
+of the noise of V, and A, of which it was no assumption, is 1 / z-GDP as before. So the release of D
+is a mixture ``(1 - p) A(D) + p Q`` with p <= delta, hence also ``(1 - delta) A(D) + delta R``, with
+``R = ((delta - p) A(D) + p Q) / delta``; and likewise for D'. If A is (epsilon, delta_G)-private
+then for each set S
 
     P(D) <= (1 - delta) (e^epsilon P_A(D') + delta_G) + delta <= e^epsilon P(D') + delta_G + delta.
 
@@ -59,28 +76,34 @@ additive delta aside (`streamlda.privacy.ledger.terms`).
 
 *Sampler.* Noise on a word whose sum is the same in D and D' has the same law in both, whatever the
 sampler. Only the words of the differing document count, at most D0 (add-remove) or 2 D0
-(replace-one): `WordSelection.tv_distance_bound` bounds the distance of a release from one with
-exact noise, without knowing how many words there are; it costs (1 + e^epsilon) times that in delta.
+(replace-one), with a draw in each round: `WordSelection.tv_distance_bound` bounds the distance of a
+release from one with exact noise, without knowing how many words there are; it costs
+(1 + e^epsilon) times that in delta.
 
 Public, and not protected by the noise: all settings, hence grid, noise and threshold. Cutting the
-list, sorting it and whatever else is done to the words released costs nothing.
+list, sorting it and whatever else is done to the words released costs nothing; both numbers of a
+word that is kept may be shown.
 
 References
 ----------
 .. [1] Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin, *Differentially private set union*,
    ICML 2020, arXiv 2002.09745, section 5.
+.. [2] Chen, Cohen-Addad, Epasto, Zadimoghaddam, *Scalable private partition selection via adaptive
+   weighting*, ICML 2025, arXiv 2502.08878: two rounds, the first of which biases the second.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between, failure, require
 from streamlda.errors import InvalidDocumentsError
@@ -88,8 +111,32 @@ from streamlda.privacy import accounting
 from streamlda.privacy.events import Approximate, GaussianRelease, check_relation
 from streamlda.privacy.noise import Noise
 
-#: Most distinct words of a document that vote, by default.
-MAX_WORDS_PER_DOCUMENT = 100
+#: Most distinct words of a document that vote, by default. On newsgroups 300 find 1 % more than
+#: 200 and 100 find 7 % fewer; abstracts have less.
+MAX_WORDS_PER_DOCUMENT = 200
+
+#: Part of mu^2 that the first round takes. A quarter or two fifths find 1 to 4 % fewer words.
+FIRST_SHARE = 0.3125
+
+#: A word gets votes in the second round if its hint is above this many standard deviations, and
+#: as many votes as one of `FAINT`, at most. Of 1.5 to 2 and 1.75 to 2.5, on 2,000 to 60,000
+#: newsgroups and abstracts at epsilon 0.5 to 3; a gradual rise finds 2 to 5 % fewer words.
+PROMISING, FAINT = 1.75, 2.5
+
+#: A hint counts 1 / `HINTS` in the score: without it, 5 to 15 % fewer words.
+HINTS = 4
+
+#: Most that a document gives a word in the second round: 1/4 finds 10 % fewer words, 1 no more.
+LARGEST_VOTE = 0.5
+
+#: Greatest need of a word, in whole numbers: squares of 2^20 of them fit into 64 bits.
+_NEED = 2**20
+
+#: Taken off a vote of the second round for roundings of less than 2^-50 each.
+_MARGIN = 2.0**-30
+
+#: Votes that are weighed at once.
+_BLOCK = 2**18
 
 #: Range of the noise multiplier and of D0: every weight is then at least 2^11 steps of the grid.
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER, LARGEST_D0 = 1e-3, 1e3, 2**20
@@ -104,17 +151,25 @@ _MIN_SIGMA = 2.0**32
 _SIXTEENTHS = range(1, 16)
 
 
+class ChosenWord(NamedTuple):
+    """A word above the threshold, with its noisy weights in the first and the second round."""
+
+    word: str
+    weight: float
+    votes: float
+
+
 class WordSelection:
     """Votes of the documents of one stage for their words, to be released once with noise.
 
     One document changes what is released by 1 / noise_multiplier-GDP (`event`) and an additive
     `delta`; see the module's documentation for the derivation. Memory: about 150 bytes for each
-    word seen, of which one document adds at most `max_words_per_document`. Not for use by several
-    threads at once. What it holds before the release is not private.
+    word seen and 4 for each vote, of which one document adds at most `max_words_per_document`. Not
+    for use by several threads at once. What it holds before the release is not private.
 
     `delta` bounds the probability that any word that only one document has is kept. D0,
-    `max_words_per_document`, is the most distinct words of a document that get a vote. Fewer make
-    each vote weigh more, and lose those of longer documents: about their typical number is best.
+    `max_words_per_document`, is the most distinct words of a document that get a vote. Fewer lose
+    words of longer documents, and lower the threshold a little.
     """
 
     def __init__(
@@ -136,18 +191,21 @@ class WordSelection:
         replaced = neighboring_relation == "replace-one"
         #: In units of weight, as is all that follows.
         self.l2_sensitivity = math.nextafter(math.sqrt(2), 2) if replaced else 1.0
-        self.stddev = self.noise_multiplier * self.l2_sensitivity * (1 + 2.0**-50)
+        stddev = self.noise_multiplier * self.l2_sensitivity * (1 + 2.0**-50)
+        #: Of the noise in the first and the second round.
+        self.stddevs = stddev / math.sqrt(FIRST_SHARE), stddev / math.sqrt(1 - FIRST_SHARE)
         # frexp: the largest power of two that is not above.
-        self.step = math.ldexp(0.5, math.frexp(self.stddev / _MIN_SIGMA)[1])
+        self.step = math.ldexp(0.5, math.frexp(min(self.stddevs) / _MIN_SIGMA)[1])
         self._threshold_steps = self._smallest_threshold()
-        #: rho: a word is kept if its noisy weight is greater. A word needs about
-        #: ``threshold * sqrt(D0)`` documents that keep D0 words each.
-        self.threshold = self._threshold_steps * self.step
+        #: rho: a word is kept if ``votes + weight / HINTS`` is greater.
+        self.threshold = self._threshold_steps * self.step / HINTS
         differing = self.max_words_per_document * (2 if replaced else 1)
         #: Between a release and one with exact noise, as far as neighbours can tell: see *Sampler*.
-        self.tv_distance_bound = 2 * Noise.tv_distance_bound * differing
-        self._steps_of_1_squared = round(1 / self.step) ** 2
-        self._votes: dict[str, int] = {}
+        self.tv_distance_bound = 2 * 2 * Noise.tv_distance_bound * differing
+        self._steps_of_1 = round(1 / self.step)
+        self._numbers: dict[str, int] = {}
+        #: Numbers of the words of each document, one document after the other, and their ends.
+        self._kept, self._ends = array("i"), array("q", [0])
         self._released = False
 
     @property
@@ -167,39 +225,70 @@ class WordSelection:
             words = _choose(words, self.max_words_per_document)
         if not words:
             return
-        weight = self._weight(len(words))
-        votes = self._votes
-        for word in words:
-            votes[word] = votes.get(word, 0) + weight
+        # Scores of all documents, in steps, must fit into 64 bits, with room for the noise.
+        between(1, 2**60 // (HINTS * self._steps_of_1), documents=len(self._ends))
+        numbers = self._numbers
+        self._kept.extend(numbers.setdefault(word, len(numbers)) for word in words)
+        self._ends.append(len(self._kept))
 
-    def release(self, noise: Noise) -> list[tuple[str, float]]:
+    def release(self, noise: Noise) -> list[ChosenWord]:
         """Return the words above the threshold and forget all others; to be called once.
 
-        Words with their noisy weight, largest weight first, equal ones by word: the same noise
-        gives the same list in whatever order the documents came. Private if `noise` is (see
-        `Noise.secure`); the list may be cut freely. Time about 1 us a word seen, and for sorting.
+        Largest weight first, equal ones by word: the same noise gives the same list in whatever
+        order the documents came. Private if `noise` is (see `Noise.secure`); the list may be cut
+        freely. Time about 2 us a word seen, 50 ns a vote, and for sorting.
         """
         self._check_open()
         self._released = True
         # Sorted: which word gets which noise must not depend on the order of documents.
-        seen, self._votes = sorted(self._votes.items()), {}
-        drawn = noise.discrete_gaussian(self.stddev / self.step, len(seen)).tolist()
-        kept = []
-        for (word, votes), error in zip(seen, drawn, strict=True):
-            if votes + error > self._threshold_steps:
-                kept.append((word, (votes + error) * self.step))
-        return sorted(kept, key=lambda item: (-item[1], item[0]))
+        words = sorted(self._numbers)
+        order = np.array([self._numbers[word] for word in words], dtype=np.int64)
+        first, second = (stddev / self.step for stddev in self.stddevs)
+        hints = self.weights()
+        hints[order] += noise.discrete_gaussian(first, len(words))
+        votes = self.votes(hints)
+        votes[order] += noise.discrete_gaussian(second, len(words))
+        self._numbers, self._kept, self._ends = {}, array("i"), array("q", [0])
+        scores = HINTS * votes + hints
+        kept = [
+            ChosenWord(words[i], int(hints[order[i]]) * self.step, int(votes[order[i]]) * self.step)
+            for i in np.flatnonzero(scores[order] > self._threshold_steps).tolist()
+        ]
+        return sorted(kept, key=lambda found: (-found.weight, found.word))
+
+    def weights(self) -> NDArray[np.int64]:
+        """Return the exact sums of the first round in steps, a word each, by order of arrival."""
+        found = np.zeros(len(self._numbers), dtype=np.int64)
+        for words, _, lengths in self._blocks():
+            weights = np.array([self._weight(int(t)) for t in lengths], dtype=np.int64)
+            np.add.at(found, words, np.repeat(weights, lengths))
+        return found
+
+    def votes(self, hints: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the exact sums of the second round, given the noisy ones of the first."""
+        ratios = hints * (self.step / self.stddevs[0])
+        needs = np.rint(_NEED * (FAINT / np.maximum(ratios, FAINT))).astype(np.int64)
+        needs = np.where(ratios > PROMISING, np.maximum(needs, 1), 1)
+        found = np.zeros(len(hints), dtype=np.int64)
+        for words, starts, lengths in self._blocks():
+            wanted = needs[words]
+            norms = np.sqrt(np.add.reduceat(wanted * wanted, starts).astype(np.float64))
+            shares = np.minimum(wanted / np.repeat(norms, lengths), LARGEST_VOTE)
+            # Not negative: a conversion to integers rounds down.
+            steps = (shares * (self._steps_of_1 * (1 - _MARGIN))).astype(np.int64)
+            np.add.at(found, words, steps)
+        return found
 
     def metadata(self) -> dict[str, Any]:
         """Return how the words are chosen as plain JSON values: public facts, no words."""
         return {
-            "mechanism": "gaussian-threshold",
+            "mechanism": "gaussian-threshold-in-two-rounds",
             "noise_multiplier": self.noise_multiplier,
             "delta": self.delta,
             "max_words_per_document": self.max_words_per_document,
             "neighboring_relation": self.neighboring_relation,
             "l2_sensitivity": self.l2_sensitivity,
-            "stddev": self.stddev,
+            "stddevs": list(self.stddevs),
             "threshold": self.threshold,
         }
 
@@ -212,16 +301,28 @@ class WordSelection:
 
     def _weight(self, kept: int) -> int:
         """Return 1 / sqrt(kept) in steps of the grid, rounded down, exactly."""
-        return math.isqrt(self._steps_of_1_squared // kept)
+        return math.isqrt(self._steps_of_1**2 // kept)
+
+    def _blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield words of documents, with where each document begins and how many it keeps."""
+        kept, ends = np.array(self._kept, dtype=np.int32), np.array(self._ends)
+        last = 0
+        while last < len(ends) - 1:
+            # At least one document.
+            first, last = last, int(np.searchsorted(ends, ends[last] + _BLOCK, side="right")) - 1
+            last = max(last, first + 1)
+            bounds = ends[first : last + 1]
+            yield kept[bounds[0] : bounds[-1]], bounds[:-1] - bounds[0], np.diff(bounds)
 
     def _smallest_threshold(self) -> int:
-        """Return rho in steps, rounded up."""
-        kept = np.arange(1, self.max_words_per_document + 1)
+        """Return rho in steps of a score, `HINTS` to one of the grid, rounded up."""
         # Phi^-1((1 - delta)^(1/t)) = -Phi^-1(1 - (1 - delta)^(1/t)), without cancellation.
-        quantiles = -scipy.special.ndtri(-np.expm1(math.log1p(-self.delta) / kept))
-        exact = float(np.max(1 / np.sqrt(kept) + self.stddev * quantiles)) / self.step
-        # Less than 2^40 steps, known to some 1e-14 of it: a step more covers what rounding did.
-        return math.ceil(exact) + 1
+        most = self.max_words_per_document
+        quantile = -scipy.special.ndtri(-math.expm1(math.log1p(-self.delta) / most))
+        first, second = self.stddevs
+        exact = HINTS * LARGEST_VOTE + 1 + math.hypot(HINTS * second, first) * float(quantile)
+        # Less than 2^42 steps, known to some 1e-14 of it, and what rounds Gaussians: (HINTS + 1)/2.
+        return math.ceil(exact / self.step) + HINTS
 
     def _check_open(self) -> None:
         require(

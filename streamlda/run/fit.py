@@ -20,6 +20,7 @@ from streamlda.private.release_manager import spent
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
 from streamlda.run.parts import RejectsFile, published_name, skip_records, stream_name
+from streamlda.settings.build import word_documents
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
@@ -109,14 +110,17 @@ def fit(
 
 def few_words(words: Vocabulary, settings: RunSettings, warn: Callable[[str], None]) -> None:
     """Warn of a private choice of words that is too small for what was wanted."""
-    n, size, topics = words.n_features, settings.vocabulary.size, settings.topics.count
-    if 2 * n < size or n < LEAST_WORDS_PER_TOPIC * topics:
-        threshold = (words.selection or {})["threshold"]
+    facts, topics = words.selection or {}, settings.topics.count
+    public = facts.get("public_words", 0)
+    n, size = words.n_features - public, settings.vocabulary.size - public
+    if 2 * n < size or words.n_features < LEAST_WORDS_PER_TOPIC * topics:
         warn(
             "a private choice should find half of the words wanted and "
-            f"{LEAST_WORDS_PER_TOPIC} for each topic, got words={n} vocabulary.size={size} "
-            f"topics={topics} threshold={threshold:.4g}; another time choose from more records "
-            "(vocabulary.documents, --vocabulary-documents), or bring a public word list"
+            f"{LEAST_WORDS_PER_TOPIC} for each topic, got words={n} wanted={size} "
+            f"documents={word_documents(settings)} topics={topics} "
+            f"threshold={facts['threshold']:.4g}; another time choose from more records "
+            "(vocabulary.documents, --vocabulary-documents), or add a public word list "
+            "(vocabulary.file, --vocabulary)"
         )
 
 

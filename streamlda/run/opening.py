@@ -40,6 +40,8 @@ from streamlda.settings.build import (
     public_words,
     snapshot_every,
     time_bins,
+    word_documents,
+    words_besides,
     words_to_learn,
 )
 from streamlda.settings.table import RunSettings
@@ -156,6 +158,7 @@ def text_settings(settings: RunSettings) -> dict[str, Any]:
     if settings.source.time_field is not None:
         names.append("snapshots.time_bins")
     found = {name: settings[name] for name in names}
+    found["vocabulary.documents"] = word_documents(settings)
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values
 
@@ -312,7 +315,8 @@ def _selection(
     return PrivateVocabularySelection(
         choice.selection,
         size=settings.vocabulary.size,
-        slots=settings.vocabulary.documents,
+        slots=word_documents(settings),
+        public=words_besides(settings),
         analyzer=analyzer(settings),
         release=manager.release,
     )

@@ -13,7 +13,12 @@ from streamlda.private.public_start import PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census
 from streamlda.run.parts import stream_name
-from streamlda.settings.build import private_settings, public_topics, public_words
+from streamlda.settings.build import (
+    private_settings,
+    public_topics,
+    public_words,
+    word_documents,
+)
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.text.vocabulary import Vocabulary
@@ -61,7 +66,7 @@ def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> N
         error=LedgerError,
     )
     if terms.choice is not None:
-        words_event, words = terms.choice.selection.event, settings.vocabulary.documents
+        words_event, words = terms.choice.selection.event, word_documents(settings)
     # Of other sources, names are all that is known before they are read.
     named = source_of(settings) in ("stdin", "follow")
     check_first_price(ledger, terms.settings, words_event, words, stream if named else None)
@@ -79,7 +84,7 @@ def check_slots(
         # Where a clock ends windows, the records that they have are known when they have passed.
         words = window = least = 0
     else:
-        words = 0 if terms.choice is None else settings.vocabulary.documents
+        words = 0 if terms.choice is None else word_documents(settings)
         window, least = terms.settings.documents_per_snapshot, terms.settings.least_slots
         # How many words there will be decides how a window is cut: a whole one always suffices.
         least = window if words else least

@@ -18,6 +18,12 @@ from streamlda.text.analysis import FrequencyLimits, TextAnalyzer
 from streamlda.text.stop_words import NONE, languages_of
 from streamlda.text.vocabulary import Vocabulary
 
+#: Documents that words are learned from by default.
+WORD_DOCUMENTS = 20_000
+
+#: Record slots that choose the words for each one of a window, by default.
+WORDS_OF_WINDOW = 0.25
+
 
 def analyzer(settings: RunSettings) -> TextAnalyzer:
     """Return how texts are split into words."""
@@ -68,6 +74,27 @@ def public_topics(
     return PublicTopics.of(model, settings.topics.count, n_features, words)
 
 
+def words_besides(settings: RunSettings) -> tuple[str, ...]:
+    """Return the public words that a private choice adds to."""
+    words = settings.vocabulary
+    if words.file is None or words.kind != "private":
+        return ()
+    return tuple(Vocabulary.from_file(words.file, analyzer(settings)).words or ())
+
+
+def word_documents(settings: RunSettings) -> int:
+    """Return the documents that words are learned from, or the record slots of a private choice.
+
+    It follows from settings alone, which are public.
+    """
+    words, snapshots = settings.vocabulary, settings.snapshots
+    if words.documents is not None:
+        return words.documents
+    if words.kind != "private" or snapshots.seconds is not None:
+        return WORD_DOCUMENTS
+    return max(1, round(WORDS_OF_WINDOW * (snapshots.every or DEFAULT_EVERY)))
+
+
 def words_to_learn(settings: RunSettings) -> VocabularyLearner:
     """Return how words are learned from the first documents."""
     words = settings.vocabulary
@@ -77,7 +104,7 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
         size=words.size,
         min_document_frequency=low,
         max_document_frequency=high,
-        documents=words.documents,
+        documents=word_documents(settings),
         analyzer=analyzer(settings),
     )
 

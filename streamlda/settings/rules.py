@@ -129,10 +129,11 @@ def shared_clashes(settings: RunSettings) -> list[str]:
 def _learning(settings: RunSettings) -> Iterator[str]:
     words, topics = settings.vocabulary, settings.topics
     other_solver = topics.solver != "whitened-tensor"
-    by_file = words.file is not None
+    by_file, has_words = words.file is not None, settings.privacy.public_model is not None
     # A public model brings words, too.
-    if (words.kind == "given") != by_file and (by_file or settings.privacy.public_model is None):
-        yield "{vocabulary.file} goes with {vocabulary.kind} given, and with no other"
+    fits = by_file or has_words if words.kind == "given" else not by_file or words.kind == "private"
+    if not fits:
+        yield "{vocabulary.file} goes with {vocabulary.kind} given or private, and with no other"
     if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
         yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
     if settings.given("vocabulary.size") and words.kind not in ("learned", "private"):

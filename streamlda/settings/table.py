@@ -126,15 +126,17 @@ class VocabularySettings:
         "private (chosen from the first records with privacy); auto goes by --vocabulary and "
         "--hash-bits, else learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
-    file: str | None = entry("text", None, "File of words, one a line.", flag="--vocabulary")
+    file: str | None = entry(
+        "text", None, "File of words, one a line; beside a private choice, public ones.",
+        flag="--vocabulary")
     size: int = entry(
         "int", 8000, "Most words.", unit="words", least=1, flag="--vocabulary-size")
     hash_bits: int = entry(
         "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
-    documents: int = entry(
-        "int", 20_000, "First documents that the words are learned from (at most 64 million "
-        "characters); for a private vocabulary, records it is chosen from.",
-        unit="documents", least=1, flag="--vocabulary-documents")
+    documents: int | None = entry(
+        "int", None, "First documents that the words are learned from (at most 64 million "
+        "characters), or records that choose a private vocabulary; default: 20000, private: a "
+        "quarter of a window.", unit="documents", least=1, flag="--vocabulary-documents")
     min_document_frequency: float | None = entry(
         "frequency", None, "Learn no word in fewer documents: a count, or a fraction with a "
         "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
@@ -148,7 +150,7 @@ class VocabularySettings:
         "text", "attachments,urls,emails,html", "What is no text and is removed first; or none.")
     analyzer: str | None = entry(
         "text", None, "What finds words instead: a name that a package announces, or "
-        "module:function from a text to a list of words, as jieba:lcut.")
+        "module:function from a text to a list of words, as rjieba:cut.")
     ngrams: tuple[int, int] = entry("ngrams", (1, 1), "Longest run of words, or shortest..longest.")
 
 

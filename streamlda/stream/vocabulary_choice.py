@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checks import at_least, failure
+from streamlda.checks import at_least, failure, require
 from streamlda.errors import InsufficientDataError
 from streamlda.privacy.events import Event
 from streamlda.privacy.noise import Noise
@@ -89,7 +89,8 @@ class PrivateVocabularySelection:
     Privacy: unit, relation, sensitivity and its derivation are those of
     `streamlda.privacy.selection`. The tokens of a document are a function of that document alone,
     and tokens that are not printable text are left out of it. Public: all that is given here. The
-    cut to `size` words reads the release only.
+    cut to `size` words reads the release only. Words of the list `public` have no votes: they come
+    first, whatever is chosen, and leave the votes of their documents to the others.
 
     Memory and time: those of `WordSelection`, and of splitting the texts. `release` pays.
     """
@@ -102,24 +103,37 @@ class PrivateVocabularySelection:
         slots: int,
         analyzer: TextAnalyzer,
         release: PaidRelease,
+        public: Sequence[str] = (),
     ) -> None:
         at_least(1, vocabulary_documents=slots, private_vocabulary=size)
+        require(
+            len(public) < size,
+            "a private vocabulary must have room for words besides the public ones",
+            public_words=len(public),
+            private_vocabulary=size,
+            remedy="raise vocabulary.size (--vocabulary-size), or take these words alone",
+        )
         self.slots, self.first_slot = slots, 0
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
         self._release = release
+        self._public, self._free = tuple(public), frozenset(public)
 
     def vote(self, text: str) -> None:
         """Let the document of one slot vote; a blank has no votes."""
         # A line feed would be two words in the release, and half a surrogate pair is no text.
-        self._selection.add(token for token in self._analyze(text) if token.isprintable())
+        free = self._free
+        self._selection.add(
+            token for token in self._analyze(text) if token.isprintable() and token not in free
+        )
 
     def choose(self) -> Vocabulary:
         """Pay for the words, release them and return them; once, after the last vote.
 
-        `InsufficientDataError` if no word stands above the threshold: the price is spent.
+        `InsufficientDataError` if there is no public word and none stands above the threshold: the
+        price is spent.
         """
-        facts = self._selection.metadata()
+        facts = {**self._selection.metadata(), "public_words": len(self._public)}
         first, last = self.first_slot, self.first_slot + self.slots
         released = self._release(
             WORDS, first, last, self._selection.event, self._draw, {"selection": facts}
@@ -131,8 +145,9 @@ class PrivateVocabularySelection:
 
         `facts` are what was stored with them as ``selection``.
         """
-        words = released["words"].tobytes().decode("utf-8").split("\n")
-        if words == [""]:
+        found = released["words"].tobytes().decode("utf-8")
+        words = [*self._public, *(found.split("\n") if found else ())]
+        if not words:
             raise failure(
                 "a private choice must find a word that enough documents use",
                 words=0,
@@ -145,6 +160,7 @@ class PrivateVocabularySelection:
 
     def _draw(self, noise: Noise) -> dict[str, Any]:
         kept = self._selection.release(noise)
-        text = "\n".join(word for word, _ in kept).encode("utf-8")
-        weights = np.array([weight for _, weight in kept], dtype=np.float64)
-        return {"words": np.frombuffer(text, np.uint8), "weights": weights}
+        text = "\n".join(found.word for found in kept).encode("utf-8")
+        weights = np.array([found.weight for found in kept], dtype=np.float64)
+        votes = np.array([found.votes for found in kept], dtype=np.float64)
+        return {"words": np.frombuffer(text, np.uint8), "weights": weights, "votes": votes}

@@ -211,7 +211,7 @@ class Vocabulary:
         if scripts is not None:
             warnings.warn(
                 f"words look like whole phrases, as {scripts} has no spaces between words: cut "
-                "them by an analyzer: --analyzer jieba:lcut, or TextAnalyzer(function=...)",
+                "them by an analyzer: --analyzer rjieba:cut, or TextAnalyzer(function=...)",
                 UserWarning,
                 stacklevel=2,
             )

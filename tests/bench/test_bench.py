@@ -1,6 +1,7 @@
 """The benchmarks measure in a process of their own, and their tables are those of the results."""
 
 import itertools
+import json
 import tempfile
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_tables_depend_on_results_alone():
     assert filled.count("Not measured yet.") == len(ALL) - 1
     assert "private" not in tables.block("summary", {})
     private = tables.block("summary-private", {})
-    assert private.count("not measured yet") == len(PRIVATE)
+    assert private.count("not measured yet") == len(tables.OF_PRIVACY)
 
 
 @pytest.mark.parametrize("end", ["", "<!-- /bench:list -->\n"])
@@ -233,6 +234,18 @@ def test_noise_is_drawn_at_its_scale():
     # 100,000 values: 5.4 standard deviations, false alarm below 1e-7.
     assert found["stddev_over_sigma"] == pytest.approx(1, abs=0.012)
     assert len(found["wang_anandkumar"]) == 8
+
+
+def test_words_that_all_documents_have_are_chosen_either_way(tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    text = json.dumps({"text": "apple bread cheese dates"})
+    lone = (json.dumps({"text": f"apple {'x' * (2 + i)}"}) for i in range(40))
+    corpus.write_text("\n".join([*[text] * 400, *lone]), "ascii")
+    parameters = {"documents": 440, "epsilons": [1.0], "delta": 1e-6}
+    found = measured_by("private_words", parameters, {"corpus": str(corpus), "text_field": "text"})
+    for how in ("words", "one round"):
+        assert found[f"{how}, epsilon 1"] == 4
+        assert found[f"share of {how}, epsilon 1"] == pytest.approx(1640 / 1680)
 
 
 def shown(name, measured):

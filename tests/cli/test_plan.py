@@ -27,6 +27,9 @@ def test_a_private_choice_of_words_takes_its_records_first():
     found = json.loads(run("plan", "--records", 25_000, *PRIVATE, *more).stdout)
     assert (found["words_records"], found["documents_per_snapshot"]) == (5000, 20_000)
     assert (found["windows"], found["delta"]) == (1, 1e-6)
+    # By default, a quarter of the records of a window.
+    found = json.loads(run("plan", "--records", 25_000, *PRIVATE, *more[:2], "--json").stdout)
+    assert (found["words_records"], found["documents_per_snapshot"]) == (5000, 20_000)
 
 
 @pytest.mark.parametrize(

@@ -324,9 +324,27 @@ def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_
     words = chosen_words(200, 4000)
     assert "at most 5200" in fit(folder, tmp_path, *words, every=5201, words=False, code=65)
     said = fit(folder, tmp_path, *words, every=5200, words=False)
-    assert re.search(r"half of the words wanted .*vocabulary.size=200 topics=3 threshold=", said)
+    wanted = r"half of the words wanted .*words=\d+ wanted=200 documents=4000 topics=3 threshold="
+    assert re.search(wanted, said)
     report = check_releases(tmp_path)
     assert slots_of(report)[-1][1] == 9200
+
+
+def test_public_words_come_beside_those_that_are_chosen(folder, tmp_path):
+    """The first are free: neither votes nor the noise have a say; a quarter of a window chooses."""
+    known = load(folder / "truth").vocabulary.words
+    public = [*known[:10], "elsewhere"]
+    (tmp_path / "list").write_text("\n".join(public), "ascii")
+    words = ("--vocabulary-kind", "private", "--vocabulary", tmp_path / "list")
+    said = fit(folder, tmp_path, *words, "--vocabulary-size", 11, words=False, code=78)
+    assert "must have room for words besides the public ones" in said
+    fit(folder, tmp_path, *words, "--vocabulary-size", 50, words=False)
+    model = load(tmp_path / "m")
+    assert list(model.vocabulary.words[:11]) == public
+    assert set(public[:10]) < set(model.vocabulary.words) - {"elsewhere"} <= set(known)
+    assert 20 < len(set(model.vocabulary.words)) == len(model.vocabulary.words) <= 50
+    assert model.vocabulary.selection["public_words"] == 11
+    assert slots_of(check_releases(tmp_path))[0] == [0, EVERY // 4]
 
 
 @pytest.mark.statistical

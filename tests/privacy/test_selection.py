@@ -49,11 +49,25 @@ def one(made):
     return int(steps)
 
 
-def votes(documents, **options):
+def hint_of(word, made, seed=0):
+    """Return a hint that is as good as random: of words in no document to those of very many."""
+    digest = blake2b(f"{seed} {word!r}".encode(), digest_size=4).digest()
+    ratio = math.exp(int.from_bytes(digest, "big") / 2**32 * 12) - 5
+    return int(ratio * made.stddevs[0] / made.step)
+
+
+def rounds(documents, seed=0, **options):
+    """Return the sums of both rounds by word; the second is given hints that are as random."""
     made = make(**options)
     for document in documents:
         made.add(document)
-    return made._votes
+    hints = np.array([hint_of(word, made, seed) for word in made._numbers], dtype=np.int64)
+    found = made.weights().tolist(), made.votes(hints).tolist()
+    return [dict(zip(made._numbers, sums, strict=True)) for sums in found]
+
+
+def votes(documents, **options):
+    return rounds(documents, **options)[0]
 
 
 # Contributions.
@@ -68,28 +82,31 @@ def check_neighbours(common, first, second, relation, d0):
     """Check all that the privacy argument says of a pair of neighbours."""
     made = make(d0=d0, relation=relation)
     unit = one(made) ** 2
-    here, there = votes([*common, first], d0=d0), votes([*common, second], d0=d0)
     bound = unit if relation == "add-remove" else 2 * unit
-    assert squared_distance(here, there) <= bound
     assert bound <= Fraction(made.l2_sensitivity) ** 2 * unit
-    for mine, other, document in ((here, there, first), (there, here, second)):
-        new = mine.keys() - other.keys()
-        kept = min(len(set(document) - {""}), d0)
-        assert len(new) <= kept
-        assert {mine[word] for word in new} <= ({made._weight(kept)} if kept else set())
+    of_first, of_second = (rounds([*common, which], d0=d0) for which in (first, second))
+    for number, (here, there) in enumerate(zip(of_first, of_second, strict=True)):
+        assert squared_distance(here, there) <= bound
+        for mine, other, document in ((here, there, first), (there, here, second)):
+            new = mine.keys() - other.keys()
+            kept = min(len(set(document) - {""}), d0)
+            assert len(new) <= kept
+            most = one(made) * selection.LARGEST_VOTE if number else made._weight(max(1, kept))
+            assert all(mine[word] <= most for word in new)
 
 
 @pytest.mark.parametrize("d0", [1, 5, 1000])
 @pytest.mark.parametrize("name", ODD)
 def test_odd_documents_add_a_vector_of_norm_one_at_most(name, d0):
-    found = votes([ODD[name]], d0=d0)
     words = set(ODD[name]) - {""}
-    assert found.keys() <= words
-    assert len(found) == min(len(words), d0)
     unit = one(make()) ** 2
-    # Rounding to the grid takes next to nothing away.
-    norm_squared = sum(weight**2 for weight in found.values())
-    assert (1 - 1e-6) * unit * bool(words) <= norm_squared <= unit
+    for found, whole in zip(rounds([ODD[name]], d0=d0), (True, False), strict=True):
+        assert found.keys() <= words
+        assert len(found) == min(len(words), d0)
+        norm_squared = sum(weight**2 for weight in found.values())
+        # Rounding to the grid takes next to nothing away; in the second round, half a vote is most.
+        least = unit * bool(words) * (1 if whole else 1 / 4)
+        assert (1 - 1e-6) * least <= norm_squared <= unit
     common = [ODD["overlap"], ODD["unicode"], ODD["surrogates"], ODD["one word"]]
     check_neighbours(common, ODD[name], [], "add-remove", d0)
     for other in ([], ODD["overlap"], ["cat"]):
@@ -105,23 +122,49 @@ document = st.lists(word, max_size=12)
 def test_neighbours_differ_by_the_sensitivity_at_most(common, first, second, d0):
     check_neighbours(common, first, [], "add-remove", d0)
     check_neighbours(common, first, second, "replace-one", d0)
-    # Sums are those of documents on their own.
-    expected = {}
+    # Sums are those of documents on their own: each round, given the hints.
+    expected = {}, {}
     for tokens in common:
-        for key, weight in votes([tokens], d0=d0).items():
-            expected[key] = expected.get(key, 0) + weight
-    assert votes(common, d0=d0) == expected
+        for sums, found in zip(expected, rounds([tokens], d0=d0), strict=True):
+            for key, weight in found.items():
+                sums[key] = sums.get(key, 0) + weight
+    assert rounds(common, d0=d0) == [*expected]
 
 
-@pytest.mark.parametrize("d0", [1, 100])
+@pytest.mark.parametrize("d0", [4, 100])
 def test_the_sensitivity_is_attained(d0):
-    common = [["cat"], ["dog"]]
-    unit = one(make()) ** 2
-    with_cat, with_dog = votes([*common, ["cat"]], d0=d0), votes([*common, ["dog"]], d0=d0)
-    assert squared_distance(with_cat, votes(common, d0=d0)) == unit
-    assert squared_distance(with_cat, with_dog) == 2 * unit
+    """In both rounds, by documents of four words that are as frequent."""
+    here, there = list("abcd"), list("efgh")
+    common = [here, there] * 2
+
+    def sums(documents):
+        made = make(d0=d0)
+        for document in documents:
+            made.add(document)
+        numbers = [made._numbers[word] for word in here + there]
+        hints = np.full(len(numbers), int(1e6 * made.stddevs[0] / made.step))
+        return np.array([made.weights()[numbers], made.votes(hints)[numbers]], dtype=float)
+
+    without, with_here, with_there = sums(common), sums([*common, here]), sums([*common, there])
+    unit = float(one(make())) ** 2
+    for distance, expected in ((with_here - without, 1), (with_here - with_there, 2)):
+        assert np.square(distance).sum(axis=1) / unit == pytest.approx([expected] * 2, rel=1e-8)
     assert make(d0=d0).l2_sensitivity == 1
     assert make(d0=d0, relation="replace-one").l2_sensitivity == pytest.approx(math.sqrt(2))
+
+
+def test_votes_go_where_they_are_needed():
+    """Words of a tenth of the documents come as high as words of all, lone words get nothing."""
+    made = make(z=1.0, d0=100)
+    for number in range(4000):
+        some = [f"some{number % 10} {i}" for i in range(5)]
+        made.add([*(f"all{i}" for i in range(5)), *some, *(f"{number} {i}" for i in range(9))])
+    weights, votes = made.weights(), made.votes(made.weights())
+    common, some, lone = (made._numbers[word] for word in ("all1", "some1 1", "1 1"))
+    assert weights[common] == 10 * weights[some] == 4000 * made._weight(19)
+    assert votes[common] == pytest.approx(votes[some], rel=1e-3)
+    assert votes[some] > 1.9 * weights[some]
+    assert votes[lone] < 1e-4 * one(made) < 0.01 * weights[lone]
 
 
 def test_the_choice_depends_on_the_set_of_words_alone_in_every_process():
@@ -134,7 +177,7 @@ def test_the_choice_depends_on_the_set_of_words_alone_in_every_process():
         "from streamlda.privacy.selection import WordSelection\n"
         "made = WordSelection(1, 1e-6, max_words_per_document=7)\n"
         "made.add(f'w{i}' for i in range(40))\n"
-        "print(sorted(made._votes))"
+        "print(sorted(made._numbers))"
     )
     environment = os.environ | {"PYTHONHASHSEED": "1"}
     command = [sys.executable, "-c", code]
@@ -167,7 +210,7 @@ def test_the_choice_favours_no_word():
     assert not is_fair(under_one_key)
 
 
-def test_memory_grows_with_words_not_with_documents():
+def test_memory_is_that_of_words_and_four_bytes_a_vote():
     def peak(rounds):
         made = make(d0=50)
         tracemalloc.start()
@@ -177,8 +220,9 @@ def test_memory_grows_with_words_not_with_documents():
         tracemalloc.stop()
         return size
 
-    # Of seven times as many documents; threads that other tests left behind count as well.
-    assert peak(350) < 1.5 * peak(50)
+    # Of seven times as many documents, 15,000 votes, and what an array takes in reserve; threads
+    # that other tests left behind count as well.
+    assert peak(350) < 1.2 * peak(50) + 1.5 * 4 * 15_000
 
 
 # The threshold.
@@ -195,29 +239,36 @@ def test_memory_grows_with_words_not_with_documents():
 )
 def test_threshold_is_the_smallest_that_delta_allows(relation, d0, z, delta):
     made = make(z, delta, d0, relation)
-    sigma = mpmath.mpf(z) * (mpmath.sqrt(2) if relation == "replace-one" else 1) / made.step
+    stddev = mpmath.mpf(z) * (mpmath.sqrt(2) if relation == "replace-one" else 1)
+    first = stddev / mpmath.sqrt(mpmath.mpf(selection.FIRST_SHARE))
+    second = stddev / mpmath.sqrt(1 - mpmath.mpf(selection.FIRST_SHARE))
+    tau = mpmath.sqrt(second**2 + first**2 / 16)
 
-    def kept(threshold):
+    def kept(steps):
         """Return the probability that a word of a lone document is kept, at the worst."""
-        return max(
-            1 - mpmath.ncdf((threshold - mpmath.sqrt(mpmath.mpf(one(made)) ** 2 / t)) / sigma) ** t
-            for t in range(1, d0 + 1)
-        )
+        return 1 - mpmath.ncdf((steps * made.step / 4 - mpmath.mpf("0.75")) / tau) ** d0
 
     with mpmath.workdps(40):
-        assert kept(made._threshold_steps) <= delta
-        # Three steps are lost to rounding, of 2^32 in a standard deviation.
-        slack = 3 + made._threshold_steps * 2.0**-40
+        # What rounding may add to a score, in steps of it: five halves.
+        assert kept(made._threshold_steps - mpmath.mpf("2.5")) <= delta
+        slack = 7 + made._threshold_steps * 2.0**-40
         assert kept(made._threshold_steps - slack) > delta
 
 
 def test_noise_and_threshold_of_either_relation():
     added, replaced = (make(4.0, 5e-7, 100, relation) for relation in NEIGHBORING_RELATIONS)
-    assert (added.stddev, replaced.stddev) == pytest.approx((4, 4 * math.sqrt(2)), rel=1e-12)
-    assert 2**32 <= added.stddev / added.step < 2**33
+    for made, sensitivity in ((added, 1), (replaced, math.sqrt(2))):
+        # Each round is a Gaussian mechanism: their costs add up to that of one with the multiplier.
+        mu_squared = sum((sensitivity / Fraction(stddev)) ** 2 for stddev in made.stddevs)
+        assert float(mu_squared) == pytest.approx(1 / 16, rel=1e-12)
+        assert mu_squared * Fraction(4) ** 2 <= 1
+        assert (sensitivity / made.stddevs[0]) ** 2 * 16 == pytest.approx(selection.FIRST_SHARE)
+        assert made.event.event == GaussianRelease(4.0)
+    assert 2**32 <= added.stddevs[1] / added.step < 2**33
     assert math.frexp(added.step)[0] == 0.5
-    assert added.tv_distance_bound == 200 * Noise.tv_distance_bound
-    assert replaced.tv_distance_bound == 400 * Noise.tv_distance_bound
+    # Two draws a word, and as much again for what rounds a Gaussian.
+    assert added.tv_distance_bound == 400 * Noise.tv_distance_bound
+    assert replaced.tv_distance_bound == 800 * Noise.tv_distance_bound
 
 
 #: Lone documents a test lets vote, and the chance that any of their words is kept.
@@ -228,13 +279,7 @@ def lone_documents_found(made, kept):
     """Return of how many documents, none sharing a word with another, a word is released."""
     for number in range(LONE):
         made.add(f"{number} {i}" for i in range(kept))
-    return len({found.split()[0] for found, _ in made.release(SeededNoise(kept))})
-
-
-def worst(d0, z):
-    """Return the number of words of a lone document that is found most easily."""
-    rho = [t**-0.5 + z * stats.norm.ppf((1 - LARGE_DELTA) ** (1 / t)) for t in range(1, d0 + 1)]
-    return 1 + int(np.argmax(rho))
+    return len({found.word.split()[0] for found in made.release(SeededNoise(kept))})
 
 
 def is_delta(found):
@@ -244,31 +289,28 @@ def is_delta(found):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("d0", "z"), [(1, 2.0), (5, 0.1), (50, 2.0), (50, 0.1)])
-def test_a_lone_document_is_found_with_probability_delta(d0, z):
-    at = worst(d0, z)
-    assert at == (1 if z == 0.1 else d0)
-    assert is_delta(lone_documents_found(make(z, LARGE_DELTA, d0), at))
-    # Nowhere more often: the upper end has a false-alarm rate of ALARM / 2.
-    for kept in {1, min(2, d0), d0} - {at}:
+@pytest.mark.parametrize(("d0", "z"), [(1, 2.0), (1, 0.1), (5, 0.1), (50, 2.0)])
+def test_a_lone_document_is_found_with_probability_delta_at_most(d0, z):
+    """A document of one word that is alone attains it where a document has one vote."""
+    for kept in {1, min(2, d0), d0}:
         found = lone_documents_found(make(z, LARGE_DELTA, d0), kept)
+        # The upper end has a false-alarm rate of ALARM / 2.
         assert found <= stats.binom.isf(ALARM / 2, LONE, LARGE_DELTA)
+        assert d0 > 1 or is_delta(found)
 
 
 def threshold_of_one_word(made):
     return make(made.noise_multiplier, made.delta, 1)._threshold_steps
 
 
-def threshold_of_most_words(made):
-    quantile = stats.norm.ppf((1 - made.delta) ** (1 / made.max_words_per_document))
-    rho = made.max_words_per_document**-0.5 + made.stddev * quantile
-    return math.ceil(rho / made.step)
+def threshold_of_no_votes(made):
+    return made._threshold_steps - round(0.75 * 4 / made.step)
 
 
 def threshold_for_half_the_noise(made):
     half = made.noise_multiplier / 2
     rho = make(half, made.delta, made.max_words_per_document).threshold
-    return math.ceil(rho / made.step)
+    return math.ceil(4 * rho / made.step)
 
 
 def threshold_for_twice_delta(made):
@@ -279,17 +321,16 @@ def threshold_for_twice_delta(made):
 @pytest.mark.parametrize(
     ("bug", "d0", "z"),
     [
-        (threshold_of_one_word, 5, 2.0),
-        (threshold_of_most_words, 5, 0.1),
+        (threshold_of_one_word, 50, 2.0),
+        (threshold_of_no_votes, 1, 0.1),
         (threshold_for_half_the_noise, 1, 2.0),
         (threshold_for_twice_delta, 1, 2.0),
-        (threshold_for_twice_delta, 50, 2.0),
     ],
 )
 def test_a_wrong_threshold_is_noticed(bug, d0, z):
     made = make(z, LARGE_DELTA, d0)
     made._threshold_steps = bug(made)
-    found = lone_documents_found(made, worst(d0, z))
+    found = lone_documents_found(made, d0)
     assert found > stats.binom.isf(ALARM / 2, LONE, LARGE_DELTA)
     assert not is_delta(found)
 
@@ -306,13 +347,17 @@ def test_noise_has_the_stated_scale_and_law(relation):
             made.add([f"{number}"])
     released = made.release(SeededNoise(11))
     assert len(released) == 3000
-    found = (np.array([weight for _, weight in released]) - 30) / made.stddev
-    low, high = stats.chi2.interval(1 - ALARM, len(found))
-    assert low <= found @ found <= high
-    for wrong in (2 / 3, 1 / math.sqrt(2), math.sqrt(2), 3 / 2):
-        assert not low <= wrong**2 * (found @ found) <= high
-    assert stats.kstest(found, "norm").pvalue > ALARM
-    assert stats.kstest(found + 0.2, "norm").pvalue < ALARM
+    # One word gets half of a vote in the second round.
+    sums = np.array([[found.weight - 30, found.votes - 15] for found in released])
+    for found in (sums / made.stddevs).T:
+        low, high = stats.chi2.interval(1 - ALARM, len(found))
+        assert low <= found @ found <= high
+        for wrong in (2 / 3, 1 / math.sqrt(2), math.sqrt(2), 3 / 2):
+            assert not low <= wrong**2 * (found @ found) <= high
+        assert stats.kstest(found, "norm").pvalue > ALARM
+        assert stats.kstest(found + 0.2, "norm").pvalue < ALARM
+    # The noise of one round is not that of the other: power 1 - 1e-9 against a correlation of 0.3.
+    assert abs(stats.pearsonr(*sums.T).statistic) < stats.norm.isf(ALARM / 2) / math.sqrt(3000)
 
 
 def test_release_does_not_depend_on_order_and_is_sorted():
@@ -326,8 +371,8 @@ def test_release_does_not_depend_on_order_and_is_sorted():
     released = first.release(SeededNoise(5))
     assert len(released) > 20
     assert released == second.release(SeededNoise(5))
-    assert released == sorted(released, key=lambda item: (-item[1], item[0]))
-    assert min(weight for _, weight in released) > first.threshold
+    assert released == sorted(released, key=lambda item: (-item.weight, item.word))
+    assert min(found.votes + found.weight / 4 for found in released) > first.threshold
 
     class Silent(SeededNoise):
         def discrete_gaussian(self, sigma, shape=()):
@@ -336,7 +381,7 @@ def test_release_does_not_depend_on_order_and_is_sorted():
     equal = make(0.5, 0.01, 4)
     for _ in range(100):
         equal.add(["b", "c", "a"])
-    assert [found for found, _ in equal.release(Silent(0))] == ["a", "b", "c"]
+    assert [found.word for found in equal.release(Silent(0))] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
@@ -365,7 +410,7 @@ def test_calibrated_parts_stay_within_the_total(relation, epsilon, log_delta, d0
 def test_calibration_finds_the_lowest_threshold(epsilon, delta):
     made = calibrate_selection(epsilon, delta)
     others = [
-        make(accounting.noise_multiplier(epsilon, delta * (1 - share)), delta * share, 100)
+        make(accounting.noise_multiplier(epsilon, delta * (1 - share)), delta * share, 200)
         for share in np.linspace(0.01, 0.99, 50)
     ]
     assert made.threshold <= 1.002 * min(other.threshold for other in others)
@@ -383,9 +428,9 @@ def zipf_documents(n_documents, n_words, seed):
 
 @pytest.mark.statistical
 def test_frequent_words_of_a_zipf_corpus_are_kept():
-    # Whether words near the threshold are kept is chance: 617 to 647 of the top 1000 over twelve
-    # other seeds (deviation 8). The last of the top 1000 is in some 124 documents, and documents
-    # of 51 distinct words, as most of these, must be 180 to pass.
+    # Whether words near the threshold are kept is chance: 897 to 918 of the top 1000 over twelve
+    # other seeds. The last of them is in some 124 documents. In one round, with 1 / sqrt(t) for
+    # each word, it was 617 to 647.
     names = np.array([f"w{i}" for i in range(50_000)])
     frequencies = np.zeros(len(names), dtype=int)
     made = calibrate_selection(1.0, 1e-6)
@@ -393,13 +438,13 @@ def test_frequent_words_of_a_zipf_corpus_are_kept():
         frequencies[np.unique(ranks)] += 1
         made.add(names[ranks].tolist())
     released = made.release(SeededNoise(2))
-    kept = [int(found[1:]) for found, _ in released]
+    kept = [int(found.word[1:]) for found in released]
     top = np.argsort(-frequencies, kind="stable")
-    assert 550 <= len(set(kept) & set(top[:1000].tolist())) <= 700
+    assert 860 <= len(set(kept) & set(top[:1000].tolist())) <= 950
     # The most frequent hundred are all there, and nothing rare is.
     assert set(top[:100].tolist()) <= set(kept)
-    assert frequencies[kept].min() > 60
-    vocabulary = Vocabulary.selected([found for found, _ in released], selection=made.metadata())
+    assert frequencies[kept].min() > 25
+    vocabulary = Vocabulary.selected([found.word for found in released], selection=made.metadata())
     assert vocabulary.selection == made.metadata()
     assert made.event.event == GaussianRelease(vocabulary.selection["noise_multiplier"])
 
@@ -411,7 +456,7 @@ def test_a_selection_is_released_once_and_tells_no_words():
     made = make()
     made.add([])
     made.add(["secret"])
-    before = dict(made._votes)
+    before = dict(made._numbers)
     assert "secret" not in repr(made) + json.dumps(made.metadata())
     for tokens, shown in (
         ("secret", "type='str'"),
@@ -421,9 +466,10 @@ def test_a_selection_is_released_once_and_tells_no_words():
         with pytest.raises(InvalidDocumentsError, match=shown) as caught:
             made.add(tokens)
         assert "secret" not in str(caught.value)
-    assert made._votes == before
+    assert made._numbers == before
     assert made.release(SeededNoise(0)) == []
-    assert made._votes == {}
+    assert made._numbers == {}
+    assert len(made._kept) == 0
     for again in (lambda: made.release(SeededNoise(0)), lambda: made.add(["cat"])):
         with pytest.raises(InvalidSettingError, match="released once"):
             again()

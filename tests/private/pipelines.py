@@ -99,9 +99,12 @@ def _stored(path, words):
     arrays, about = found.arrays, found.metadata
     if about["stage"] != WORDS:
         return Release(about["stage"], arrays, arrays, about["stddevs"])
-    kept = dict(zip(kept_words(arrays), arrays["weights"], strict=True))
-    votes = np.array([kept.get(word, np.nan) for word in words])
-    return Release(WORDS, arrays, {"votes": votes}, {"votes": about["selection"]["stddev"]})
+    kept, values = kept_words(arrays), {}
+    for name in ("weights", "votes"):
+        found = dict(zip(kept, arrays[name], strict=True))
+        values[name] = np.array([found.get(word, np.nan) for word in words])
+    stddevs = dict(zip(values, about["selection"]["stddevs"], strict=True))
+    return Release(WORDS, arrays, values, stddevs)
 
 
 def kept_words(arrays):
@@ -153,14 +156,22 @@ class _Reenactment(ReleaseManager):
         if known.stage != name:
             raise _AnotherWay
         if name == WORDS:
-            selection = draw.__self__._selection
-            steps = np.array([selection._votes.get(word, 0) for word in self._words])
-            self.sums.append({"votes": steps * selection.step})
+            self.sums.append(self._sums_of_words(draw.__self__._selection, known.arrays))
         else:
             self.sums.append(draw(self.noise))
         if not (self.left or self._to_the_end):
             raise _LastRelease
         return known.arrays
+
+    def _sums_of_words(self, selection, arrays):
+        """Return both rounds without noise; of hints, those of words that were kept are known."""
+        hints = np.zeros(len(selection._numbers), dtype=np.int64)
+        for word, weight in zip(kept_words(arrays), arrays["weights"], strict=True):
+            if word in selection._numbers:
+                hints[selection._numbers[word]] = round(weight / selection.step)
+        at = [selection._numbers.get(word, -1) for word in self._words]
+        rounds = {"weights": selection.weights(), "votes": selection.votes(hints)}
+        return {name: np.append(found, 0)[at] * selection.step for name, found in rounds.items()}
 
 
 @dataclass(frozen=True)

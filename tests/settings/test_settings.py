@@ -200,6 +200,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"kafka.protocol": "SASL_SSL"}, "kafka.mechanism, kafka.username and kafka.password"),
         ({"vocabulary.kind": "given"}, "vocabulary.file goes with"),
         ({"vocabulary.kind": "hashed", "vocabulary.file": "x"}, "vocabulary.file goes with"),
+        ({"vocabulary.kind": "learned", "vocabulary.file": "x"}, "vocabulary.file goes with"),
         ({"vocabulary.kind": "learned", "vocabulary.hash_bits": 9}, "hash_bits goes with"),
         ({"vocabulary.kind": "hashed", "vocabulary.size": 9}, "vocabulary.size goes with"),
         ({"http.host": "0.0.0.0"}, "http.token must be set"),

@@ -431,7 +431,7 @@ def test_documents_that_choose_the_words_are_used_for_nothing_else():
     # Three documents and a blank vote: fig has one vote and stays out.
     assert found.vocabulary.words == ("apple",)
     assert found.vocabulary.kind == "selected"
-    assert found.vocabulary.selection == selection.metadata()
+    assert found.vocabulary.selection == selection.metadata() | {"public_words": 0}
     assert found.learner.lengths == [3, 0, 1]
     assert (found.learner.first_slot, found.counts.records) == (4, 7)
     assert [each[:4] for each in paid] == [("words", 0, 4, selection.event)]

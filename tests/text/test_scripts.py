@@ -84,7 +84,7 @@ def test_sentences_without_spaces_are_warned_of():
     assert unsegmented(Counter(["words"] * 99 + phrases[:1])) is None
     assert unsegmented(Counter(["สวัสดีครับวันนี้อากาศดี", "ไปเที่ยวทะเลกันเถอะ"])).startswith("Thai")
     assert unsegmented(Counter(["ข่าว", "วันนี้", "อากาศ"])) is None
-    with pytest.warns(UserWarning, match="--analyzer jieba:lcut"):
+    with pytest.warns(UserWarning, match="--analyzer rjieba:cut"):
         Vocabulary.learn(["\u3002".join(phrases)])
 
 
@@ -98,5 +98,5 @@ def test_stop_words_of_several_languages():
 
 
 def test_chinese_words_by_jieba():
-    words = TextAnalyzer(function="jieba:lcut", stop_words="chinese")
+    words = TextAnalyzer(function="rjieba:cut", stop_words="chinese")
     assert words.build_analyzer()("我爱北京天安门, 12 abc。") == ["爱", "北京", "天安门", "abc"]
