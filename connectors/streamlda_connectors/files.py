@@ -25,6 +25,7 @@ from streamlda_connectors.records import (
     ReadOptions,
     Rejected,
     StoredRecords,
+    shown_names,
 )
 
 
@@ -128,7 +129,7 @@ class FileSource:
                     "a file must have the text column, and it must hold strings",
                     text_field=self._options.text_field,
                     name=file.name,
-                    columns=_shown(missing.columns),
+                    columns=list(shown_names(missing.fields)),
                     remedy="set text_field to one that holds text",
                     error=SourceError,
                 ) from missing
@@ -224,9 +225,3 @@ class FileSource:
         at = self.position()
         self._leave_file(self._index, at["record"], at["offset"])
         self._closed = True
-
-
-def _shown(columns: list[str]) -> list[str]:
-    # Without a header, the first row is a document, and that must not show in a message.
-    shown = [name if len(name) <= 40 else f"<{len(name)} characters>" for name in columns[:20]]
-    return [*shown, "..."] if len(columns) > 20 else shown

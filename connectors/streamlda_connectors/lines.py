@@ -252,7 +252,9 @@ def document_reader(
     def read(record: Any) -> Document:
         text = value_of(record, text_field)
         if type(text) is not str:
-            raise Rejected("missing-field" if text is None else "not-text")
+            if text is not None:
+                raise Rejected("not-text")
+            raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else name_of(value_of(record, user_field))
         time = None if time_field is None else event_time(value_of(record, time_field))
         name = None if id_field is None else name_of(value_of(record, id_field))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -14,7 +15,7 @@ class RecordCounts:
     no event time or one before the first bin, if times are read. `tokens` are those of encoded
     documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
     `skipped` records were taken by a release that a crash cut off from its checkpoint: what became
-    of each is not known.
+    of each is not known. `fields` are names of those of a record without that of the text.
     """
 
     records: int = 0
@@ -25,6 +26,7 @@ class RecordCounts:
     rejects: Counter[str] = field(default_factory=Counter)
     undated: int = 0
     skipped: int = 0
+    fields: tuple[str, ...] = ()
 
     @property
     def unseen_fraction(self) -> float:
@@ -48,3 +50,9 @@ class RecordCounts:
         for name in names:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejects.update(other.rejects)
+        self.fields = self.fields or other.fields
+
+
+def fields_found(fields: Sequence[str]) -> str:
+    """Return what to say of the fields of a record without that of the text."""
+    return f"; there the fields are {', '.join(fields)}" if fields else ""
