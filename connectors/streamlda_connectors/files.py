@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamlda.checks import at_least, failure
+from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError
 from streamlda.stream.listing import Paths, find_files
 from streamlda.stream.source import Position, Progress, RecordBatch
@@ -63,6 +63,9 @@ class FileSource:
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
         Of text, JSON Lines and CSV; a codec that extends ASCII.
+    delimiter : str, optional
+        Of CSV, one ASCII character; ``"tab"`` is one. Without it, the first of comma, tab,
+        semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
     max_document_bytes : int, default 16 MiB
         A longer record (a line, or a Parquet value) is skipped as it streams by.
 
@@ -95,12 +98,21 @@ class FileSource:
         id_field: str | None = None,
         compression: str | None = "infer",
         encoding: str = "utf-8",
+        delimiter: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         at_least(1, max_document_bytes=max_document_bytes)
         decoder(encoding)
+        delimiter = "\t" if delimiter == "tab" else delimiter
+        require(
+            delimiter is None
+            or (len(delimiter) == 1 and delimiter not in '\r\n" ' and delimiter < "\x80"),
+            "a delimiter must be one ASCII character, and no quote, blank or line end",
+            delimiter=delimiter,
+            remedy="leave it out to go by the header",
+        )
         self._options = ReadOptions(
-            text_field, encoding, max_document_bytes, user_field, time_field, id_field
+            text_field, encoding, max_document_bytes, user_field, time_field, id_field, delimiter
         )
         self._files = find_files(paths, format, compression)
         for file in self._files:

@@ -321,12 +321,13 @@ class CsvHeader(NamedTuple):
     column: int
     n_columns: int
     end: int
+    delimiter: str
     user_column: int | None = None
     time_column: int | None = None
     id_column: int | None = None
 
 
-def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
+def csv_parser(header: CsvHeader, encoding: str) -> Parser:
     """Return the parser of the records of a CSV file."""
     decode = decoder(encoding)
     user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
@@ -335,7 +336,7 @@ def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
         line = decode(record[:-1] if record.endswith(b"\r") else record)
         if not line.strip(" "):
             return None
-        fields = csv_fields(line, delimiter)
+        fields = csv_fields(line, header.delimiter)
         if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
         user = None if user_column is None else name_of(fields[user_column])

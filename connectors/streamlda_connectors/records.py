@@ -85,7 +85,10 @@ Parser = Callable[[bytes], Document | None]
 
 
 class ReadOptions(NamedTuple):
-    """Keys or columns of text, user, time and id; the encoding; the longest record, in bytes."""
+    """Keys or columns of text, user, time and id; the encoding; the longest record, in bytes.
+
+    `delimiter` is that of CSV; None to go by the header.
+    """
 
     text_field: str
     encoding: str = "utf-8"
@@ -93,6 +96,7 @@ class ReadOptions(NamedTuple):
     user_field: str | None = None
     time_field: str | None = None
     id_field: str | None = None
+    delimiter: str | None = None
 
 
 def name_of(value: object) -> str | None:

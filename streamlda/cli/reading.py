@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Settings of such a command.
 DOCUMENTS = (
     *("source.files", "source.format", "source.text_field", "source.compression"),
-    *("source.max_record", "source.max_documents"),
+    *("source.delimiter", "source.max_record", "source.max_documents"),
 )
 
 #: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.

@@ -74,7 +74,7 @@ def spelled_source(settings: RunSettings) -> str:
 def reading_of(settings: RunSettings) -> Reading:
     """Return the settings by which equal files give equal documents."""
     source = settings.source
-    return Reading(source.format, source.text_field, source.max_record)
+    return Reading(source.format, source.text_field, source.max_record, source.delimiter)
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
@@ -113,7 +113,8 @@ def file_options(settings: RunSettings) -> dict[str, Any]:
     """Return how files are read: options of the connector ``files``."""
     source = settings.source
     compression = None if source.compression == "none" else source.compression
-    return {"format": source.format, "compression": compression, **_record_options(settings)}
+    read = {"format": source.format, "delimiter": source.delimiter, "compression": compression}
+    return {**read, **_record_options(settings)}
 
 
 def _record_options(settings: RunSettings) -> dict[str, Any]:

@@ -51,6 +51,9 @@ class SourceSettings:
     id_field: str | None = entry(
         "text", None, "Key or column of what a record calls itself, text or an integer: shown with "
         "representative documents and by infer; default: file and number.")
+    delimiter: str | None = entry(
+        "text", None, "Delimiter of csv, one character or tab; default: the one of comma, tab, "
+        "semicolon and bar by which the header has the text field.")
     compression: str = entry(
         "text", "infer", "Compression of the files; infer goes by file names.",
         choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))

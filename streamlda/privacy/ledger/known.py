@@ -19,16 +19,19 @@ class Reading(NamedTuple):
     format: str
     text_field: str
     max_record: int
+    delimiter: str | None = None
 
     @classmethod
     def of(cls, text: str) -> Reading | None:
         """Return what its text says; None of rows of a matrix, which are not read."""
         stored, _, rest = text.partition(" ")
         field, _, most = rest.rpartition(" ")
-        return cls(stored, field, int(most)) if most.isdecimal() else None
+        stored, _, delimiter = stored.partition(":")
+        return cls(stored, field, int(most), delimiter or None) if most.isdecimal() else None
 
     def __str__(self) -> str:
-        return f"{self.format} {self.text_field} {self.max_record}"
+        stored = self.format if self.delimiter is None else f"{self.format}:{self.delimiter}"
+        return f"{stored} {self.text_field} {self.max_record}"
 
 
 class Whose(NamedTuple):
