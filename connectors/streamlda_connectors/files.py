@@ -42,9 +42,10 @@ class FileSource:
     paths : str, path or iterable of them
         Files, directories (all files below, sorted), globs, or fsspec URLs
         (``s3://bucket/*.jsonl.gz``); hidden files only by name.
-    format : {"auto", "text", "jsonl", "csv", "parquet"}, default "auto"
+    format : {"auto", "text", "file", "jsonl", "csv", "parquet"}, default "auto"
         ``"auto"`` goes by each name without the compression's ending: .jsonl, .ndjson, .json
-        (JSON Lines), .csv, .tsv, .parquet; anything else is text, one document a line.
+        (JSON Lines), .csv, .tsv, .parquet. Anything else is text: in folders one document a file
+        (``"file"``; its name is the id), named or by a glob one document a line (``"text"``).
     text_field : str, default "text"
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
         the whole name is a key.

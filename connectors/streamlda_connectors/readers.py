@@ -21,9 +21,11 @@ from streamlda_connectors.lines import (
 )
 from streamlda_connectors.parquet import ParquetReader
 from streamlda_connectors.records import (
+    Document,
     MissingColumn,
     Parser,
     ReadOptions,
+    RecordQueue,
     Rejected,
     Skipped,
     StoredRecords,
@@ -42,6 +44,8 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
     """
     if file.format == "parquet":
         return ParquetReader(file, options, record)
+    if file.format == "file":
+        return WholeReader(file, options, record)
     return LineReader(file, options, record, offset)
 
 
@@ -155,6 +159,45 @@ class LineReader(StoredRecords):
     def _check_reached(self) -> None:
         if self._behind:
             raise shortened(self._name, bytes_missing=self._behind)
+
+    def stored_bytes(self) -> int:
+        """See `StoredRecords`."""
+        return self._blocks.stored_bytes()
+
+    def close(self) -> None:
+        """See `StoredRecords`."""
+        self._blocks.close()
+
+
+class WholeReader(StoredRecords):
+    """Reads a file that is one document; its name is the id."""
+
+    def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
+        self._size, self._most = 0, options.max_document_bytes
+        self._parts: list[bytes] = []
+        parse = text_parser(options.encoding)
+
+        def named(data: bytes) -> Document | None:
+            found = parse(data.removeprefix(BYTE_ORDER_MARK))
+            return None if found is None else (*found[:3], file.name)
+
+        self.records = RecordQueue(file.name, named, record)
+        self._blocks = BlockReader(file.open(), file.compression)
+        self._ended = record > 0
+
+    def _fill(self) -> None:
+        block = self._blocks.read()
+        self._size += len(block)
+        if self._size > self._most:
+            self._parts.clear()
+        else:
+            self._parts.append(block)
+        if not block:
+            self._ended = True
+            whole = b"".join(self._parts)
+            self.records.put(
+                [whole if self._size <= self._most else Skipped(self._size, "too-long")]
+            )
 
     def stored_bytes(self) -> int:
         """See `StoredRecords`."""

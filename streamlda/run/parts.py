@@ -12,7 +12,7 @@ from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
-from streamlda.privacy.ledger.known import Reading
+from streamlda.privacy.ledger.known import FOLDERS, Reading
 from streamlda.settings.rules import source_of
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import RunSettings
@@ -74,7 +74,10 @@ def spelled_source(settings: RunSettings) -> str:
 def reading_of(settings: RunSettings) -> Reading:
     """Return the settings by which equal files give equal documents."""
     source = settings.source
-    return Reading(source.format, source.text_field, source.max_record, source.delimiter)
+    stored = source.format
+    if stored == "auto" and source_of(settings) == "files":
+        stored = FOLDERS
+    return Reading(stored, source.text_field, source.max_record, source.delimiter)
 
 
 def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,8 @@ def of_files(
 
     Paths and options are those of the connector ``files``. Every worker must find the files under
     the same names. A file is never cut: a corpus in one file is one task. Give a large cluster a
-    few shards for each worker. `SourceError` if a path has no files, or a file is named twice.
+    few shards for each worker; named files of lines
+    are not in one with those of folders. `SourceError` if a path has no files, or a file is named twice.
     """
     at_least(1, shards=shards, remedy=f"leave it out for {SHARDS}")
     how = {"format": "auto", "compression": "infer", **(options or {})}
@@ -102,10 +103,22 @@ def of_files(
     middles = ends - sizes / 2
     shard_of = np.minimum((middles / ends[-1] * shards).astype(int), shards - 1)
     groups = [np.flatnonzero(shard_of == number).tolist() for number in range(shards)]
+    # A worker knows no folders, where a text file is one document.
+    folders = how["format"] == "auto" and any(file.format == "file" for file in files)
     made = tuple(
-        Shard(f"files {own[0]}-{own[-1]}", tuple(files[i].name for i in own), how)
-        for own in groups
-        if own
+        Shard(
+            f"files {own[0]}-{own[-1]}", tuple(files[i].name for i in own), {**how, "format": way}
+        )
+        for group in groups
+        for way, run in groupby(
+            group,
+            lambda i: (
+                how["format"]
+                if not folders
+                else ("auto-lines" if files[i].format == "text" else "auto-file")
+            ),
+        )
+        if (own := list(run))
     )
     return Corpus(made, (None,) * len(made))
 

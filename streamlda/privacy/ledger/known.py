@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints, values_of
 from streamlda.privacy.ledger.sketches import Repeats, Sample
 from streamlda.privacy.ledger.terms import Cohort
+
+#: The format "auto" since text in folders is a document a file; "auto" itself was lines.
+FOLDERS = "auto-folders"
 
 
 class Reading(NamedTuple):
@@ -28,6 +31,11 @@ class Reading(NamedTuple):
         field, _, most = rest.rpartition(" ")
         stored, _, delimiter = stored.partition(":")
         return cls(stored, field, int(most), delimiter or None) if most.isdecimal() else None
+
+    def options(self) -> dict[str, Any]:
+        """Return the settings of a source that reads files in this way."""
+        stored = {FOLDERS: "auto", "auto": "auto-lines"}.get(self.format, self.format)
+        return {**self._asdict(), "format": stored}
 
     def __str__(self) -> str:
         stored = self.format if self.delimiter is None else f"{self.format}:{self.delimiter}"
