@@ -16,7 +16,7 @@ from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.ledger import KnownDocuments, Ledger
 from streamlda.privacy.ledger.known import Reading
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.run import copies
+from streamlda.run import copies, parts
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.private_terms import PrivateTerms
 from streamlda.settings.load import load_settings
@@ -122,10 +122,13 @@ def rows(name, documents):
 
 
 def in_folder(folder, documents):
-    """Write a file a document; each has lines of its own."""
+    """Write a file a document, in two lines each."""
     folder.mkdir()
     for number, text in enumerate(documents):
-        (folder / f"{number:03d}.txt").write_text(text.replace(" ", "\n"), "utf-8")
+        words = text.split()
+        half = len(words) // 2
+        lines = " ".join(words[:half]), " ".join(words[half:])
+        (folder / f"{number:03d}.txt").write_text("\n".join(lines), "utf-8")
     return folder
 
 
@@ -242,6 +245,15 @@ def test_columns_of_a_release_are_not_read_as_lines(tmp_path):
 def test_a_reading_is_what_its_text_says(delimiter):
     reading = Reading("csv", "a b", 7, delimiter)
     assert Reading.of(str(reading)) == reading
+
+
+def test_a_ledger_of_before_knows_folders_as_lines(tmp_path):
+    data = in_folder(tmp_path / "data", TEXTS[:WINDOW])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "FOLDERS", "auto")
+        release(tmp_path, *sorted(data.iterdir()))
+    with pytest.raises(LedgerError, match="must be read as the same records"):
+        release(tmp_path, data)
 
 
 @pytest.mark.parametrize("again", [16, 120])
