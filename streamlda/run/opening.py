@@ -28,7 +28,6 @@ from streamlda.private.budget import (
 )
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import provenance_of, take_census
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.parts import published_name, stream_name
@@ -94,10 +93,12 @@ def open_pipeline(
     *,
     warn: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
+    schedule: Schedule | None = None,
 ) -> OpenedRun:
     """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
 
     A private run over files reads them once, to know what is spent and how many slots there are.
+    `schedule` is that of the settings, unless another is given.
 
     Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on behind, or
     does not allow the first one, or documents of the files; `InsufficientDataError` if these have
@@ -123,9 +124,9 @@ def open_pipeline(
     pipeline: Pipeline[Engine] = Pipeline(
         words,
         make,
-        schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
+        schedule=schedule or Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
         about={"stream": published_name(settings)},
-        reading=_reading(settings),
+        reading=text_settings(settings),
         on_reject=on_reject,
         candidates=_candidates(settings),
         time_bins=time_bins(settings),
@@ -146,7 +147,7 @@ def _candidates(settings: RunSettings) -> CandidateDocuments | None:
     return CandidateDocuments(*given, texts=topics.representative_texts)
 
 
-def _reading(settings: RunSettings) -> dict[str, Any]:
+def text_settings(settings: RunSettings) -> dict[str, Any]:
     """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
@@ -245,7 +246,7 @@ def _open_private(
     saved = None if store is None else store.newest(ledger, catch_up=True)
     run, made = run_of(store, ledger, saved=saved is not None)
     fresh = saved is None and not made
-    asked, words, choice = terms = PrivateTerms.of(settings)
+    words, choice = (terms := PrivateTerms.of(settings)).words, terms.choice
     if fresh:
         check_price(settings, ledger, terms)
         if ledger.known.unmarked:
@@ -269,7 +270,7 @@ def _open_private(
         ledger=ledger, stream=stream_name(settings), provenance=provenance, run=run.name
     )
     selection = None if choice is None else _selection(settings, choice, manager)
-    pipeline = _private_pipeline(settings, asked, words or selection, manager)
+    pipeline = _private_pipeline(settings, terms, words or selection, manager)
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
         check_reading(pipeline, saved.about)
@@ -315,11 +316,12 @@ def _selection(
 
 def _private_pipeline(
     settings: RunSettings,
-    asked: PrivateSettings,
+    terms: PrivateTerms,
     words: Vocabulary | PrivateVocabularySelection | None,
     manager: ReleaseManager,
 ) -> Pipeline[PrivateLearner]:
-    delta, published = settings.privacy.delta, published_name(settings)
+    asked, delta = terms.settings, settings.privacy.delta
+    published = published_name(settings)
     assert words is not None
     assert delta is not None
 
@@ -330,6 +332,7 @@ def _private_pipeline(
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=delta - asked.delta,
             first_slot=first_slot,
+            public=terms.public,
         )
 
     return Pipeline(
@@ -337,7 +340,7 @@ def _private_pipeline(
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
         about={"stream": published},
-        reading=_reading(settings),
+        reading=text_settings(settings),
         provenance=manager.provenance,
     )
 

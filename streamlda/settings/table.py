@@ -15,6 +15,7 @@ from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry,
 from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.clipping import ClipBounds
 
 MIB = 2**20
@@ -80,14 +81,17 @@ class KafkaSettings:
 
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("text", None, "Topic to read.")
-    partitions: str = entry("text", "all", "all, a list such as 0,3, or share i/n.")
+    partitions: str = entry(
+        "text", "all", "all, a list such as 0,3, share i/n, or group: those that the members of "
+        "kafka.group agree on. Each of a share or a group has its own folder in "
+        "checkpoint.folder, which all daemons have in common.")
     start: str = entry(
         "text", "earliest", "Where to begin without a checkpoint, and to infer without an offset "
         "of the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
-        "text", None, "Consumer group under which lag is shown, and a private run notes its "
-        "ledger; positions are kept in checkpoints.")
+        "text", None, "Consumer group that shares partitions, under which lag is shown, and a "
+        "private run notes its ledger; positions are kept in checkpoints.")
     client: str = entry(
         "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
         "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
@@ -266,6 +270,10 @@ class PrivacySettings:
         "int", None, "Rounds of fresh documents, half of a window together, that refine the "
         "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
         unit="rounds", least=0)
+    public_model: str | TopicModel | None = entry(
+        "text", None, "Model of public documents, whose topics a window begins with if they fit "
+        "(and its words, unless others are given); --topics beyond its number are private.",
+        parameter="public_model")
     noise_in_state: bool = entry(
         "bool", False, "Start the accumulators with noise in them, so that one copy of the state "
         "shows no more than a release; noise is sqrt(2) times as large.",
