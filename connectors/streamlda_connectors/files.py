@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamlda.checks import at_least, failure
+from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError
 from streamlda.stream.listing import Paths, find_files
 from streamlda.stream.source import Position, Progress, RecordBatch
@@ -25,6 +25,7 @@ from streamlda_connectors.records import (
     ReadOptions,
     Rejected,
     StoredRecords,
+    shown_names,
 )
 
 
@@ -41,9 +42,10 @@ class FileSource:
     paths : str, path or iterable of them
         Files, directories (all files below, sorted), globs, or fsspec URLs
         (``s3://bucket/*.jsonl.gz``); hidden files only by name.
-    format : {"auto", "text", "jsonl", "csv", "parquet"}, default "auto"
+    format : {"auto", "text", "file", "jsonl", "csv", "parquet"}, default "auto"
         ``"auto"`` goes by each name without the compression's ending: .jsonl, .ndjson, .json
-        (JSON Lines), .csv, .tsv, .parquet; anything else is text, one document a line.
+        (JSON Lines), .csv, .tsv, .parquet. Anything else is text: in folders one document a file
+        (``"file"``; its name is the id), named or by a glob one document a line (``"text"``).
     text_field : str, default "text"
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
         the whole name is a key.
@@ -62,6 +64,9 @@ class FileSource:
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
         Of text, JSON Lines and CSV; a codec that extends ASCII.
+    delimiter : str, optional
+        Of CSV, one ASCII character; ``"tab"`` is one. Without it, the first of comma, tab,
+        semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
     max_document_bytes : int, default 16 MiB
         A longer record (a line, or a Parquet value) is skipped as it streams by.
 
@@ -94,12 +99,21 @@ class FileSource:
         id_field: str | None = None,
         compression: str | None = "infer",
         encoding: str = "utf-8",
+        delimiter: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         at_least(1, max_document_bytes=max_document_bytes)
         decoder(encoding)
+        delimiter = "\t" if delimiter == "tab" else delimiter
+        require(
+            delimiter is None
+            or (len(delimiter) == 1 and delimiter not in '\r\n" ' and delimiter < "\x80"),
+            "a delimiter must be one ASCII character, and no quote, blank or line end",
+            delimiter=delimiter,
+            remedy="leave it out to go by the header",
+        )
         self._options = ReadOptions(
-            text_field, encoding, max_document_bytes, user_field, time_field, id_field
+            text_field, encoding, max_document_bytes, user_field, time_field, id_field, delimiter
         )
         self._files = find_files(paths, format, compression)
         for file in self._files:
@@ -128,7 +142,7 @@ class FileSource:
                     "a file must have the text column, and it must hold strings",
                     text_field=self._options.text_field,
                     name=file.name,
-                    columns=_shown(missing.columns),
+                    columns=list(shown_names(missing.fields)),
                     remedy="set text_field to one that holds text",
                     error=SourceError,
                 ) from missing
@@ -224,9 +238,3 @@ class FileSource:
         at = self.position()
         self._leave_file(self._index, at["record"], at["offset"])
         self._closed = True
-
-
-def _shown(columns: list[str]) -> list[str]:
-    # Without a header, the first row is a document, and that must not show in a message.
-    shown = [name if len(name) <= 40 else f"<{len(name)} characters>" for name in columns[:20]]
-    return [*shown, "..."] if len(columns) > 20 else shown

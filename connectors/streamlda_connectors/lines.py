@@ -252,7 +252,9 @@ def document_reader(
     def read(record: Any) -> Document:
         text = value_of(record, text_field)
         if type(text) is not str:
-            raise Rejected("missing-field" if text is None else "not-text")
+            if text is not None:
+                raise Rejected("not-text")
+            raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else name_of(value_of(record, user_field))
         time = None if time_field is None else event_time(value_of(record, time_field))
         name = None if id_field is None else name_of(value_of(record, id_field))
@@ -319,12 +321,13 @@ class CsvHeader(NamedTuple):
     column: int
     n_columns: int
     end: int
+    delimiter: str
     user_column: int | None = None
     time_column: int | None = None
     id_column: int | None = None
 
 
-def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
+def csv_parser(header: CsvHeader, encoding: str) -> Parser:
     """Return the parser of the records of a CSV file."""
     decode = decoder(encoding)
     user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
@@ -333,7 +336,7 @@ def csv_parser(header: CsvHeader, delimiter: str, encoding: str) -> Parser:
         line = decode(record[:-1] if record.endswith(b"\r") else record)
         if not line.strip(" "):
             return None
-        fields = csv_fields(line, delimiter)
+        fields = csv_fields(line, header.delimiter)
         if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
         user = None if user_column is None else name_of(fields[user_column])

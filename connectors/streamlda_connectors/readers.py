@@ -21,13 +21,18 @@ from streamlda_connectors.lines import (
 )
 from streamlda_connectors.parquet import ParquetReader
 from streamlda_connectors.records import (
+    Document,
     MissingColumn,
     Parser,
     ReadOptions,
+    RecordQueue,
     Rejected,
     Skipped,
     StoredRecords,
 )
+
+#: What CSV files are tried by, in this order, where no delimiter is given.
+DELIMITERS = (",", "\t", ";", "|")
 
 
 def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> StoredRecords:
@@ -39,6 +44,8 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
     """
     if file.format == "parquet":
         return ParquetReader(file, options, record)
+    if file.format == "file":
+        return WholeReader(file, options, record)
     return LineReader(file, options, record, offset)
 
 
@@ -59,8 +66,24 @@ def check_header(file: StoredFile, options: ReadOptions) -> None:
 
 
 def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
-    """Return what the first record of a CSV file says, or None for a file without any."""
-    splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
+    """Return what the first record of a CSV file says, or None for a file without any.
+
+    The delimiter is the first by which there is a column of the text.
+    """
+    given = options.delimiter
+    faults: list[Rejected] = []
+    for delimiter in dict.fromkeys((file.delimiter, *DELIMITERS)) if given is None else given:
+        try:
+            return _read_csv_header(file, options, delimiter)
+        except Rejected as fault:
+            faults.append(fault)
+    missing = [fault for fault in faults if isinstance(fault, MissingColumn)]
+    # Most columns are found by the delimiter that the file has.
+    raise max(missing, key=lambda fault: len(list(fault.fields))) if missing else faults[0]
+
+
+def _read_csv_header(file: StoredFile, options: ReadOptions, delimiter: str) -> CsvHeader | None:
+    splitter = CsvSplitter(options.max_document_bytes, delimiter)
     decode = decoder(options.encoding)
     with closing(BlockReader(file.open(), file.compression)) as reader:
         block = reader.read()
@@ -75,7 +98,7 @@ def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
                 end += len(item) + 1
                 line = decode(item).removesuffix("\r")
                 if line.strip(" "):
-                    return _find_column(line, min(end, fed), file, options)
+                    return _find_column(line, min(end, fed), delimiter, options)
             if not block:
                 return None
             block = reader.read()
@@ -83,15 +106,15 @@ def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
             records = splitter.feed(block) if block else splitter.finish()
 
 
-def _find_column(line: str, end: int, file: StoredFile, options: ReadOptions) -> CsvHeader:
-    columns = csv_fields(line, file.delimiter)
+def _find_column(line: str, end: int, delimiter: str, options: ReadOptions) -> CsvHeader:
+    columns = csv_fields(line, delimiter)
     if options.text_field not in columns:
         raise MissingColumn("missing-column", columns)
     others = (
         columns.index(name) if name in columns else None
         for name in (options.user_field, options.time_field, options.id_field)
     )
-    return CsvHeader(columns.index(options.text_field), len(columns), end, *others)
+    return CsvHeader(columns.index(options.text_field), len(columns), end, delimiter, *others)
 
 
 class LineReader(StoredRecords):
@@ -105,9 +128,9 @@ class LineReader(StoredRecords):
         splitter = LineSplitter(options.max_document_bytes)
         if file.format == "csv":
             # Without a header there are only blank lines, which any columns fit.
-            header = read_csv_header(file, options) or CsvHeader(0, 1, 0)
-            splitter = CsvSplitter(options.max_document_bytes, file.delimiter)
-            parse = csv_parser(header, file.delimiter, options.encoding)
+            header = read_csv_header(file, options) or CsvHeader(0, 1, 0, file.delimiter)
+            splitter = CsvSplitter(options.max_document_bytes, header.delimiter)
+            parse = csv_parser(header, options.encoding)
             offset = max(offset, header.end)
         elif file.format == "jsonl":
             parse = json_parser(options)
@@ -136,6 +159,45 @@ class LineReader(StoredRecords):
     def _check_reached(self) -> None:
         if self._behind:
             raise shortened(self._name, bytes_missing=self._behind)
+
+    def stored_bytes(self) -> int:
+        """See `StoredRecords`."""
+        return self._blocks.stored_bytes()
+
+    def close(self) -> None:
+        """See `StoredRecords`."""
+        self._blocks.close()
+
+
+class WholeReader(StoredRecords):
+    """Reads a file that is one document; its name is the id."""
+
+    def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
+        self._size, self._most = 0, options.max_document_bytes
+        self._parts: list[bytes] = []
+        parse = text_parser(options.encoding)
+
+        def named(data: bytes) -> Document | None:
+            found = parse(data.removeprefix(BYTE_ORDER_MARK))
+            return None if found is None else (*found[:3], file.name)
+
+        self.records = RecordQueue(file.name, named, record)
+        self._blocks = BlockReader(file.open(), file.compression)
+        self._ended = record > 0
+
+    def _fill(self) -> None:
+        block = self._blocks.read()
+        self._size += len(block)
+        if self._size > self._most:
+            self._parts.clear()
+        else:
+            self._parts.append(block)
+        if not block:
+            self._ended = True
+            whole = b"".join(self._parts)
+            self.records.put(
+                [whole if self._size <= self._most else Skipped(self._size, "too-long")]
+            )
 
     def stored_bytes(self) -> int:
         """See `StoredRecords`."""

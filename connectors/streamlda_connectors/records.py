@@ -7,8 +7,8 @@ rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, repeat
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -37,6 +37,10 @@ REASONS = {
     "unknown-schema": "a record of a schema that the registry does not know",
 }
 
+#: Most names of fields that a message shows, and the most characters of one: without a header, the
+#: first row of a CSV file is a document.
+MOST_FIELDS, MOST_OF_NAME = 20, 40
+
 #: A poll stops after records of this many bytes in all, however many records it may hold.
 MAX_POLL_BYTES = 32 * 2**20
 
@@ -47,20 +51,17 @@ MAX_DOCUMENT_BYTES = 16 * 2**20
 class Rejected(Exception):
     """Raised by a parser for a record that is to be skipped; never leaves a connector.
 
-    `reason` is a short fixed word: one of `REASONS`, or one of the caller's own.
+    `reason` is a short fixed word: one of `REASONS`, or one of the caller's own; `fields` are names
+    of fields that a record has in place of a missing one.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, fields: Iterable[str] = ()) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.fields = reason, fields
 
 
 class MissingColumn(Rejected):
-    """A file whose header (`columns`) does not name the text column, or gives it another type."""
-
-    def __init__(self, reason: str, columns: list[str]) -> None:
-        super().__init__(reason)
-        self.columns = columns
+    """A file whose header (`fields`) does not name the text column, or gives it another type."""
 
 
 class Skipped(NamedTuple):
@@ -84,7 +85,10 @@ Parser = Callable[[bytes], Document | None]
 
 
 class ReadOptions(NamedTuple):
-    """Keys or columns of text, user, time and id; the encoding; the longest record, in bytes."""
+    """Keys or columns of text, user, time and id; the encoding; the longest record, in bytes.
+
+    `delimiter` is that of CSV; None to go by the header.
+    """
 
     text_field: str
     encoding: str = "utf-8"
@@ -92,6 +96,7 @@ class ReadOptions(NamedTuple):
     user_field: str | None = None
     time_field: str | None = None
     id_field: str | None = None
+    delimiter: str | None = None
 
 
 def name_of(value: object) -> str | None:
@@ -107,6 +112,15 @@ def name_of(value: object) -> str | None:
         except UnicodeDecodeError:
             return None
     return value or None if type(value) is str else None
+
+
+def shown_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of fields as a message may show them: few, and none that is long."""
+    shown = tuple(
+        name if len(name) <= MOST_OF_NAME and name.isprintable() else f"<{len(name)} characters>"
+        for name in islice(names, MOST_FIELDS + 1)
+    )
+    return (*shown[:MOST_FIELDS], "...") if len(shown) > MOST_FIELDS else shown
 
 
 class BatchBuilder:
@@ -126,6 +140,8 @@ class BatchBuilder:
         self.users: list[str | None] = []
         self.times: list[float | None] = []
         self.rejects: list[Reject] = []
+        #: Fields of the first record that has not the field of the text.
+        self.fields: tuple[str, ...] = ()
         self.n_documents = self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
@@ -169,9 +185,10 @@ class BatchBuilder:
         self.users.append(None)
         self.times.append(None)
 
-    def reject(self, location: str, record: int, reason: str) -> None:
-        """Add a record that is skipped for a fault."""
+    def reject(self, location: str, record: int, reason: str, fields: Iterable[str] = ()) -> None:
+        """Add a record that is skipped for a fault; `fields` are those of a record without text."""
         self.blank(location, record)
+        self.fields = self.fields or shown_names(fields)
         self.rejects.append(Reject(location, record, reason))
 
     @property
@@ -197,7 +214,9 @@ class BatchBuilder:
     def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
         """Return what was gathered, with `users` and `times` if the source knows about them."""
         named, dated = self.users if users else [], self.times if times else []
-        return RecordBatch(self.texts, self.rejects, exhausted, self.locations, named, dated)
+        return RecordBatch(
+            self.texts, self.rejects, exhausted, self.locations, named, dated, self.fields
+        )
 
 
 class RecordQueue:
@@ -242,7 +261,7 @@ class RecordQueue:
             try:
                 document = self._parse(record)
             except Rejected as rejected:
-                batch.reject(self.location, self.record, rejected.reason)
+                batch.reject(self.location, self.record, rejected.reason, rejected.fields)
                 continue
             if document is None:
                 batch.blank(self.location, self.record)

@@ -83,7 +83,7 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
             number, found = _fit_here(context, settings, progress, on_opened)
     say(quiet, *_summary(found, settings))
     if not settings.private:
-        warn_of_rejects(found.counts.rejects)
+        warn_of_rejects(found.counts.rejects, found.counts.fields)
     warn_of(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Settings of such a command.
 DOCUMENTS = (
     *("source.files", "source.format", "source.text_field", "source.compression"),
-    *("source.max_record", "source.max_documents", "vocabulary.analyzer"),
+    *("source.delimiter", "source.max_record", "source.max_documents", "vocabulary.analyzer"),
 )
 
 #: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
@@ -48,11 +48,13 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
     n_documents = n_records = 0
     ended = False
     rejects: Counter[str] = Counter()
+    fields: tuple[str, ...] = ()
     with closing(open_stream(settings)) as source:
         while not ended and n_documents != most:
             left = POLL_RECORDS if most is None else most - n_documents
             batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)
             rejects.update(reject.reason for reject in batch.rejects)
+            fields = fields or batch.fields
             times = batch.times or [None] * len(batch.texts)
             records = zip(batch.texts, batch.located(n_records + 1), times, strict=True)
             documents = [record for record in records if record[0] is not None]
@@ -62,4 +64,4 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted
-    warn_of_rejects(rejects)
+    warn_of_rejects(rejects, fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.process import resident_bytes
+from streamlda.stream.counts import fields_found
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -142,10 +143,10 @@ def say(quiet: bool, *lines: str) -> None:
         click.echo("\n".join(lines), err=True)
 
 
-def warn_of_rejects(counts: Counter[str]) -> None:
-    """Print how many records were not usable, and why."""
+def warn_of_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None:
+    """Print how many records were not usable, and why; `fields` are those of one without text."""
     if counts:
-        warn(f"{counts.total():,} records skipped: {by_reason(counts)}")
+        warn(f"{counts.total():,} records skipped: {by_reason(counts)}{fields_found(fields)}")
 
 
 def warn_of(model: TopicModel) -> None:

@@ -33,7 +33,7 @@ COMMAND = "site share"
 #: Settings of how records are read.
 READING = tuple(
     f"source.{key}"
-    for key in ("files", "format", "text_field", "compression", "max_record", "stream")
+    for key in ("files", "format", "text_field", "delimiter", "compression", "max_record", "stream")
 )
 
 

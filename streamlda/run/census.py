@@ -85,9 +85,10 @@ def take_census(
         return None
     reading, tried = reading_of(settings), set[str]()
     confirmed = dict[str, int]()
+    lengths = dict[str, int]()
     for other in sorted(known.readings - {reading}):
         for each in {other, other._replace(format=reading.format)} - {reading}:
-            reader = _Reader(key, known, each, confirmed)
+            reader = _Reader(key, known, each, confirmed, lengths=lengths)
             try:
                 if not _read(_read_by(settings, each), reader, should_stop):
                     return None
@@ -97,12 +98,12 @@ def take_census(
             tried.add(str(other))
             confirmed = reader.confirmed
     otherwise = known.read_otherwise({str(reading), *tried}) if by_now is None else []
-    main = _Reader(key, known, reading, confirmed, otherwise, Copies(), by_now)
+    main = _Reader(key, known, reading, confirmed, otherwise, Copies(), by_now, lengths)
     return main.census if _read(settings, main, should_stop) else None
 
 
 def _read_by(settings: RunSettings, reading: Reading) -> RunSettings:
-    return replace(settings, source=replace(settings.source, **reading._asdict()))
+    return replace(settings, source=replace(settings.source, **reading.options()))
 
 
 def _read(settings: RunSettings, reader: _Reader, should_stop: Callable[[], bool]) -> bool:
@@ -113,7 +114,7 @@ def _read(settings: RunSettings, reader: _Reader, should_stop: Callable[[], bool
             batch = source.poll(SKIPPED_RECORDS)
             reader.add(batch)
             if batch.exhausted or (most is not None and reader.read_enough(most)):
-                reader.finish()
+                reader.finish(batch.exhausted)
                 slots = reader.census.slots
                 reader.census.slots = slots if most is None else min(slots, most)
                 return True
@@ -153,8 +154,11 @@ class _Reader:
         otherwise: Sequence[str] = (),
         copies: Copies | None = None,
         by_now: KnownDocuments | None = None,
+        lengths: dict[str, int] | None = None,
     ) -> None:
         self._key, self._known, self._otherwise = key, known, otherwise
+        #: Of each file that was confirmed by other settings, how many records these made of it.
+        self._lengths: dict[str, int] = {} if lengths is None else lengths
         self._by_now = by_now
         self._before, self._copies = confirmed, copies
         self._fields = fields_of(known, reading)
@@ -229,9 +233,9 @@ class _Reader:
         here = self._records - self._behind
         return self.census.slots + here >= most and self._records > self._known.longest
 
-    def finish(self) -> None:
+    def finish(self, exhausted: bool = True) -> None:
         """End the last file, and judge them together."""
-        self._leave()
+        self._leave(exhausted)
         sample = Sample.of(self._all)
         if not self._judges(sample):
             return
@@ -263,13 +267,14 @@ class _Reader:
             error=LedgerError,
         )
 
-    def _leave(self) -> None:
-        """Take what is to be known of a file that was read to its end."""
+    def _leave(self, whole: bool = True) -> None:
+        """Take what is to be known of a file that was read, to its end if `whole`."""
         location, records, name = self._location, self._records, self._name
         if location is None:
             return
         if self._copies is not None:
             self._check_named_once(location)
+            self._check_same_records(location, whole)
         sample = Sample.of(self._sketch)
         if self._copies is not None:
             self._check_confirmed(location)
@@ -288,6 +293,8 @@ class _Reader:
         self.census.slots += records - spent.spent
         if spent.spent:
             self.confirmed[name] = max(spent.spent, self.confirmed.get(name, 0))
+            if self._copies is None:
+                self._lengths[name] = min(records, self._lengths.get(name, records))
         if self._copies is not None:
             self._copies.end(location, sample)
 
@@ -339,6 +346,20 @@ class _Reader:
             source=location,
             released_from=spelled,
             remedy=f"{UNSPENT}; other documents must not be in that place",
+            error=LedgerError,
+        )
+
+    def _check_same_records(self, location: str, whole: bool) -> None:
+        """Refuse a file whose records are others than those of its releases: lines, or all of it.
+
+        What is spent is a number of records, which would be of something else.
+        """
+        length = self._lengths.get(self._name)
+        require(
+            length is None or (self._records <= length and not (whole and self._records < length)),
+            "a file of a release must be read as the same records",
+            source=location,
+            remedy="set source.format to what it was, or take other documents; nothing was spent",
             error=LedgerError,
         )
 

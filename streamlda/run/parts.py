@@ -12,7 +12,7 @@ from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
-from streamlda.privacy.ledger.known import Reading
+from streamlda.privacy.ledger.known import FOLDERS, Reading
 from streamlda.settings.rules import source_of
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import RunSettings
@@ -74,7 +74,10 @@ def spelled_source(settings: RunSettings) -> str:
 def reading_of(settings: RunSettings) -> Reading:
     """Return the settings by which equal files give equal documents."""
     source = settings.source
-    return Reading(source.format, source.text_field, source.max_record)
+    stored = source.format
+    if stored == "auto" and source_of(settings) == "files":
+        stored = FOLDERS
+    return Reading(stored, source.text_field, source.max_record, source.delimiter)
 
 
 def open_stream(
@@ -121,7 +124,8 @@ def file_options(settings: RunSettings) -> dict[str, Any]:
     """Return how files are read: options of the connector ``files``."""
     source = settings.source
     compression = None if source.compression == "none" else source.compression
-    return {"format": source.format, "compression": compression, **_record_options(settings)}
+    read = {"format": source.format, "delimiter": source.delimiter, "compression": compression}
+    return {**read, **_record_options(settings)}
 
 
 def _record_options(settings: RunSettings) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,8 @@ def of_files(
 
     Paths and options are those of the connector ``files``. Every worker must find the files under
     the same names. A file is never cut: a corpus in one file is one task. Give a large cluster a
-    few shards for each worker. `SourceError` if a path has no files, or a file is named twice.
+    few shards for each worker; named files of lines are not in one with those of folders.
+    `SourceError` if a path has no files, or a file is named twice.
     """
     at_least(1, shards=shards, remedy=f"leave it out for {SHARDS}")
     how = {"format": "auto", "compression": "infer", **(options or {})}
@@ -102,10 +103,18 @@ def of_files(
     middles = ends - sizes / 2
     shard_of = np.minimum((middles / ends[-1] * shards).astype(int), shards - 1)
     groups = [np.flatnonzero(shard_of == number).tolist() for number in range(shards)]
+    folders = how["format"] == "auto" and any(file.format == "file" for file in files)
+
+    def way(i: int) -> Any:
+        """Return the format for a worker, which knows no folders."""
+        if not folders:
+            return how["format"]
+        return "auto-lines" if files[i].format == "text" else "auto-file"
+
     made = tuple(
-        Shard(f"files {own[0]}-{own[-1]}", tuple(files[i].name for i in own), how)
-        for own in groups
-        if own
+        Shard(f"files {own[0]}-{own[-1]}", tuple(files[i].name for i in own), read)
+        for group in groups
+        for read, own in (({**how, "format": each}, [*run]) for each, run in groupby(group, way))
     )
     return Corpus(made, (None,) * len(made))
 

@@ -178,8 +178,16 @@ class SharedSource:
         for name, own in found.items():
             part = self._ours[int(name.rpartition("/")[2])]
             parts.append((part, own, self._source.position_of(part.number)))
-        columns = (batch.texts, rejects, batch.exhausted, at, batch.users, batch.times)
-        return PartitionedBatch(*columns, parts)
+        columns = (
+            batch.texts,
+            rejects,
+            batch.exhausted,
+            at,
+            batch.users,
+            batch.times,
+            batch.fields,
+        )
+        return PartitionedBatch(*columns, parts=parts)
 
     def silent(self) -> float | None:
         """As of the connector; None before the group has answered."""

@@ -84,14 +84,17 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         yield "{source.files} must name documents: name a file of settings with --config"
     if source.kind == "files" and source.allow_gaps:
         yield "{source.allow_gaps} must not be set for files that are read once: they have none"
-    if source.kind != "files" and settings.given("source.compression"):
-        yield "{source.compression} must be left out but for files that are read once"
+    for name in ("compression", "delimiter"):
+        if source.kind != "files" and settings.given(f"source.{name}"):
+            yield f"{{source.{name}}} must be left out but for files that are read once"
     if source.time_field == RECORD_TIME and source.kind not in TOPICS:
         yield f"{{source.time_field}} {RECORD_TIME} must have {{source.kind}} kafka"
     if settings.given("snapshots.time_bins") and source.time_field is None:
         yield "{snapshots.time_bins} must have {source.time_field}"
     if "-" in source.files and (len(source.files) > 1 or source.kind != "files"):
         yield "standard input (-) must be the only source"
+    if source.files == ("-",) and source.delimiter is not None:
+        yield "{source.delimiter} must be left out for standard input, which has no columns"
     if source.files == ("-",) and source.compression not in ("infer", "none"):
         yield "{source.compression} must be left out for standard input: decompress it before"
     if kafka.protocol.startswith("SASL") and not (

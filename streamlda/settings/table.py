@@ -38,9 +38,10 @@ class SourceSettings:
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
         "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
-        "auto goes by file names and --registry-url, and else takes jsonl from Kafka and files "
-        "that grow, text from standard input.",
-        choices=("auto", "text", "jsonl", "csv", "parquet", "registry"), flag="--format")
+        "text is a document a line, file a document a file; auto goes by file names (other files "
+        "are text, those of folders file) and --registry-url, and else takes jsonl from Kafka and "
+        "files that grow, text from standard input.",
+        choices=("auto", "text", "file", "jsonl", "csv", "parquet", "registry"), flag="--format")
     text_field: str = entry(
         "text", "text", "Key (jsonl), field (registry) or column (csv, parquet) of the text; use "
         "a.b for nested ones.")
@@ -52,6 +53,9 @@ class SourceSettings:
     id_field: str | None = entry(
         "text", None, "Key or column of what a record calls itself, text or an integer: shown with "
         "representative documents and by infer; default: file and number.")
+    delimiter: str | None = entry(
+        "text", None, "Delimiter of csv, one character or tab; default: the one of comma, tab, "
+        "semicolon and bar by which the header has the text field.")
     compression: str = entry(
         "text", "infer", "Compression of the files; infer goes by file names.",
         choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))

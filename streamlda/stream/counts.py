@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,7 @@ class RecordCounts:
     documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
     `removed` are pieces that were no text (`TextAnalyzer.clean`).
     `skipped` records were taken by a release that a crash cut off from its checkpoint: what became
-    of each is not known.
+    of each is not known. `fields` are names of those of a record without that of the text.
     """
 
     records: int = 0
@@ -31,6 +32,7 @@ class RecordCounts:
     undated: int = 0
     skipped: int = 0
     removed: Counter[str] = field(default_factory=Counter)
+    fields: tuple[str, ...] = ()
 
     def add_encoded(self, encoded: EncodedTexts, documents: int) -> None:
         """Count what became of this many documents among texts that may be blank."""
@@ -66,3 +68,9 @@ class RecordCounts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejects.update(other.rejects)
         self.removed.update(other.removed)
+        self.fields = self.fields or other.fields
+
+
+def fields_found(fields: Sequence[str]) -> str:
+    """Return what to say of the fields of a record without that of the text."""
+    return f"; there the fields are {', '.join(fields)}" if fields else ""

@@ -40,7 +40,10 @@ FORMAT_SUFFIXES = {
     ".parquet": "parquet",
 }
 
-FORMATS = ("text", "jsonl", "csv", "parquet")
+FORMATS = ("text", "file", "jsonl", "csv", "parquet")
+
+#: What goes by names: text is a document a file in folders, lines elsewhere; or one of these.
+AUTO = ("auto", "auto-lines", "auto-file")
 
 #: What a link gives that leads nowhere, or to itself.
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -81,13 +84,13 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     what is hidden (unless the glob names it), links that lead nowhere or to directories, and what
     is no regular file (pipes, sockets) are left out; named themselves they are errors.
 
-    A name that exists is no glob, whatever characters it has. `format` is ``"auto"`` or one of
+    A name that exists is no glob, whatever characters it has. `format` is one of `AUTO` or
     `FORMATS`, `compression` ``"infer"``, None or one of `COMPRESSIONS`. Raises
     `InvalidSettingError` for others, or a Parquet file compressed as a whole, and `SourceError` for
     a path without files behind it, or a file that is named twice.
     """
     by_name = "leave it out to go by the file names"
-    one_of(("auto", *FORMATS), format=format, remedy=by_name)
+    one_of((*AUTO, *FORMATS), format=format, remedy=by_name)
     one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
     files: dict[str, StoredFile] = {}
     for given in named_paths(paths):
@@ -154,6 +157,8 @@ def _expand(given: str, format: str, compression: str | None) -> Iterator[Stored
         path=given,
         remedy="check the spelling; hidden files do not count",
     )
+    if format == "auto" and file_system.isdir(path):
+        format = "auto-file"
     for info in found:
         yield _stored(file_system, info, format, compression)
 
@@ -231,7 +236,8 @@ def _stored(
     by_name = COMPRESSION_SUFFIXES.get(suffix)
     if by_name is not None:
         suffix = posixpath.splitext(stem)[1]
-    found_format = FORMAT_SUFFIXES.get(suffix, "text") if format == "auto" else format
+    text = "file" if format == "auto-file" else "text"
+    found_format = FORMAT_SUFFIXES.get(suffix, text) if format in AUTO else format
     found_compression = by_name if compression == "infer" else compression
     require(
         found_format != "parquet" or found_compression is None,

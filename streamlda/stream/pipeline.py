@@ -35,7 +35,7 @@ from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
 from streamlda.stream.blocks import Blocks
-from streamlda.stream.counts import RecordCounts
+from streamlda.stream.counts import RecordCounts, fields_found
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
 from streamlda.stream.time_bins import TimeBins, TimeSpan
@@ -221,6 +221,7 @@ class Pipeline(Generic[LearnerT]):
         self.counts.records += batch.n_records
         self.counts.documents += batch.n_documents
         self.counts.rejects.update(reject.reason for reject in batch.rejects)
+        self.counts.fields = self.counts.fields or batch.fields
         if self._on_reject is not None:
             for reject in batch.rejects:
                 self._on_reject(reject)
@@ -380,8 +381,9 @@ class Pipeline(Generic[LearnerT]):
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
         return InsufficientDataError(
             f"{rule}, got documents={counts.documents} short={counts.short} "
-            f"rejects={counts.rejects.total()}{rejects}; check the format, the text field, the "
-            "token pattern and the vocabulary" + (f" ({reason})" if reason else "")
+            f"rejects={counts.rejects.total()}{rejects}{fields_found(counts.fields)}; "
+            "check the format, the text field, the token pattern and the vocabulary"
+            + (f" ({reason})" if reason else "")
         )
 
     # State.
@@ -429,6 +431,7 @@ class Pipeline(Generic[LearnerT]):
         counts = dict(values.get("counts", {"skipped": places}))
         for name in ("rejects", "removed"):
             counts[name] = Counter(counts.get(name, {}))
+        counts["fields"] = tuple(counts.get("fields", ()))
         self.counts = RecordCounts(records=places, **counts)
         self.first_slot = int(values.get("first_place", 0))
         self.snapshots = int(values.get("snapshots", 0))

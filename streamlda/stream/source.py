@@ -90,6 +90,9 @@ class RecordBatch:
     times : list of float or None
         Event time of each document, in seconds since 1970 UTC; None where there is none, or the
         field holds something else. Empty if the source does not say.
+    fields : tuple of str
+        Names of fields, as a message may show them, of the first reject that lacks that of the
+        text; empty if there is none.
     """
 
     texts: list[str | None] = field(default_factory=list)
@@ -98,6 +101,7 @@ class RecordBatch:
     locations: list[RecordLocation] = field(default_factory=list)
     users: list[str | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
+    fields: tuple[str, ...] = ()
 
     @property
     def documents(self) -> list[str]:
@@ -139,6 +143,7 @@ class RecordBatch:
             list(compress(self.locations, kept)),
             list(compress(self.users, kept)),
             list(compress(self.times, kept)),
+            self.fields,
         )
 
     def with_text(self, first: int) -> LocatedTexts:

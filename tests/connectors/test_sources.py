@@ -156,7 +156,7 @@ def broken_case(folder, opened):
         Reject(names[0], 4 + len(cut), "broken-compression"),
         Reject(names[1], 4, "broken-compression"),
     ]
-    return Case(lambda: FileSource(folder), documents + cut + documents * 3, rejects)
+    return Case(lambda: FileSource(folder, format="text"), documents + cut + documents * 3, rejects)
 
 
 def follow_case(folder, opened):

@@ -16,7 +16,7 @@ from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.ledger import KnownDocuments, Ledger
 from streamlda.privacy.ledger.known import Reading
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.run import copies
+from streamlda.run import copies, parts
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.private_terms import PrivateTerms
 from streamlda.settings.load import load_settings
@@ -95,9 +95,9 @@ def spent(tmp_path_factory):
     return folder
 
 
-def as_csv(folder):
+def as_csv(folder, delimiter=","):
     with (folder / "a.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["number", "text"], *enumerate(TEXTS)])
+        csv.writer(file, delimiter=delimiter).writerows([["number", "text"], *enumerate(TEXTS)])
     return [folder / "a.csv"]
 
 
@@ -121,6 +121,17 @@ def rows(name, documents):
     return lambda folder: [jsonl(folder / name, documents)]
 
 
+def in_folder(folder, documents):
+    """Write a file a document, in two lines each."""
+    folder.mkdir()
+    for number, text in enumerate(documents):
+        words = text.split()
+        half = len(words) // 2
+        lines = " ".join(words[:half]), " ".join(words[half:])
+        (folder / f"{number:03d}.txt").write_text("\n".join(lines), "utf-8")
+    return folder
+
+
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
 SHUFFLED = random.Random(3).sample(TEXTS, RECORDS)
 AGAIN = {
@@ -137,6 +148,7 @@ AGAIN = {
     "lines of text": lambda folder, data: stored("a.txt", "\n".join(TEXTS).encode())(folder),
     "other line ends": lambda folder, data: stored("a.txt", " \r\n".join(TEXTS).encode())(folder),
     "CSV": lambda folder, data: as_csv(folder),
+    "CSV of semicolons": lambda folder, data: as_csv(folder, ";"),
     "another order": lambda folder, data: rows("b.jsonl", SHUFFLED)(folder),
     "the other end first": lambda folder, data: rows("b.jsonl", TEXTS[::-1])(folder),
     "the first records": lambda folder, data: rows("b.jsonl", TEXTS[:350])(folder),
@@ -170,6 +182,7 @@ AGAIN = {
         [unicodedata.normalize("NFD", f"\ufeff{t[:2]}\u00ad{t[2:]}\u0301") for t in TEXTS],
     )(folder),
     "lines that are JSON": lambda folder, data: stored("b.txt", LINES)(folder),
+    "a folder of a file a record": lambda folder, data: [in_folder(folder / "texts", TEXTS)],
     "one file a record": lambda folder, data: [
         stored(f"{number:03d}.txt", text.encode())(folder)[0] for number, text in enumerate(TEXTS)
     ],
@@ -198,6 +211,49 @@ def test_a_file_must_begin_with_what_was_released_under_its_name(spent, tmp_path
     release(tmp_path, jsonl(data / "b.jsonl", OTHERS[-WINDOW:] + OTHERS[:WINDOW]))
     with pytest.raises(LedgerError, match="begin with the records that were released"):
         release(tmp_path, jsonl(data / "b.jsonl", documents))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [("auto", "text"), ("text", "auto"), ("file", "text"), ("text", "file")],
+)
+def test_files_of_a_release_are_not_read_as_other_records(tmp_path, first, then):
+    data = in_folder(tmp_path / "data", TEXTS[:WINDOW])
+    release(tmp_path, data, **{"source.format": first})
+    before = (tmp_path / "ledger").read_bytes()
+    copy = shutil.copytree(data, tmp_path / "copy")
+    for folder in (data, copy):
+        for number, text in enumerate(OTHERS):
+            (folder / f"x{number:03d}.txt").write_text(text, "utf-8")
+        with pytest.raises(LedgerError, match=r"nothing was spent|were in none"):
+            release(tmp_path, folder, **{"source.format": then})
+    assert (tmp_path / "ledger").read_bytes() == before
+    assert ranges(release(tmp_path, data, **{"source.format": first}))
+
+
+def test_columns_of_a_release_are_not_read_as_lines(tmp_path):
+    path = as_csv(tmp_path, "^")[0]
+    release(tmp_path, path, **{"source.delimiter": "^"})
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(f"{number}^{text}\n" for number, text in enumerate(OTHERS))
+    with pytest.raises(LedgerError, match="must be read as the same records"):
+        release(tmp_path, path, **{"source.format": "text"})
+    assert ranges(release(tmp_path, path, **{"source.delimiter": "^"}))
+
+
+@pytest.mark.parametrize("delimiter", [None, "^", ":", "tab", "\t"])
+def test_a_reading_is_what_its_text_says(delimiter):
+    reading = Reading("csv", "a b", 7, delimiter)
+    assert Reading.of(str(reading)) == reading
+
+
+def test_a_ledger_of_before_knows_folders_as_lines(tmp_path):
+    data = in_folder(tmp_path / "data", TEXTS[:WINDOW])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "FOLDERS", "auto")
+        release(tmp_path, *sorted(data.iterdir()))
+    with pytest.raises(LedgerError, match="must be read as the same records"):
+        release(tmp_path, data)
 
 
 @pytest.mark.parametrize("again", [16, 120])

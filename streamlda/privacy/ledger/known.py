@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints, values_of
 from streamlda.privacy.ledger.sketches import Repeats, Sample
 from streamlda.privacy.ledger.terms import Cohort
+
+#: The format "auto" since text in folders is a document a file; "auto" itself was lines.
+FOLDERS = "auto-folders"
 
 
 class Reading(NamedTuple):
@@ -19,16 +22,24 @@ class Reading(NamedTuple):
     format: str
     text_field: str
     max_record: int
+    delimiter: str | None = None
 
     @classmethod
     def of(cls, text: str) -> Reading | None:
         """Return what its text says; None of rows of a matrix, which are not read."""
         stored, _, rest = text.partition(" ")
         field, _, most = rest.rpartition(" ")
-        return cls(stored, field, int(most)) if most.isdecimal() else None
+        stored, _, delimiter = stored.partition(":")
+        return cls(stored, field, int(most), delimiter or None) if most.isdecimal() else None
+
+    def options(self) -> dict[str, Any]:
+        """Return the settings of a source that reads files in this way."""
+        stored = {FOLDERS: "auto", "auto": "auto-lines"}.get(self.format, self.format)
+        return {**self._asdict(), "format": stored}
 
     def __str__(self) -> str:
-        return f"{self.format} {self.text_field} {self.max_record}"
+        stored = self.format if self.delimiter is None else f"{self.format}:{self.delimiter}"
+        return f"{stored} {self.text_field} {self.max_record}"
 
 
 class Whose(NamedTuple):
