@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
@@ -58,6 +59,11 @@ class StreamLDA(BaseTopicEstimator):
         None takes 10000, and 20000 for a stream that is refined.
     oversampling : int, default 50
         Directions kept beyond K while summing.
+    seed_topics : mapping, sequence of str, or path, default ()
+        What the first topics are to be about: ``{"space": ["orbit", "launch"]}``, or lines as
+        ``"space: orbit launch"``, or files of such lines, or saved models, all of whose topics are
+        taken. Words are names of columns (of a data frame), else numbers of columns. Not with
+        `epsilon`, sweeps or Dask.
     refinement_passes : int or "auto", default "auto"
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
         higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes one from 150,000
@@ -212,6 +218,7 @@ class StreamLDA(BaseTopicEstimator):
         n_iterations: int | None = None,
         warmup_documents: int | None = None,
         oversampling: int = 50,
+        seed_topics: Mapping[str, Any] | Sequence[str] = (),
         refinement_passes: int | str = "auto",
         gibbs_sweeps: int = 0,
         random_state: Any = None,
@@ -238,6 +245,7 @@ class StreamLDA(BaseTopicEstimator):
         self.n_iterations = n_iterations
         self.warmup_documents = warmup_documents
         self.oversampling = oversampling
+        self.seed_topics = seed_topics
         self.refinement_passes = refinement_passes
         self.gibbs_sweeps = gibbs_sweeps
         self.random_state = random_state
@@ -289,7 +297,9 @@ class StreamLDA(BaseTopicEstimator):
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
-        asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
+        asked = fit_settings(settings, batch.n_features)
+        asked = self._seeded(asked, settings.topics.seeds, columns)
+        passes = passes_of(settings.topics)
         with shown(self.verbose):
             self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
@@ -335,7 +345,9 @@ class StreamLDA(BaseTopicEstimator):
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = counts_of(X)
         if reset:
-            learner = Engine(engine_settings(settings, batch.n_features))
+            assert columns is not None
+            asked = engine_settings(settings, batch.n_features)
+            learner = Engine(self._seeded(asked, topics.seeds, columns))
             with shown(self.verbose):
                 feed(learner, batch)
             self._keep(learner, None, columns)

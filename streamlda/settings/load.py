@@ -92,7 +92,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
         if raw is None and setting.default is None:
             continue
         try:
-            if isinstance(raw, str) and setting.kind != "text" and raw != "auto":
+            if isinstance(raw, str) and setting.kind not in ("text", "seeds") and raw != "auto":
                 raise ValueError("must be a number")
             # Public bounds are a value that only a program can give.
             bounds = name == "clipping" and isinstance(raw, ClipBounds)

@@ -87,10 +87,8 @@ class KafkaSettings:
     client: str = entry(
         "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
         "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
-    protocol: str = entry(
-        "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
-    mechanism: str | None = entry(
-        "text", None, "SASL mechanism.", choices=MECHANISMS)
+    protocol: str = entry("text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
+    mechanism: str | None = entry("text", None, "SASL mechanism.", choices=MECHANISMS)
     username: str | None = entry("text", None, "SASL user.")
     password: Secret | None = entry("secret", None, "SASL password.")
     ca_file: str | None = entry("text", None, "Certificates of the authorities that are trusted.")
@@ -202,6 +200,10 @@ class TopicsSettings:
     representative_texts: bool = entry(
         "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
         "texts then.")
+    seeds: tuple[str, ...] = entry(
+        "seeds", (), "A topic to be about these words, as in 'space: orbit launch nasa'; several "
+        "times for several, or a file of such lines, or a model, all of whose topics are taken.",
+        flag="--seed-topic", parameter="seed_topics")
     projection_file: str | None = entry(
         "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
         "share that are to be merged; default: its own.", flag="--projection")
@@ -331,10 +333,8 @@ class MemorySettings:
 class DeadLetterSettings:
     """Where references to rejected records go."""
 
-    topic: str | None = entry(
-        "text", None, "Kafka topic for rejected records; default: none.")
-    with_text: bool = entry(
-        "bool", False, "Also send the contents of the record.")
+    topic: str | None = entry("text", None, "Kafka topic for rejected records; default: none.")
+    with_text: bool = entry("bool", False, "Also send the contents of the record.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
