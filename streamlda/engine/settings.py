@@ -104,7 +104,8 @@ class EngineSettings(TopicSettings):
         (`streamlda.engine.refining`); for ``whitened-tensor`` without a shared projection. None
         refines where that can be.
     seed_topics : sequence of SeedTopic, default ()
-        The first topics are about these words (`streamlda.spectral.seeds`); K at most.
+        The first topics are about these words (`streamlda.spectral.seeds`); K at most, and for
+        ``whitened-tensor`` alone.
     """
 
     warmup_documents: int = _LEFT_OPEN
@@ -133,6 +134,13 @@ class EngineSettings(TopicSettings):
             )
         above(1, round_growth=self.round_growth)
         object.__setattr__(self, "seed_topics", tuple(map(SeedTopic.of, self.seed_topics)))
+        require(
+            not self.seed_topics or self.solver == WHITENED_TENSOR,
+            f"seeded topics must have solver={WHITENED_TENSOR!r}, which finds all K topics",
+            solver=self.solver,
+            seed_topics=len(self.seed_topics),
+            remedy="choose that solver, or leave seed_topics out",
+        )
         require(
             len(self.seed_topics) <= self.n_components,
             "there must be at least as many topics as seeded ones",

@@ -120,6 +120,8 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         yield "{topics.documents_per_round} goes with a {topics.solver} that takes rounds"
     if topics.seeds and topics.projection_file:
         yield "{topics.seeds} must be left out with {topics.projection_file}, which brings topics"
+    if topics.seeds and other_solver:
+        yield "{topics.seeds} goes with {topics.solver} whitened-tensor"
     if topics.seeds and topics.gibbs_sweeps:
         yield "{topics.seeds} must be left out with {topics.gibbs_sweeps}: sweeps have no seeds"
     if topics.refine and (topics.projection_file or other_solver):
