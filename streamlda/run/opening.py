@@ -95,10 +95,12 @@ def open_pipeline(
     *,
     warn: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
+    schedule: Schedule | None = None,
 ) -> OpenedRun:
     """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
 
     A private run over files reads them once, to know what is spent and how many slots there are.
+    `schedule` is that of the settings, unless another is given.
 
     Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on behind, or
     does not allow the first one, or documents of the files; `InsufficientDataError` if these have
@@ -131,9 +133,9 @@ def open_pipeline(
     pipeline: Pipeline[Engine] = Pipeline(
         words,
         make,
-        schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
+        schedule=schedule or Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
         about={"stream": published_name(settings)},
-        reading=_reading(settings),
+        reading=text_settings(settings),
         on_reject=on_reject,
         candidates=_candidates(settings),
         time_bins=time_bins(settings),
@@ -155,7 +157,7 @@ def _candidates(settings: RunSettings) -> CandidateDocuments | None:
     return CandidateDocuments(*given, texts=topics.representative_texts)
 
 
-def _reading(settings: RunSettings) -> dict[str, Any]:
+def text_settings(settings: RunSettings) -> dict[str, Any]:
     """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
@@ -346,7 +348,7 @@ def _private_pipeline(
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
         about={"stream": published},
-        reading=_reading(settings),
+        reading=text_settings(settings),
         provenance=manager.provenance,
     )
 

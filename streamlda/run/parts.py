@@ -77,8 +77,15 @@ def reading_of(settings: RunSettings) -> Reading:
     return Reading(source.format, source.text_field, source.max_record)
 
 
-def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
-    """Open the source that the settings name, at its beginning; errors as the connectors."""
+def open_stream(
+    settings: RunSettings,
+    on_rejected: OnRejected | None = None,
+    give_up: Callable[[set[int]], None] | None = None,
+) -> Source:
+    """Open the source that the settings name, at its beginning; errors as the connectors.
+
+    With `give_up`, partitions of Kafka are read once they are taken.
+    """
     source, kind, shared = settings.source, source_of(settings), _record_options(settings)
     if kind == "files":
         return open_source("files", list(source.files), **file_options(settings))
@@ -103,6 +110,7 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         allow_gaps=source.allow_gaps,
         security=security(settings),
         on_reject=on_rejected,
+        give_up=give_up,
         registry=registry(settings) if source.format == "registry" else None,
         dead_letters=kind == "dead-letters",
         **shared,

@@ -11,6 +11,9 @@ from streamlda.stream.event_time import RECORD_TIME
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
 
+#: `kafka.partitions` that the members of a consumer group share.
+GROUP = "group"
+
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 #: Settings that say nothing without a budget, and those that a private run must not have.
@@ -47,7 +50,8 @@ NOT_PRIVATE = {
 
 def clashes(settings: RunSettings) -> list[str]:
     """Return what is wrong with settings that are right one by one, a rule each."""
-    return [*_sources(settings), *_learning(settings), *_outputs(settings), *_privacy(settings)]
+    own = (_sources, _sharing, _learning, _outputs, _privacy)
+    return [wrong for rules in own for wrong in rules(settings)]
 
 
 def _sources(settings: RunSettings) -> Iterator[str]:
@@ -95,6 +99,32 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         kafka.username and kafka.password and kafka.mechanism
     ):
         yield "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL"
+
+
+def _sharing(settings: RunSettings) -> Iterator[str]:
+    if settings.kafka.partitions != GROUP or settings.private:
+        return
+    if settings.command == FIT:
+        yield "{kafka.partitions} group must be those of a daemon (streamlda run)"
+    if settings.command != RUN:
+        return
+    if settings.kafka.group is None:
+        yield "{kafka.group} must be set with {kafka.partitions} group"
+    if settings.source.kind != "kafka":
+        yield "{source.kind} must be kafka with {kafka.partitions} group"
+    yield from shared_clashes(settings)
+
+
+def shared_clashes(settings: RunSettings) -> list[str]:
+    """Return what is wrong with settings of a daemon that shares partitions with others."""
+    topics = settings.topics
+    wrong = {
+        "topics.solver": topics.solver != "whitened-tensor",
+        "topics.representative_documents": topics.representative_documents,
+        "snapshots.most": settings.snapshots.most is not None,
+    }
+    why = "must be left out where {kafka.partitions} are shared: group, or i/n"
+    return [f"{{{name}}} {why}" for name, found in wrong.items() if found]
 
 
 def _learning(settings: RunSettings) -> Iterator[str]:

@@ -76,14 +76,17 @@ class KafkaSettings:
 
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("text", None, "Topic to read.")
-    partitions: str = entry("text", "all", "all, a list such as 0,3, or share i/n.")
+    partitions: str = entry(
+        "text", "all", "all, a list such as 0,3, share i/n, or group: those that the members of "
+        "kafka.group agree on. Each of a share or a group has its own folder in "
+        "checkpoint.folder, which all daemons have in common.")
     start: str = entry(
         "text", "earliest", "Where to begin without a checkpoint, and to infer without an offset "
         "of the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
-        "text", None, "Consumer group under which lag is shown, and a private run notes its "
-        "ledger; positions are kept in checkpoints.")
+        "text", None, "Consumer group that shares partitions, under which lag is shown, and a "
+        "private run notes its ledger; positions are kept in checkpoints.")
     client: str = entry(
         "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
         "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)

@@ -224,7 +224,7 @@ class KafkaPythonClient:
             return
         entry = self._kafka.structs.OffsetAndMetadata
         rows = {self._partition(number): entry(at, note, -1) for number, at in offsets.items()}
-        self._consumer.commit_async(rows, callback=_log_commit)
+        self._consumer.commit_async(rows, callback=log_commit)
 
     def close(self) -> None:
         """Close all connections. Closing twice is allowed."""
@@ -256,7 +256,8 @@ def _record(rows: Sequence[Any], index: int) -> Record:
     return Record(row.topic, row.partition, row.offset, row.timestamp, row.key, row.value, headers)
 
 
-def _log_commit(offsets: object, response: object) -> None:
+def log_commit(offsets: object, response: object) -> None:
+    """Say that offsets are not shown."""
     if isinstance(response, Exception):
         logger.warning(
             "offsets could not be shown to the group (%s); nothing is lost by it",

@@ -46,11 +46,14 @@ class Reader:
         *,
         start: str,
         allow_gaps: bool,
+        taken: bool = False,
     ) -> None:
         self._settings = settings
         self._share = share
         self._connect = connect
         self._allow_gaps = allow_gaps
+        #: Partitions are read once they are taken, and not by themselves.
+        self._taken = taken
         #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
         self.pending: deque[Run] = deque()
         #: Records known to be lost, by partition.
@@ -67,6 +70,8 @@ class Reader:
         try:
             self._identity = self._client.identity()
             ours = share.first(self._client.partitions(), settings.topic)
+            if taken:
+                ours = set()
             bounds = self._client.bounds(ours)
             #: The next offset of each partition; moved by the taker of `pending`.
             self.next = {
@@ -261,7 +266,7 @@ class Reader:
             self.lost[number] += lost
 
     def _pick_up_partitions(self, client: Client) -> None:
-        if monotonic() < self._look_at:
+        if self._taken or monotonic() < self._look_at:
             return
         self._look_at = monotonic() + min(1.0, self._settings.refresh_seconds)
         new = self._share.of(client.partitions()) - set(self.next)
@@ -283,20 +288,25 @@ class Reader:
         if self._client is not None:
             self._client.pause(paused)
 
-    def position(self) -> Position:
-        """Return the offsets as plain JSON values."""
+    def position(self, number: int | None = None) -> Position:
+        """Return the offsets as plain JSON values: of all partitions, or of one."""
+        of = sorted(self.next) if number is None else [number]
         return {
             **self._identity._asdict(),
-            "partitions": self._share.name,
-            "offsets": {str(number): at for number, at in sorted(self.next.items())},
-            "lost": {str(number): count for number, count in sorted(self.lost.items())},
+            "partitions": self._share.name if number is None else of,
+            "offsets": {str(each): self.next[each] for each in of},
+            "lost": {str(each): self.lost[each] for each in of if each in self.lost},
         }
 
     def seek(self, position: Position) -> None:
         """Go on from `position`, or raise and change nothing."""
         client = self._client or self._rebuild()
         ours = self._share.of(client.partitions()) | set(self.next)
-        offsets, lost = read_position(position, self._identity, self._share, ours)
+        self._move(client, *read_position(position, self._identity, self._share, ours))
+        self._rebuilds = 0
+        self._truncated = False
+
+    def _move(self, client: Client, offsets: Mapping[int, int], lost: Mapping[int, int]) -> None:
         before = self.next, self.lost
         self.next, self.lost = dict(offsets), Counter(lost)
         try:
@@ -305,8 +315,32 @@ class Reader:
             self.next, self.lost = before
             raise
         self.pending.clear()
-        self._rebuilds = 0
-        self._truncated = False
+
+    def ours(self) -> set[int]:
+        """Return the partitions of our share that there are by now."""
+        return self._share.of((self._client or self._rebuild()).partitions())
+
+    def take(self, positions: Mapping[int, Position | None]) -> None:
+        """Read more partitions, each from a position of its own, or from its first record on."""
+        client = self._client or self._rebuild()
+        fresh = {number for number, position in positions.items() if position is None}
+        found = {number: bound.first for number, bound in client.bounds(fresh).items()}
+        lost = dict(self.lost)
+        for number, position in positions.items():
+            if position is not None:
+                own = read_position(position, self._identity, Share([number]), {number})
+                found |= own[0]
+                lost |= own[1]
+        self._move(client, self.next | found, lost)
+
+    def give_up(self, numbers: set[int]) -> None:
+        """Read partitions no longer."""
+        for known in (self.next, self.lost, self._answered, self._silent):
+            for number in numbers & known.keys():
+                del known[number]
+        self.pending.clear()
+        if self._client is not None:
+            self._client.assign(self.next)
 
     def lag(self) -> dict[int, int | None]:
         """Return the distance of each partition from its last known end, None where unknown."""
@@ -354,11 +388,10 @@ class Reader:
         client = self._client or self._rebuild()
         return client.notes(set(self.next))
 
-    def commit(self, position: Position, note: str) -> None:
-        """Show the offsets of `position` under the group, with a note."""
+    def commit(self, offsets: Mapping[int, int], note: str) -> None:
+        """Show offsets under the group, with a note."""
         require(self._settings.group, "group must be set to show offsets", group=None)
         if self._client is not None:
-            offsets, _ = read_position(position, self._identity, self._share, set(self.next))
             self._client.commit(offsets, note)
 
     def close(self) -> None:
