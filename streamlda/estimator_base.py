@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from numbers import Number
 from typing import Any
@@ -18,9 +18,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from streamlda.checks import at_least, require
+from streamlda.checks import at_least, failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.learner import Users
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
@@ -28,7 +27,6 @@ from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.settings.load import settings_of_parameters
-from streamlda.settings.seeds import names_of, seed_topics, seeds_of
 from streamlda.settings.table import RunSettings
 from streamlda.text.vocabulary import Vocabulary
 
@@ -47,6 +45,17 @@ Columns = dict[str, Any]
 
 class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
     """A private estimator that has not read a whole window of rows yet."""
+
+
+def no_snapshot(every: int | None, remedy: str, **values: int) -> Exception:
+    """Return what is raised where a private estimator has no topics yet."""
+    return failure(
+        "a private estimator must have read a whole window before its topics are read",
+        **values,
+        documents_per_snapshot=every,
+        remedy=remedy,
+        error=NoSnapshotError,
+    )
 
 
 class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -288,17 +297,6 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             remedy="set epsilon and delta, or leave users out",
         )
         return settings
-
-    def _seeded(
-        self, asked: EngineSettings, given: Sequence[str], columns: Columns
-    ) -> EngineSettings:
-        """Return settings with the seeds, whose words are names of columns, or their numbers."""
-        names = columns.get("feature_names_in_")
-        known = names_of(names, asked.n_features)
-        found, problem = seed_topics(seeds_of(given, self.n_components), known)
-        if problem is not None:
-            warnings.warn(problem, UserWarning, stacklevel=4)
-        return replace(asked, seed_topics=found)
 
     def _warn_of_few_words(self, n_features: int) -> None:
         if self.n_components > n_features:

@@ -150,6 +150,8 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         yield "{topics.documents_per_round} goes with a {topics.solver} that takes rounds"
     if topics.seeds and topics.projection_file:
         yield "{topics.seeds} must be left out with {topics.projection_file}, which brings topics"
+    if topics.seeds and settings.kafka.partitions == "group":
+        yield "{topics.seeds} must be left out with {kafka.partitions} group, which shares a start"
     if topics.seeds and other_solver:
         yield "{topics.seeds} goes with {topics.solver} whitened-tensor"
     if topics.seeds and topics.gibbs_sweeps:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from streamlda.checks import require
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.spectral.seeds import SeedTopic
 from streamlda.text.vocabulary import Vocabulary
@@ -81,6 +84,17 @@ def seed_topics(
             f"{_listed(unknown)}; they seed nothing"
         )
     return tuple(found), problem
+
+
+def seeded_columns(
+    asked: EngineSettings, given: Sequence[str], columns: Mapping[str, Sequence[str]]
+) -> EngineSettings:
+    """Return settings of an estimator with seeds that are names of its columns, or numbers."""
+    known = names_of(columns.get("feature_names_in_"), asked.n_features)
+    found, problem = seed_topics(seeds_of(given, asked.n_components), known)
+    if problem is not None:
+        warnings.warn(problem, UserWarning, stacklevel=3)
+    return replace(asked, seed_topics=found)
 
 
 def words_of(vocabulary: Vocabulary) -> Callable[[str], list[int]]:

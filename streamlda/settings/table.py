@@ -204,8 +204,8 @@ class TopicsSettings:
         "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
         "texts then.")
     seeds: tuple[str, ...] = entry(
-        "seeds", (), "A topic to be about these words, as in 'space: orbit launch nasa'; several "
-        "times for several, or a file of such lines, or a model, all of whose topics are taken.",
+        "seeds", (), "A topic to be about these words, as in 'space: orbit launch'; again for "
+        "others, or a file of such lines, or a model, for all of its topics.",
         flag="--seed-topic", parameter="seed_topics")
     projection_file: str | None = entry(
         "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
@@ -314,8 +314,7 @@ class CheckpointSettings:
     folder: str | None = entry(
         "text", "checkpoints", "Folder of the checkpoints; a run goes on from the newest.",
         fit_default=None)
-    interval: float = entry(
-        "seconds", 60.0, "Time between checkpoints.", unit="seconds", least=0.1)
+    interval: float = entry("seconds", 60.0, "Time between checkpoints.", unit="seconds", least=0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,8 +373,7 @@ class HttpSettings:
 class LogSettings:
     """Log lines."""
 
-    format: str = entry(
-        "text", "console", "How log lines look.", choices=("console", "json"))
+    format: str = entry("text", "console", "How log lines look.", choices=("console", "json"))
     level: str = entry(
         "text", "info", "Minimum log level.", choices=("debug", "info", "warning", "error"))
 

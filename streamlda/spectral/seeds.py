@@ -26,10 +26,10 @@ from streamlda.spectral.topics import SpectralTopics
 Array = NDArray[np.float64]
 
 #: Part of the start on the seed words.
-START_SHARE = 0.3
+START_SHARE = 0.1
 
 #: Pseudo-tokens of a seed word and of all, as parts of the expected tokens of the topic.
-WORD_SHARE, MOST_SHARE = 0.02, 0.2
+WORD_SHARE, MOST_SHARE = 0.01, 0.1
 
 
 @dataclass(frozen=True, slots=True)
