@@ -53,8 +53,7 @@ def seeded(found: SpectralTopics, seeds: Sequence[SeedTopic]) -> SpectralTopics:
         return found
     topics = found.normalized()
     words = np.array([_part_of_words(topics, seed.columns) for seed in seeds])
-    rows, matched = scipy.optimize.linear_sum_assignment(-words)
-    own = matched[np.argsort(rows)]
+    _, own = scipy.optimize.linear_sum_assignment(-words)
     order = np.concatenate([own, np.setdiff1d(np.arange(len(topics)), own)])
     for k, seed, parts in zip(own, seeds, words, strict=True):
         weights = parts**2 / np.sum(parts**2)

@@ -76,6 +76,8 @@ def test_a_fit_and_what_goes_on_from_it_keep_seeded_topics_in_place(truth, seeds
     model.save(tmp_path / "model")
     check_seeded(load(tmp_path / "model"), truth, seeds)
     learner.add(text_documents().rows(3000, 6000))
+    going_on = learner.state()[1]["refinement"]["stepwise"]["settings"]
+    assert going_on["seeds"] == tuple(seed.columns for seed in seeds)
     check_seeded(learner.snapshot(), truth, seeds)
 
 
