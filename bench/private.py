@@ -203,6 +203,47 @@ def corpus_details(result: Json) -> str:
     return markdown(header, rows)
 
 
+# private-public
+
+PUBLIC_EPSILONS = [1.0, 3.0]
+PUBLIC_LIMITS = {1.0: (0.150, 0.60), 3.0: (0.155, 0.58)}
+
+#: What a window begins with; the other field is a corpus that lies beside the one measured.
+STARTS = {"no public model": None, "public": "same", "another field": "20newsgroups.jsonl.gz"}
+MOST_HURT = 1.01
+
+
+def public_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    sizes = {"documents": 3000, "public": 500} if quick else {"documents": 50_000, "public": 5000}
+    common = {"n_components": 10 if quick else 20, "vocabulary_size": 8000, **sizes}
+    found = [
+        Case(
+            f"{name}, {mark(epsilon)}",
+            "private_public",
+            {**common, **variant("private", epsilon), "start": start},
+        )
+        for epsilon in PUBLIC_EPSILONS
+        for name, start in STARTS.items()
+    ]
+    alone = {**common, **variant("private", None), "start": "same"}
+    return [*found, Case("public, unmoved", "private_public", alone)]
+
+
+def public_figures(result: Json) -> list[Figure]:
+    found = []
+    for epsilon, (npmi, ratio) in PUBLIC_LIMITS.items():
+        case, of = f"public, {mark(epsilon)}", mark(epsilon)
+        found.append(at_least(f"NPMI, {of}", mean(series(result, case, "npmi")), npmi, "{:.3f}"))
+        name = f"perplexity over that of the word frequencies, {of}"
+        found.append(at_most(name, mean(ratios(result, case)), ratio, "{:.3f}"))
+        other, without = (
+            mean(ratios(result, f"{name}, {of}")) for name in ("another field", "no public model")
+        )
+        name = f"the same with a public model of another field over that without, {of}"
+        found.append(at_most(name, other / without, MOST_HURT, "{:.3f}"))
+    return found
+
+
 # private-overhead
 
 MOST_OVERHEAD = 1.15
@@ -363,6 +404,15 @@ PRIVATE = [
         5,
         corpus_cases,
         corpus_figures,
+        needs_corpus=True,
+        details=corpus_details,
+    ),
+    Scenario(
+        "private-public",
+        "How much do topics of 5,000 public documents help, and do those of another field hurt?",
+        5,
+        public_cases,
+        public_figures,
         needs_corpus=True,
         details=corpus_details,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from streamlda.cli.running import (
     IN_NO_BIN,
     Progress,
     StopSignals,
+    by_reason,
     earlier_lines,
     say,
     warn,
@@ -27,6 +29,8 @@ from streamlda.cli.running import (
 from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamlda.run.fit import FitResult
     from streamlda.settings.table import RunSettings
 
@@ -56,18 +60,27 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
     documents all the same, and not for publication.
     """
     settings = read_settings(FIT, flags, config)
+    warnings.showwarning = lambda message, *_, **__: warn(str(message))
     from streamlda.run.outputs import check_outputs
 
     check_outputs(settings)
-    if settings.private:
-        show_expected(settings, quiet)
+
+    def on_opened() -> None:
+        if settings.private:
+            show_expected(settings, quiet)
+
     with Progress(quiet, slots=settings.private) as progress:
         if settings.cluster.dask is not None:
             from streamlda.run.cluster import fit_on_cluster
 
-            number, found = 0, fit_on_cluster(settings, on_progress=progress.show_round, warn=warn)
+            number, found = (
+                0,
+                fit_on_cluster(
+                    settings, on_progress=progress.show_round, warn=warn, on_opened=on_opened
+                ),
+            )
         else:
-            number, found = _fit_here(context, settings, progress)
+            number, found = _fit_here(context, settings, progress, on_opened)
     say(quiet, *_summary(found, settings))
     if not settings.private:
         warn_of_rejects(found.counts.rejects)
@@ -80,7 +93,10 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
 
 
 def _fit_here(
-    context: click.Context, settings: RunSettings, progress: Progress
+    context: click.Context,
+    settings: RunSettings,
+    progress: Progress,
+    on_opened: Callable[[], None],
 ) -> tuple[int, FitResult]:
     """Learn in this process; return the number of the signal that ended it, 0 for none, too."""
     from streamlda.errors import InsufficientDataError
@@ -94,6 +110,7 @@ def _fit_here(
                 should_stop=lambda: bool(signals.received),
                 on_progress=progress.show,
                 warn=warn,
+                on_opened=on_opened,
             )
         except InsufficientDataError as error:
             if not signals.received:
@@ -117,6 +134,8 @@ def _public(found: FitResult) -> list[str]:
         f"{counts.documents:,} documents in {found.seconds:.1f} s "
         f"({counts.documents / max(found.seconds, 1e-9):,.0f} documents/s)",
     ]
+    if counts.removed:
+        lines.append(f"removed from texts: {by_reason(counts.removed)}")
     if counts.short:
         lines.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
     if counts.undated:

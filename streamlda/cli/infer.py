@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamlda.cli.options import GroupedCommand, options_of, read_settings
-from streamlda.cli.reading import DOCUMENTS, read_documents
+from streamlda.cli.reading import DOCUMENTS, allow_analyzer, read_documents
+from streamlda.cli.running import warn_of_rejects
 from streamlda.errors import ModelFileError
 from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
 from streamlda.run.outputs import check_output
@@ -78,6 +80,7 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
         check_output(output, [path, *settings.source.files])
     from streamlda.run.proportions import WRITERS, format_of, infer, whole_rows
     from streamlda.storage.newest import NewestModel
+    from streamlda.text.encoding import UNREADABLE
 
     newest = NewestModel(path).find()
     if newest is None:
@@ -86,6 +89,7 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
         )
     top, with_id = settings.infer.top, settings.source.id_field is not None
     shape = newest.model.n_components, top, with_id
+    unreadable = 0
     with ExitStack() as opened:
         if output == "-":
             writer = WRITERS[output_format or "jsonl"](sys.stdout.buffer, *shape)
@@ -94,7 +98,11 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
             kind = output_format or format_of(output)
             writer = opened.enter_context(whole_rows(output, kind, *shape))
         for texts, locations, _ in read_documents(settings):
-            writer.write(locations, infer(newest, texts, top))
+            found = infer(newest, texts, top)
+            writer.write([locations[i] for i in found.readable], found)
+            unreadable += len(texts) - len(found.readable)
+    if unreadable:
+        warn_of_rejects(Counter({UNREADABLE: unreadable}))
 
 
 def _infer_topic(path: str, settings: RunSettings) -> None:
@@ -103,6 +111,7 @@ def _infer_topic(path: str, settings: RunSettings) -> None:
     from streamlda.service.logs import log_failure, start_logging
 
     start_logging(settings.log.format, settings.log.level)
+    allow_analyzer(settings)
     try:
         code = run(path, settings)
     except Exception as error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streamlda.private.settings import PrivateSettings
     from streamlda.settings.table import RunSettings
 
-#: Settings that decide what a private run gives; those of them that have no default here.
+#: Settings that decide what a private run gives.
 PLANNED = (
     *("topics.count", "topics.solver", "topics.iterations"),
     *("vocabulary.kind", "vocabulary.file", "vocabulary.size", "vocabulary.hash_bits"),
@@ -24,7 +24,6 @@ PLANNED = (
     *("privacy.epsilon", "privacy.delta", "privacy.unit", "privacy.documents_per_user"),
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
 )
-NEEDED = ("privacy.epsilon", "privacy.delta")
 
 
 @click.command(cls=GroupedCommand, short_help="Show what a private run will give.")
@@ -34,7 +33,7 @@ NEEDED = ("privacy.epsilon", "privacy.delta")
     required=True,
     help="Record slots that there will be: records of any kind, rejected ones too.",
 )
-@options_of(PLAN, PLANNED, required=NEEDED)
+@options_of(PLAN, PLANNED)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(records: int, as_json: bool, **flags: Any) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Settings of such a command.
 DOCUMENTS = (
     *("source.files", "source.format", "source.text_field", "source.compression"),
-    *("source.max_record", "source.max_documents"),
+    *("source.max_record", "source.max_documents", "vocabulary.analyzer"),
 )
 
 #: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
@@ -31,10 +31,19 @@ class Documents(NamedTuple):
     times: list[float | None]
 
 
+def allow_analyzer(settings: RunSettings) -> None:
+    """Let a model call the analyzer that the user names."""
+    from streamlda.text.functions import allow
+
+    if settings.vocabulary.analyzer is not None:
+        allow(settings.vocabulary.analyzer)
+
+
 def read_documents(settings: RunSettings) -> Iterator[Documents]:
     """Yield documents poll by poll; at the end, warn of what was skipped."""
     from streamlda.run.parts import open_stream
 
+    allow_analyzer(settings)
     most = settings.source.max_documents
     n_documents = n_records = 0
     ended = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import os
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, failure, require
 from streamlda.container import to_json, valid_content
 from streamlda.documents import DocumentBatch
-from streamlda.errors import VocabularyError
+from streamlda.errors import InvalidDocumentsError, VocabularyError
 from streamlda.model.evaluation import top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, words_to_bytes, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
 from streamlda.model.table import html_table
 from streamlda.privacy.statement import not_private
+from streamlda.text import functions
+from streamlda.text.functions import Analyze
 from streamlda.text.vocabulary import Vocabulary
 
 #: How far a sum of probabilities may be from 1.
@@ -290,11 +293,27 @@ class TopicModel:
                 remedy="pass counts, or save it with the names of its words",
                 error=VocabularyError,
             )
-        return self.vocabulary.encode(texts).batch
+        encoded = self.vocabulary.encode(texts)
+        for document in encoded.unreadable:
+            rule = "the analyzer of a model must read each text"
+            raise failure(rule, document=document, error=InvalidDocumentsError)
+        return encoded.batch
 
     @cached_property
     def _smoothed(self) -> NDArray[np.float64]:
         return smoothed(self.components, self.background, SMOOTHING)
+
+    @property
+    def digest(self) -> str:
+        """What tells models apart: 32 hexadecimal digits of words, topics, alpha and background.
+
+        A privacy statement names a public model by it. Time O(K V).
+        """
+        words = None if self.vocabulary is None else self.vocabulary.words
+        found = hashlib.blake2b(json.dumps(words).encode(), digest_size=16)
+        for array in (self.components, self.alpha, self.background):
+            found.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        return found.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, whole or not at all; a file of that name is replaced.
@@ -311,7 +330,7 @@ class TopicModel:
         write(path, {each.name: getattr(self, each.name) for each in fields(self)})
 
 
-def load(path: str | os.PathLike[str]) -> TopicModel:
+def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None) -> TopicModel:
     """Read a model file; everything in it is checked before the model is made.
 
     Time O(K V); memory twice the size of the file while it is read, then once, and the words.
@@ -320,6 +339,10 @@ def load(path: str | os.PathLike[str]) -> TopicModel:
     ----------
     path : str or path-like
         A file of `TopicModel.save`.
+    analyzer : str or callable, optional
+        What finds the words of texts, of a model that was made with ``"module:function"``: its
+        name, or the function. The file knows its name alone, and what a file names is not called
+        before the user has named it too. Those that installed packages announce need not be given.
 
     Raises
     ------
@@ -332,7 +355,10 @@ def load(path: str | os.PathLike[str]) -> TopicModel:
     """
     file = read(path)
     with valid_content("model", path, remedy="fit and save the model again"):
-        return TopicModel(**members(file))
+        model = TopicModel(**members(file))
+    if analyzer is not None and model.vocabulary is not None:
+        functions.allow(analyzer, model.vocabulary.analyzer.function_name)
+    return model
 
 
 def _set(model: TopicModel, name: str, value: Any) -> None:

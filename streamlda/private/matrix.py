@@ -28,6 +28,7 @@ from streamlda.privacy.ledger.fingerprints import value_of
 from streamlda.privacy.ledger.sketches import REPEATED, Sample, Sketch
 from streamlda.privacy.noise import Noise
 from streamlda.private.learner import PrivateLearner, few_topics
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger, spent
 from streamlda.private.settings import PrivateSettings
 
@@ -60,7 +61,7 @@ class MatrixFit:
     """Learns from the rows of matrices, and keeps the model of the last snapshot.
 
     Without a ledger nothing is remembered: the guarantee holds for this fit alone. `stream` names
-    the rows in the ledger.
+    the rows in the ledger, `public` is the public model of the settings.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class MatrixFit:
         noise: Noise,
         ledger: str | os.PathLike[str] | None,
         stream: str,
+        public: PublicTopics | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings, self._public = settings, public
         #: Snapshots of the last call that gave any, oldest first.
         self.models: list[TopicModel] = []
         #: Slots consumed when a call failed half way.
@@ -171,6 +173,7 @@ class MatrixFit:
                     self.settings,
                     ReleaseManager(self._noise, None, self._stream),
                     vocabulary=VOCABULARY,
+                    public=self._public,
                 )
         else:
             documents = fingerprints_of(batch, ledger.key)
@@ -199,7 +202,9 @@ class MatrixFit:
                     provenance=provenance,
                     run=secrets.token_hex(8),
                 )
-                learner = RowLearner(self.settings, releaser, vocabulary=VOCABULARY)
+                learner = RowLearner(
+                    self.settings, releaser, vocabulary=VOCABULARY, public=self._public
+                )
             # Rows after these may have been released by others meanwhile; the releases will tell.
             learner.releaser.ledger = ledger
             if learner.releaser.provenance is not None:

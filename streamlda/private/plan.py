@@ -61,7 +61,7 @@ class Plan:
     topics_shown, planted_error : float or None
         What is expected of a window: topics of text, at most K; mean L1 error of planted topics
         (0 to 2). None where it was not measured: prefix mode, clipping at the worst case, power
-        methods.
+        methods, a public model.
     least_records, least_epsilon : int, float or None
         The least window, and the least epsilon at this window, that would show all topics of
         text; None beyond 1e12 records or epsilon 8.
@@ -188,7 +188,7 @@ def noise_of(settings: PrivateSettings) -> float:
 def is_measured(settings: PrivateSettings) -> bool:
     """Return whether what is expected was measured with such settings."""
     usual = settings.mode == "window" and settings.solver == WHITENED_TENSOR
-    return usual and settings.clipping == "quantile"
+    return usual and settings.clipping == "quantile" and settings.public_model is None
 
 
 def _between(x: float, known: tuple[float, ...], values: tuple[float, ...]) -> float:

@@ -41,8 +41,11 @@ def fit_on_cluster(
     *,
     on_progress: Progress = no_progress,
     warn: Callable[[str], None] = lambda message: None,
+    on_opened: Callable[[], None] = lambda: None,
 ) -> FitResult:
     """Learn topics on the cluster that the settings name; private models are written as they come.
+
+    `on_opened` is called when nothing more can refuse the run, before anything is paid for.
 
     Without privacy nothing is written if anything fails.
 
@@ -66,6 +69,7 @@ def fit_on_cluster(
         client = opened.enter_context(connect(address))
         if ledger is not None:
             _check_unspent(run)
+            on_opened()
             with closing(run.open_source(settings)) as source:
                 model = _fit_privately(client, corpus, pipeline, publisher, source, on_progress)
         else:

@@ -86,8 +86,11 @@ def fit(
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Progress = lambda source, counts: None,
     warn: Callable[[str], None] = lambda message: None,
+    on_opened: Callable[[], None] = lambda: None,
 ) -> FitResult:
     """Learn topics as the settings say; models are written as they come.
+
+    `on_opened` is called when nothing more can refuse the run, before anything is paid for.
 
     Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
     not allow the first window; `InsufficientDataError` if no model could be made, with what came
@@ -96,6 +99,7 @@ def fit(
     """
     with ExitStack() as opened:
         crank = _Crank(settings, opened, should_stop, warn)
+        on_opened()
         try:
             return crank.turn(on_progress)
         except BaseException:

@@ -28,7 +28,6 @@ from streamlda.private.budget import (
 )
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import provenance_of, take_census
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.parts import published_name, stream_name
@@ -174,7 +173,9 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
     """Raise `InvalidSettingError` where text or words are set otherwise than in a checkpoint."""
     # Checkpoints of 0.1.0 do not say it.
     before = saved.get("reading", pipeline.reading)
-    check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
+    # Those from before a setting was one go on as they began (`TextAnalyzer.from_metadata`).
+    known = {name: value for name, value in pipeline.reading.items() if name in before}
+    check_same({name: (value, before[name]) for name, value in known.items()})
 
 
 def capture(
@@ -218,8 +219,10 @@ def _restore(
 
 def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:
     """Raise `InvalidSettingError` unless the words that were given are those of the checkpoint."""
-    if pipeline.vocabulary is not None:
-        check_same({"words": (pipeline.vocabulary.fingerprint, saved.fingerprint)})
+    given = pipeline.vocabulary
+    if given is not None:
+        given = replace(given, analyzer=given.analyzer.as_in(saved.analyzer))
+        check_same({"words": (given.fingerprint, saved.fingerprint)})
 
 
 def check_same(values: dict[str, tuple[Any, Any]]) -> None:
@@ -256,7 +259,7 @@ def _open_private(
     saved = None if store is None else store.newest(ledger, catch_up=True)
     run, made = run_of(store, ledger, saved=saved is not None)
     fresh = saved is None and not made
-    asked, words, choice = terms = PrivateTerms.of(settings)
+    words, choice = (terms := PrivateTerms.of(settings)).words, terms.choice
     if fresh:
         check_price(settings, ledger, terms)
         if ledger.known.unmarked:
@@ -280,7 +283,7 @@ def _open_private(
         ledger=ledger, stream=stream_name(settings), provenance=provenance, run=run.name
     )
     selection = None if choice is None else _selection(settings, choice, manager)
-    pipeline = _private_pipeline(settings, asked, words or selection, manager)
+    pipeline = _private_pipeline(settings, terms, words or selection, manager)
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
         check_reading(pipeline, saved.about)
@@ -326,11 +329,12 @@ def _selection(
 
 def _private_pipeline(
     settings: RunSettings,
-    asked: PrivateSettings,
+    terms: PrivateTerms,
     words: Vocabulary | PrivateVocabularySelection | None,
     manager: ReleaseManager,
 ) -> Pipeline[PrivateLearner]:
-    delta, published = settings.privacy.delta, published_name(settings)
+    asked, delta = terms.settings, settings.privacy.delta
+    published = published_name(settings)
     assert words is not None
     assert delta is not None
 
@@ -341,6 +345,7 @@ def _private_pipeline(
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=delta - asked.delta,
             first_slot=first_slot,
+            public=terms.public,
         )
 
     return Pipeline(

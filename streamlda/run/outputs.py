@@ -40,9 +40,10 @@ def check_output(path: str, inputs: Sequence[str] = ()) -> None:
 def check_outputs(settings: RunSettings) -> None:
     """Check the files that a run writes: model, rejects, ledger. Lists the files that it reads."""
     from streamlda.stream.listing import find_files
+    from streamlda.text.stop_words import languages_of
 
     words = settings.vocabulary
-    lists = () if words.stop_words in ("english", "none") else (words.stop_words,)
+    lists = () if languages_of(words.stop_words) else (words.stop_words,)
     named = (words.file, settings.topics.projection_file, *lists)
     taken = [*settings.source.files, *(name for name in named if name)]
     with suppress(SourceError):  # What cannot be listed is said when it is opened.

@@ -31,6 +31,7 @@ FORMATS = ("jsonl", "csv", "parquet")
 class Proportions(NamedTuple):
     """Of documents: tokens that the model knows, and a row each.
 
+    `readable` are those that have a row: all but what the analyzer of the user failed on.
     `topics` (n, K) has all proportions in order, `ranked` of the largest ones pairs (topic,
     proportion); one of them is None.
     """
@@ -38,6 +39,7 @@ class Proportions(NamedTuple):
     tokens: list[int]
     topics: NDArray[np.float64] | None
     ranked: list[list[tuple[int, float]]] | None
+    readable: list[int]
 
     @property
     def rows(self) -> list[Any]:
@@ -54,16 +56,20 @@ def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportio
 
     A text without a known word has those of the prior.
     """
-    batch = named.words.encode(texts).batch
+    encoded = named.words.encode(texts)
+    has_row = np.ones(len(texts), dtype=np.bool_)
+    has_row[list(encoded.unreadable)] = False
+    batch, readable = encoded.batch.where(has_row), np.flatnonzero(has_row).tolist()
     theta = named.model.transform(batch)
     tokens: list[int] = batch.lengths.astype(int).tolist()
     rounded = theta.round(DECIMALS)
     if top is None:
-        return Proportions(tokens, rounded, None)
+        return Proportions(tokens, rounded, None, readable)
     order = np.argsort(-theta, axis=1, kind="stable")[:, :top]
     values = np.take_along_axis(rounded, order, axis=1).tolist()
     pairs = zip(order.tolist(), values, strict=True)
-    return Proportions(tokens, None, [list(zip(*pair, strict=True)) for pair in pairs])
+    ranked = [list(zip(*pair, strict=True)) for pair in pairs]
+    return Proportions(tokens, None, ranked, readable)
 
 
 class RowWriter(ABC):

@@ -35,6 +35,7 @@ from streamlda.private.budget import STATEMENTS, check_first_price
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY, check_rows, fingerprints_of
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
@@ -68,6 +69,7 @@ def fit_privately(
     settings: PrivateSettings,
     releaser: ReleaseManager,
     vocabulary: Vocabulary | None = None,
+    public: PublicTopics | None = None,
 ) -> TopicModel:
     """Learn topics privately; the same releases as from one process over all shards.
 
@@ -76,7 +78,8 @@ def fit_privately(
     Noise is drawn here, after the ledger of the releaser was paid; if that does not allow it, no
     document is read. A window that the documents do not fill up gives no snapshot, as in one
     process, and fewer slots than a snapshot needs release nothing. Texts need a vocabulary that is
-    public: given or hashed. If anything fails, what was released before is paid for.
+    public: given or hashed. `public` is the public model of the settings, if they name one. If
+    anything fails, what was released before is paid for.
     """
     _check(settings, vocabulary)
     ledger, key = releaser.ledger, None
@@ -87,7 +90,7 @@ def fit_privately(
         check_rows(ledger, documents, releaser.stream, Sketch())
         releaser.provenance = Provenance(key, ledger.known, releaser.stream, by_slots=True)
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]
-    learner = PrivateLearner(settings, releaser, vocabulary=name)
+    learner = PrivateLearner(settings, releaser, vocabulary=name, public=public)
     for _ in summed_stages(client, corpus, learner, vocabulary, key):
         if learner.due == 0 or learner.ends_well:
             learner.release()

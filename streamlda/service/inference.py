@@ -171,9 +171,9 @@ class Inference:
             log("debug", "infer-moved", records=received.batch.n_records)
             self._close()
             return
-        self._count(
-            len(answers), len(received.batch.rejects), snapshot=newest.number, lost=exchange.lost()
-        )
+        unreadable = received.batch.n_documents - len(answers)
+        rejected = len(received.batch.rejects) + unreadable
+        self._count(len(answers), rejected, snapshot=newest.number, lost=exchange.lost())
         self._show(self._retry.done(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:
@@ -194,7 +194,7 @@ class Inference:
 
 
 def answers_of(received: Received, newest: NamedModel, settings: RunSettings) -> list[Answer]:
-    """Return a result for each document of a poll, in order."""
+    """Return a result for each document of a poll that could be read, in order."""
     batch, rows = received.batch, []
     for text, at, key in zip(batch.texts, batch.locations, received.keys, strict=True):
         if text is not None:
@@ -202,7 +202,7 @@ def answers_of(received: Received, newest: NamedModel, settings: RunSettings) ->
     if not rows:
         return []
     found = infer(newest, [text for text, _, _ in rows], settings.infer.top)
-    answers = []
+    answers, rows = [], [rows[i] for i in found.readable]
     for (_, at, key), tokens, topics in zip(rows, found.tokens, found.rows, strict=True):
         topic, _, number = at.location.rpartition("/")
         value: Mapping[str, Any] = {

@@ -20,7 +20,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ONLY_PRIVATE = (
     *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
-    "privacy.noise_in_state",
+    *("privacy.noise_in_state", "privacy.public_model"),
 )
 TOP = ("infer.top",)
 #: Settings of words, of which a projection has its own.
@@ -130,7 +130,9 @@ def shared_clashes(settings: RunSettings) -> list[str]:
 def _learning(settings: RunSettings) -> Iterator[str]:
     words, topics = settings.vocabulary, settings.topics
     other_solver = topics.solver != "whitened-tensor"
-    if (words.kind == "given") != (words.file is not None):
+    by_file = words.file is not None
+    # A public model brings words, too.
+    if (words.kind == "given") != by_file and (by_file or settings.privacy.public_model is None):
         yield "{vocabulary.file} goes with {vocabulary.kind} given, and with no other"
     if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
         yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
@@ -268,8 +270,30 @@ def _private_terms(settings: RunSettings) -> Iterator[str]:
         yield "{privacy.documents_per_user} must be set for {privacy.unit} user"
     if by_user and privacy.mode == "prefix":
         yield "{privacy.mode} prefix must have {privacy.unit} document"
+    if privacy.public_model is not None:
+        yield from _public_model(settings)
     if settings.command and (by_user or privacy.mode == "prefix") and not settings.snapshots.most:
         yield "{snapshots.most} must be set for users and in prefix mode"
+
+
+def _public_model(settings: RunSettings) -> Iterator[str]:
+    wanted = {
+        "privacy.mode": ("window",),
+        "privacy.clipping": ("quantile",),
+        "topics.solver": ("whitened-tensor",),
+        # Its words are public: there is nothing to choose.
+        "vocabulary.kind": ("given",),
+    }
+    for name, allowed in wanted.items():
+        if settings[name] not in allowed:
+            yield f"{{{name}}} must be {' or '.join(allowed)} with {{privacy.public_model}}"
+    if settings.vocabulary.file is None:
+        for name in ("stop_words", "ngrams", "token_pattern"):
+            if settings.given(f"vocabulary.{name}"):
+                yield (
+                    f"{{vocabulary.{name}}} must have {{vocabulary.file}} with "
+                    "{privacy.public_model}, which says how its words are read"
+                )
 
 
 def _private_stream(settings: RunSettings) -> Iterator[str]:
@@ -284,7 +308,8 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
     if words.kind == "learned":
         yield (
             "{vocabulary.kind} must not be learned with {privacy.epsilon}: words are data; give "
-            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, or {vocabulary.kind} private"
+            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, {privacy.public_model} FILE, or "
+            "{vocabulary.kind} private"
         )
     if by_user and words.kind == "private":
         yield (

@@ -15,6 +15,7 @@ from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry,
 from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.clipping import ClipBounds
 
 MIB = 2**20
@@ -123,11 +124,9 @@ class VocabularySettings:
         "private (chosen from the first records with privacy); auto goes by --vocabulary and "
         "--hash-bits, else learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
-    file: str | None = entry(
-        "text", None, "File of the words to use, one a line.", flag="--vocabulary")
+    file: str | None = entry("text", None, "File of words, one a line.", flag="--vocabulary")
     size: int = entry(
-        "int", 8000, "Most words, learned or private.", unit="words", least=1,
-        flag="--vocabulary-size")
+        "int", 8000, "Most words.", unit="words", least=1, flag="--vocabulary-size")
     hash_bits: int = entry(
         "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
     documents: int = entry(
@@ -140,12 +139,15 @@ class VocabularySettings:
     max_document_frequency: float = entry(
         "frequency", 0.5, "Learn no word in more documents: a count, or a fraction with a point.")
     stop_words: str = entry(
-        "text", "english", "Words to leave out: english (scikit-learn's list), none, or a file "
-        "with one a line.")
+        "text", "english", "Words to leave out: languages (english,german), none, or a file.")
     token_pattern: str | None = entry(
-        "text", None, "Regular expression of a word; default: two or more letters of any script.")
-    ngrams: tuple[int, int] = entry(
-        "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
+        "text", None, "Expression of a word; default: two or more letters of any script.")
+    clean: str = entry(
+        "text", "attachments,urls,emails,html", "What is no text and is removed first; or none.")
+    analyzer: str | None = entry(
+        "text", None, "What finds words instead: a name that a package announces, or "
+        "module:function from a text to a list of words, as jieba:lcut.")
+    ngrams: tuple[int, int] = entry("ngrams", (1, 1), "Longest run of words, or shortest..longest.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +269,10 @@ class PrivacySettings:
         "int", None, "Rounds of fresh documents, half of a window together, that refine the "
         "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
         unit="rounds", least=0)
+    public_model: str | TopicModel | None = entry(
+        "text", None, "Model of public documents, whose topics a window begins with if they fit "
+        "(and its words, unless others are given); --topics beyond its number are private.",
+        parameter="public_model")
     noise_in_state: bool = entry(
         "bool", False, "Start the accumulators with noise in them, so that one copy of the state "
         "shows no more than a release; noise is sqrt(2) times as large.",

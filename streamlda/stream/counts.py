@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from streamlda.text.encoding import UNREADABLE, EncodedTexts
+
 
 @dataclass(slots=True)
 class RecordCounts:
@@ -13,6 +17,7 @@ class RecordCounts:
     `short` documents have fewer than 3 tokens in the vocabulary; of the others, `undated` ones have
     no event time or one before the first bin, if times are read. `tokens` are those of encoded
     documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
+    `removed` are pieces that were no text (`TextAnalyzer.clean`).
     `skipped` records were taken by a release that a crash cut off from its checkpoint: what became
     of each is not known.
     """
@@ -25,6 +30,18 @@ class RecordCounts:
     rejects: Counter[str] = field(default_factory=Counter)
     undated: int = 0
     skipped: int = 0
+    removed: Counter[str] = field(default_factory=Counter)
+
+    def add_encoded(self, encoded: EncodedTexts, documents: int) -> None:
+        """Count what became of this many documents among texts that may be blank."""
+        unreadable = len(encoded.unreadable)
+        self.tokens += encoded.tokens
+        self.removed.update(encoded.removed)
+        self.unseen_tokens += encoded.unseen_tokens
+        self.short += documents - unreadable - int(np.count_nonzero(encoded.batch.usable))
+        # What the analyzer failed on is a reject.
+        self.documents -= unreadable
+        self.rejects.update({UNREADABLE: unreadable} if unreadable else {})
 
     @property
     def unseen_fraction(self) -> float:
@@ -48,3 +65,4 @@ class RecordCounts:
         for name in names:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejects.update(other.rejects)
+        self.removed.update(other.removed)

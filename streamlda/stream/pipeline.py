@@ -40,6 +40,7 @@ from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
 from streamlda.stream.time_bins import TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
+from streamlda.text.encoding import UNREADABLE
 from streamlda.text.vocabulary import Vocabulary
 
 #: Reason of a `Reject` for a document too short to learn from.
@@ -242,9 +243,7 @@ class Pipeline(Generic[LearnerT]):
         encoded = self.vocabulary.encode([text or "" for text in batch.texts])
         taken = self._learner.add(encoded.batch, batch.users or None)
         assert taken == batch.n_records, "polls end where stages do"
-        self.counts.tokens += encoded.tokens
-        self.counts.unseen_tokens += encoded.unseen_tokens
-        self.counts.short += batch.n_documents - int(np.count_nonzero(encoded.batch.usable))
+        self.counts.add_encoded(encoded, batch.n_documents)
 
     def _wait(self, found: LocatedTexts) -> None:
         """Keep documents until there are enough to learn the words from."""
@@ -271,12 +270,11 @@ class Pipeline(Generic[LearnerT]):
         for stop in _cuts(texts):
             encoded = self.vocabulary.encode(texts[start:stop])
             self._illustrations.add(texts[start:stop], found.locations[start:stop], encoded.batch)
-            self.counts.tokens += encoded.tokens
-            self.counts.unseen_tokens += encoded.unseen_tokens
-            self.counts.short += int(np.count_nonzero(~encoded.batch.usable))
+            self.counts.add_encoded(encoded, stop - start)
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
-                    self._on_reject(Reject(*found.locations[start + i][:2], SHORT))
+                    reason = UNREADABLE if i in encoded.unreadable else SHORT
+                    self._on_reject(Reject(*found.locations[start + i][:2], reason))
             batch = encoded.batch
             if self._time_bins is not None:
                 bins = self._time_bins.starts(times[start:stop])
@@ -429,7 +427,8 @@ class Pipeline(Generic[LearnerT]):
         places = int(values.get("places", 0))
         # Checkpoints that count nothing else are of runs whose outcomes are not known.
         counts = dict(values.get("counts", {"skipped": places}))
-        counts["rejects"] = Counter(counts.get("rejects", {}))
+        for name in ("rejects", "removed"):
+            counts[name] = Counter(counts.get(name, {}))
         self.counts = RecordCounts(records=places, **counts)
         self.first_slot = int(values.get("first_place", 0))
         self.snapshots = int(values.get("snapshots", 0))

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.text import functions, stop_words
+from streamlda.text.cleaning import STEPS, cleaned
+from streamlda.text.functions import Analyze, UnreadableTextError
+from streamlda.text.scripts import folded, letter_words
 
-#: Runs of at least two letters that touch no digit and no underscore.
+#: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
+#: underscore. It has no marks, and its texts are not composed.
 LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
 
 #: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
@@ -26,8 +29,6 @@ MAX_TABLE_WORDS = 500_000
 
 #: Most characters of those words together: holds when a stream has no spaces to split it at.
 MAX_TABLE_CHARACTERS = 2**26
-
-Analyze = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,28 @@ class TextAnalyzer:
     ----------
     lowercase : bool, default True
         Lower-case the text first. Word lists and stop words are not lower-cased.
-    token_pattern : str
-        Regular expression of a word, with at most one group. By default runs of two or more
-        letters of any script; ``"x86"`` or ``"2019"`` are dropped whole, since numbers rarely
-        name a topic. scikit-learn's own default is ``r"(?u)\b\w\w+\b"``. Scripts written
-        without spaces need a text that was segmented before.
-    stop_words : None, "english" or collection of str, default None
-        Words to drop: none, scikit-learn's English list, or those given (kept as a sorted
-        tuple). A stop word that the pattern never yields has no effect.
+    token_pattern : str, optional
+        Regular expression of a word, with at most one group. By default a word is a run of two or
+        more letters of any script with their marks; ``"x86"`` or ``"2019"`` are dropped whole,
+        since numbers rarely name a topic. scikit-learn's own default is ``r"(?u)\b\w\w+\b"``.
+        Scripts written without spaces need a `function`.
+    stop_words : str or collection of str, optional
+        Words to drop: ``"english"`` for scikit-learn's list, names of languages as
+        ``"english,german"`` for those of the package stop-words too, or those given. All but
+        ``"english"`` are kept as a sorted tuple. One that is never met has no effect.
     ngram_range : (int, int), default (1, 1)
         Shortest and longest run of neighbouring words that counts as a word.
+    normalize : bool, default True
+        Compose letters and marks (Unicode NFC) and drop soft hyphens first; lower-case a dotted
+        capital I to ``i``. False is for what version 0.1 made.
+    clean : tuple of str, default all
+        What is removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
+        ``"emails"``, ``"html"`` (tags, and entities are read).
+    function : str or callable, optional
+        Finds the words in place of `token_pattern`: an entry point of ``streamlda.analyzers``,
+        ``"module:function"``, or a function from a text to the list of its words. Kept by name.
+        Its words are lower-cased; those without a letter are dropped. It must look at the text
+        alone: then equal documents are equal, and a private run keeps its promise.
 
     Raises
     ------
@@ -59,20 +72,25 @@ class TextAnalyzer:
 
     Notes
     -----
-    With the default pattern and an ASCII text the words are found by translating and splitting,
-    which takes a quarter of the time of the expression and gives the same words. White space and
+    By default the words of an ASCII text are found by translating and splitting, which takes a
+    quarter of the time of an expression and gives the same words. White space and
     control characters are no special case: all that is no letter, digit or underscore becomes a
     space first, so ``str.split`` never meets any other separator.
     """
 
     lowercase: bool = True
-    token_pattern: str = LETTERS
+    token_pattern: str | None = None
     stop_words: str | Collection[str] | None = None
     ngram_range: tuple[int, int] = (1, 1)
+    normalize: bool = True
+    function: str | Analyze | None = None
+    clean: tuple[str, ...] = STEPS
 
     def __post_init__(self) -> None:
-        lowercase, pattern = self.lowercase, self.token_pattern
-        require(isinstance(lowercase, bool), "lowercase must be true or false", lowercase=lowercase)
+        for name in ("lowercase", "normalize"):
+            value = getattr(self, name)
+            require(isinstance(value, bool), f"{name} must be true or false", **{name: value})
+        pattern = "" if self.token_pattern is None else self.token_pattern
         try:
             groups = re.compile(pattern).groups
         except (re.error, TypeError) as error:
@@ -84,8 +102,20 @@ class TextAnalyzer:
             token_pattern=pattern,
             remedy="write other groups as (?:...)",
         )
-        object.__setattr__(self, "stop_words", _tidy_stop_words(self.stop_words))
+        object.__setattr__(self, "stop_words", stop_words.listed(self.stop_words))
         object.__setattr__(self, "ngram_range", _tidy_ngram_range(self.ngram_range))
+        known = not isinstance(self.clean, str) and set(self.clean) <= set(STEPS)
+        require(known, f"clean must be of {', '.join(STEPS)}", clean=self.clean)
+        object.__setattr__(self, "clean", tuple(step for step in STEPS if step in self.clean))
+        if self.function is not None:
+            rule = "a token pattern and an analyzer must not both be given"
+            require(self.token_pattern is None, rule, token_pattern=pattern)
+            object.__setattr__(self, "function", functions.allow(self.function))
+
+    @property
+    def function_name(self) -> str | None:
+        """What the function of the user is known by."""
+        return None if self.function is None else str(self.function)
 
     @property
     def unigrams(self) -> bool:
@@ -95,24 +125,39 @@ class TextAnalyzer:
     @property
     def bytewise(self) -> bool:
         """Whether the words of an ASCII text follow from `ascii_classes`, byte by byte."""
-        return self.unigrams and self.token_pattern == LETTERS
+        default = self.token_pattern in (None, LETTERS)
+        return self.unigrams and default and self.function is None
+
+    def as_in(self, saved: TextAnalyzer) -> TextAnalyzer:
+        """Return these settings as version 0.1 read them, if `saved` is of that version."""
+        if saved.normalize or not self.normalize:
+            return self
+        pattern = self.token_pattern or (LETTERS if self.function is None else None)
+        return replace(self, token_pattern=pattern, normalize=False, clean=())
 
     @cached_property
     def stop_set(self) -> frozenset[str]:
         """The words that are dropped before n-grams are made."""
         if self.stop_words == "english":
-            return _english_stop_words()
+            return stop_words.english(contractions=self.normalize)
         return frozenset(self.stop_words or ())
 
     def build_tokenizer(self) -> Analyze:
-        """Return the function from a text to its tokens in order, stop words still among them."""
-        findall = re.compile(self.token_pattern).findall
-        lowercase = self.lowercase
+        """Return the function from a clean text to its tokens in order, stop words among them.
+
+        It raises `UnreadableTextError` where a function of the user fails.
+        """
+        if self.function_name is not None:
+            return self._by_function(functions.find(self.function_name))
+        pattern, lowercase = self.token_pattern, self.lowercase
+        findall = letter_words if pattern is None else re.compile(pattern).findall
 
         def match(text: str) -> list[str]:
+            if self.normalize:
+                return findall(folded(text, lowercase))
             return findall(text.lower() if lowercase else text)
 
-        if self.token_pattern != LETTERS:
+        if pattern not in (None, LETTERS):
             return match
         ascii_table = dict(enumerate(ascii_classes(lowercase)))
 
@@ -125,45 +170,83 @@ class TextAnalyzer:
 
         return split
 
-    def build_analyzer(self) -> Analyze:
+    def _by_function(self, function: Analyze) -> Analyze:
+        def split(text: str) -> list[str]:
+            words = functions.words_of(function, folded(text, lowercase=False))
+            if self.lowercase:
+                words = [folded(word, lowercase=True) for word in words]
+            return [word for word in words if any(map(str.isalpha, word))]
+
+        return split
+
+    def build_analyzer(self, *, strict: bool = False) -> Analyze:
         """Return the function from a text to its words: no stop words, n-grams made.
 
         The n-grams come after one another by length: all single tokens in the order of the text,
-        then all pairs in the order of the text, and so on.
+        then all pairs in the order of the text, and so on. A text on which the user's function
+        fails has no words, or raises `UnreadableTextError` if `strict`.
         """
-        tokenize, stop = self.build_tokenizer(), self.stop_set
+        tokenize, stop, clean = self.build_tokenizer(), self.stop_set, self.clean
 
         def analyze(text: str) -> list[str]:
-            return [word for word in tokenize(text) if word not in stop]
+            words = tokenize(cleaned(text, clean))
+            return [word for word in words if word not in stop] if stop else words
 
-        kept = analyze if stop else tokenize
-        if self.unigrams:
-            return kept
-        from sklearn.feature_extraction.text import CountVectorizer
+        made: Analyze = analyze
+        if not self.unigrams:
+            from sklearn.feature_extraction.text import CountVectorizer
 
-        made: Analyze = CountVectorizer(
-            lowercase=False, tokenizer=kept, token_pattern=None, ngram_range=self.ngram_range
-        ).build_analyzer()
-        return made
+            made = CountVectorizer(
+                lowercase=False, tokenizer=made, token_pattern=None, ngram_range=self.ngram_range
+            ).build_analyzer()
+
+        def lenient(text: str) -> list[str]:
+            try:
+                return made(text)
+            except UnreadableTextError:
+                return []
+
+        return made if strict or self.function is None else lenient
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Whoever unpickles it may call what this process may.
+        name = self.function_name
+        return _unpickled, (self.metadata(), name if name and functions.allowed(name) else None)
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
         listed = isinstance(self.stop_words, tuple)
-        return {
+        values = {
             "lowercase": self.lowercase,
             "token_pattern": self.token_pattern,
             "stop_words": list(self.stop_words or ()) if listed else self.stop_words,
             "ngram_range": list(self.ngram_range),
         }
+        # Only where it is: files of version 0.1 stay as they were.
+        values |= {"normalize": True} if self.normalize else {}
+        values |= {"clean": list(self.clean)} if self.clean else {}
+        return values if self.function is None else values | {"function": self.function}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> TextAnalyzer:
-        """Return the analyzer whose `metadata` this is."""
+        """Return the analyzer whose `metadata` this is; a function is not called before its use."""
+        values = {"normalize": False, "clean": (), **metadata}
+        function = values.pop("function", None)
         try:
-            return cls(**metadata)
+            analyzer = cls(**values)
         except TypeError as error:
             rule = "a text analyzer must have known settings only"
             raise failure(rule, settings=sorted(metadata)) from error
+        fits = function is None or isinstance(function, str)
+        require(fits, "the analyzer of a file must be a name", type=type(function).__name__)
+        object.__setattr__(analyzer, "function", function)
+        return analyzer
+
+
+def _unpickled(metadata: Mapping[str, Any], function: str | None) -> TextAnalyzer:
+    if function is not None and not functions.allowed(function):
+        functions.allow(function)
+    return TextAnalyzer.from_metadata(metadata)
 
 
 class WordFrequencies:
@@ -307,38 +390,6 @@ def checked_texts(texts: Iterable[str]) -> Iterable[str]:
             yield text
 
     return checked()
-
-
-@cache
-def _english_stop_words() -> frozenset[str]:
-    """Return scikit-learn's list; from its own file, for importing all of it takes a second."""
-    package = find_spec("sklearn")
-    where = package.submodule_search_locations if package else None
-    file = Path(where[0], "feature_extraction", "_stop_words.py") if where else Path()
-    if file.is_file():
-        spec = spec_from_file_location("_stop_words", file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        if hasattr(module, "ENGLISH_STOP_WORDS"):
-            return frozenset(module.ENGLISH_STOP_WORDS)
-    # Where a later version has moved it.
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-    return frozenset(ENGLISH_STOP_WORDS)
-
-
-def _tidy_stop_words(stop_words: str | Collection[str] | None) -> str | tuple[str, ...] | None:
-    if stop_words is None or stop_words == "english":
-        return stop_words
-    if isinstance(stop_words, str):
-        rule = 'stop_words must be "english", a list of words or None'
-        raise failure(rule, stop_words=stop_words)
-    listed = list(stop_words)
-    only_text = all(isinstance(word, str) for word in listed)
-    require(only_text, "stop_words must hold strings only, got something else in it")
-    return tuple(sorted(set(listed)))
 
 
 def _tidy_ngram_range(ngram_range: Collection[int]) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 
@@ -15,6 +16,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
+from streamlda.text.cleaning import cleaned
+from streamlda.text.functions import UnreadableTextError
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
 #: all words below UNSEEN.
@@ -28,18 +31,24 @@ CACHED_WORDS, CACHED_LENGTH = 2**17, 64
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
 
+#: Reason of a reject: the user's analyzer failed on the document.
+UNREADABLE = "analyzer"
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedTexts:
     """Texts as counts, one row a text, texts without a known word included.
 
     `tokens` are those met, stop words excluded; `unseen_tokens` those of them that are not in the
-    vocabulary, 0 for a hashed one.
+    vocabulary, 0 for a hashed one. `unreadable` are the rows of texts that the user's analyzer
+    failed on, empty in `batch`; `removed` is what was no text in them (`TextAnalyzer.clean`).
     """
 
     batch: DocumentBatch
     tokens: int
     unseen_tokens: int
+    unreadable: tuple[int, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Encoder:
@@ -50,10 +59,22 @@ class Encoder:
     ) -> None:
         self._analyzer, self._words, self._hash_bits = analyzer, words, hash_bits
 
-    def token_ids(self, texts: list[str]) -> Tokens:
-        """Return the tokens of texts. The list is changed."""
+    def token_ids(
+        self,
+        texts: list[str],
+        unreadable: list[int] | None = None,
+        removed: Counter[str] | None = None,
+    ) -> Tokens:
+        """Return the tokens of texts. The list is changed.
+
+        `unreadable` gets the numbers of texts that the user's analyzer fails on, `removed` the
+        pieces that were no text.
+        """
+        steps = self._analyzer.clean
+        if steps:
+            texts = [cleaned(text, steps, removed) for text in texts]
         if not self._analyzer.bytewise:
-            return self.by_word(texts)
+            return self.by_word(texts, unreadable)
         # By the method of str itself, as the kernel relies on it: a subclass may say anything.
         others = [n for n, text in enumerate(texts) if not str.isascii(text)]
         rest = [texts[n] for n in others]
@@ -62,13 +83,17 @@ class Encoder:
         found = self._ascii_words.ids(texts)
         return _merged(found, others, self.by_word(rest)) if others else found
 
-    def by_word(self, texts: list[str]) -> Tokens:
-        """Return the tokens of texts of all kinds, one word at a time."""
+    def by_word(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
+        """Return the tokens of clean texts of all kinds, one word at a time."""
         analyze, look_up = self._analyze, self._look_up
         found: list[int] = []
         ends = [0]
-        for text in texts:
-            found += look_up(analyze(text))
+        for number, text in enumerate(texts):
+            try:
+                found += look_up(analyze(text))
+            except UnreadableTextError:
+                if unreadable is not None:
+                    unreadable.append(number)
             ends.append(len(found))
         ids = np.array(found, dtype=np.int32)
         offsets = np.array(ends, dtype=np.int64)
@@ -81,7 +106,9 @@ class Encoder:
     def _analyze(self) -> Callable[[str], list[str]]:
         # Stop words among single tokens are left to the look-up, which every token passes anyway.
         unigrams = self._analyzer.unigrams
-        return self._analyzer.build_tokenizer() if unigrams else self._analyzer.build_analyzer()
+        if unigrams:
+            return self._analyzer.build_tokenizer()
+        return replace(self._analyzer, clean=()).build_analyzer(strict=True)
 
     @cached_property
     def _look_up(self) -> Callable[[list[str]], Iterator[int]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,6 +26,7 @@ from streamlda.text.analysis import (
     checked_texts,
 )
 from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
+from streamlda.text.scripts import unsegmented
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
@@ -204,6 +207,14 @@ class Vocabulary:
         )
         found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
         found.update(texts)
+        scripts = None if analyzer.function else unsegmented(found.words)
+        if scripts is not None:
+            warnings.warn(
+                f"words look like whole phrases, as {scripts} has no spaces between words: cut "
+                "them by an analyzer: --analyzer jieba:lcut, or TextAnalyzer(function=...)",
+                UserWarning,
+                stacklevel=2,
+            )
         words = limits.choose(found)
         _require(
             words,
@@ -370,9 +381,12 @@ class Vocabulary:
 
         Words outside a fixed vocabulary are counted, never an error. Time and memory O(characters).
         """
-        ids, offsets = self.token_ids(texts)
+        unreadable: list[int] = []
+        removed: Counter[str] = Counter()
+        ids, offsets = self._encoder.token_ids(list(checked_texts(texts)), unreadable, removed)
         unseen = len(ids) - int(np.count_nonzero(ids >= 0))
-        return EncodedTexts(count_tokens(ids, offsets, self.n_features), len(ids), unseen)
+        batch = count_tokens(ids, offsets, self.n_features)
+        return EncodedTexts(batch, len(ids), unseen, tuple(unreadable), removed)
 
     @cached_property
     def _encoder(self) -> Encoder:

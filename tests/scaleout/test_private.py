@@ -19,6 +19,7 @@ from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY, fingerprints_of
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import fit_privately, of_partitions
@@ -49,6 +50,10 @@ def settings_of(**changes):
     return PrivateSettings(**values | changes)
 
 
+def planted_topics():
+    return PlantedLDA(3, D, seed=4, topic_concentration=0.1).components
+
+
 @pytest.fixture(scope="module")
 def rows():
     planted = PlantedLDA(3, D, seed=4, mean_length=10, topic_concentration=0.1)
@@ -59,9 +64,9 @@ def partitions(rows):
     return [rows.rows(a, b) for a, b in itertools.pairwise(CUTS)]
 
 
-def in_one_process(settings, rows):
+def in_one_process(settings, rows, public=None):
     recorder = Recorder(SeededNoise(7))
-    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
+    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY, public=public)
     feed(learner, rows, last=True)
     if learner.ends_well:
         learner.release()
@@ -79,9 +84,9 @@ def assert_same_releases(mine, theirs):
             np.testing.assert_array_equal(arrays[name], others[name], f"{stage} {name}")
 
 
-def on_cluster(client, parts, settings):
+def on_cluster(client, parts, settings, public=None):
     recorder = Recorder(SeededNoise(7))
-    return recorder, fit_privately(client, of_partitions(parts), settings, recorder)
+    return recorder, fit_privately(client, of_partitions(parts), settings, recorder, public=public)
 
 
 def killing(part, marker):
@@ -99,17 +104,23 @@ def killing(part, marker):
         ({"solver": "simultaneous", "n_iterations": 3}, False),
         ({"documents_per_snapshot": 19_000}, False),
         ({"refinement_rounds": 2}, False),
+        ({"public_model": "given"}, False),
         ({"documents_per_snapshot": 20_000, "snapshots": 1}, True),
     ],
-    ids=["tensor", "power", "two windows, and a rest", "refinement", "a lost worker"],
+    ids=["tensor", "power", "two windows, and a rest", "refinement", "public", "a lost worker"],
 )
 def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kills):
     settings, parts, marker = settings_of(**changes), partitions(rows), tmp_path / "killed"
+    public = None
+    if settings.public_model is not None:
+        topics = planted_topics()[:2]
+        public = PublicTopics(topics, np.ones(2), np.full(D, 1 / D), settings.public_model)
     if kills:
         parts = [dask.delayed(killing)(part, marker) for part in parts]
-    wanted, model = in_one_process(settings, rows)
-    recorder, found = on_cluster(client, parts, settings)
+    wanted, model = in_one_process(settings, rows, public)
+    recorder, found = on_cluster(client, parts, settings, public)
     assert_same_releases(recorder, wanted)
+    assert (wanted.released[1][0] == "public") == (public is not None)
     np.testing.assert_array_equal(found.components, model.components)
     assert found.documents_seen == model.documents_seen
     assert found.privacy == model.privacy

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streamlda.checks import require
-from streamlda.errors import ModelFileError, VocabularyError
+from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError
 from streamlda.service.http.guard import Guard, Limits, Refused, json_response
 from streamlda.service.http.openapi import description
 from streamlda.service.status import Status
@@ -178,6 +178,9 @@ class _Api:
             # The other processors are for the stream.
             with limit_threads(1):
                 proportions = model.transform(texts)
+        except InvalidDocumentsError as error:
+            rule, _, found = str(error).partition(", got ")
+            raise Refused(422, rule, found, "leave the text out") from None
         except VocabularyError:
             raise Refused(
                 409,

@@ -1,0 +1,108 @@
+"""Analyzers that users bring: functions from a text to the list of its words, known by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from streamlda.checks import failure, require
+from streamlda.errors import VocabularyError
+
+Analyze = Callable[[str], list[str]]
+
+#: Group of entry points in which packages announce analyzers.
+GROUP = "streamlda.analyzers"
+
+#: What an analyzer is tried on before it is used.
+PROBE = "A text with several words."
+
+# What a file of a model names is not called until the user or an installed package has named it
+# too: ``os:system`` is a function from a text as well.
+_ALLOWED: dict[str, Analyze] = {}
+
+
+class UnreadableTextError(Exception):
+    """An analyzer raised on a text, or returned no list of words. Never quotes the text."""
+
+
+def allow(function: str | Analyze, name: str | None = None) -> str:
+    """Let a function be called for texts, and return its name.
+
+    `function` is the name of an entry point in the group ``streamlda.analyzers``, or
+    ``"module:function"``, or the function itself, by default named after its definition; `name` is
+    what a model calls it. `InvalidSettingError` if it cannot be imported or is no analyzer.
+    """
+    if isinstance(function, str):
+        found = _imported(function)
+        name = name or function
+    else:
+        found = function
+        name = name or f"{_of(found, '__module__')}:{_of(found, '__qualname__')}"
+    rule = "an analyzer must return a list of words, each a str, for any text"
+    require(callable(found), rule, analyzer=name)
+    try:
+        words_of(found, PROBE)
+    except UnreadableTextError as error:
+        raise failure(f"{rule}: {error}", analyzer=name, tried_on=PROBE) from error
+    _ALLOWED[name] = found
+    return name
+
+
+def allowed(name: str) -> bool:
+    """Return whether this process may call the analyzer of this name."""
+    return name in _ALLOWED
+
+
+def find(name: str) -> Analyze:
+    """Return the analyzer that a model or checkpoint names, or raise `VocabularyError`."""
+    if name not in _ALLOWED and ":" not in name:
+        allow(name)
+    if name not in _ALLOWED:
+        raise failure(
+            "the analyzer that a model was made with must be given before it is called",
+            analyzer=name,
+            remedy=f"use --analyzer {name}, or streamlda.load(path, analyzer=...)",
+            error=VocabularyError,
+        )
+    return _ALLOWED[name]
+
+
+def words_of(function: Analyze, text: str) -> list[str]:
+    """Return the words of a text, or raise `UnreadableTextError`."""
+    try:
+        words = function(text)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise UnreadableTextError(f"it raised {type(error).__name__}") from None
+    if type(words) is not list or not all(isinstance(word, str) for word in words):
+        raise UnreadableTextError(f"it returned {type(words).__name__}")
+    return words
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        if attribute:
+            found: Any = import_module(module)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+            return found
+        announced = entry_points(group=GROUP)
+        if name in announced.names:
+            return announced[name].load()
+    except Exception as error:
+        rule = f"an analyzer must be importable: {type(error).__name__}: {error}"
+        remedy = "install its package, or put its folder on PYTHONPATH"
+        raise failure(rule, analyzer=name, remedy=remedy) from error
+    known = ", ".join(sorted(announced.names)) or "none"
+    remedy = f"announced by installed packages: {known}"
+    raise failure(
+        "an analyzer must be module:function or a known name", analyzer=name, remedy=remedy
+    )
+
+
+def _of(function: Any, attribute: str) -> str:
+    return str(getattr(function, attribute, type(function).__qualname__))

@@ -1,0 +1,93 @@
+"""Lists of words that say nothing of a topic: scikit-learn's for English, of 33 languages more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from unicodedata import normalize
+
+from streamlda.checks import failure, require
+from streamlda.errors import MissingExtraError
+
+#: What the default pattern makes of "don't", "we've" and "she'll".
+CONTRACTED = frozenset(
+    re.findall(
+        "[a-z]+",
+        "ain aren couldn didn doesn don hadn hasn haven isn ll mightn mustn needn shan shouldn ve "
+        "wasn weren won wouldn",
+    )
+)
+
+NONE, ENGLISH = "none", "english"
+
+
+def languages_of(stop_words: str) -> list[str] | None:
+    """Return the languages that ``"english,german"`` names; None if it is the name of a file."""
+    names = [name.strip() for name in stop_words.split(",")]
+    languages = all(name.isalpha() and name.isascii() and name.islower() for name in names)
+    return names if languages else None
+
+
+def listed(stop_words: str | Collection[str] | None) -> str | tuple[str, ...] | None:
+    """Return stop words as an analyzer keeps them: ``"english"``, sorted words, or None.
+
+    Those of other languages become words here, so that a model does not change with the package
+    that has them.
+    """
+    if stop_words is None or stop_words == ENGLISH:
+        return stop_words
+    if isinstance(stop_words, str):
+        rule = "stop_words must be languages such as english,german, a list of words or None"
+        require(languages_of(stop_words) is not None, rule, stop_words=stop_words)
+        return tuple(sorted({word for name in languages_of(stop_words) or () for word in of(name)}))
+    words = list(stop_words)
+    only_text = all(isinstance(word, str) for word in words)
+    require(only_text, "stop_words must hold strings only, got something else in it")
+    return tuple(sorted(set(words)))
+
+
+def of(language: str) -> frozenset[str]:
+    """Return the stop words of a language, by its English name or its code (``de``)."""
+    if language == ENGLISH:
+        return english()
+    try:
+        import stop_words as package
+    except ImportError as error:
+        raise MissingExtraError("stop-words", "languages", f"stop words of {language}") from error
+    try:
+        words = package.get_stop_words(language)
+    except package.StopWordError as error:
+        raise failure(
+            "stop words must be of a known language",
+            language=language,
+            remedy=f"known: {', '.join(sorted(package.AVAILABLE_LANGUAGES))}; or give a file",
+        ) from error
+    return frozenset(normalize("NFC", word) for word in words)
+
+
+@cache
+def english(*, contractions: bool = True) -> frozenset[str]:
+    """Return scikit-learn's list, and what is left of contractions, which it lacks."""
+    return _scikit_learns() | (CONTRACTED if contractions else frozenset())
+
+
+def _scikit_learns() -> frozenset[str]:
+    # From its own file: importing all of it takes a second.
+    package = find_spec("sklearn")
+    where = package.submodule_search_locations if package else None
+    file = Path(where[0], "feature_extraction", "_stop_words.py") if where else Path()
+    if file.is_file():
+        spec = spec_from_file_location("_stop_words", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if hasattr(module, "ENGLISH_STOP_WORDS"):
+            return frozenset(module.ENGLISH_STOP_WORDS)
+    # Where a later version has moved it.
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return frozenset(ENGLISH_STOP_WORDS)

@@ -1,0 +1,48 @@
+"""Analyzers of users on the command line."""
+
+import json
+
+import pytest
+
+from streamlda import load
+from streamlda.errors import InvalidDocumentsError, VocabularyError
+from streamlda.text import functions
+from tests.cli.conftest import ALL_WORDS, refused, run
+from tests.text.test_functions import NAME, by_letters
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    texts = [f"ab-cd cd-ab {'ef' * (i % 3)} ab" if i % 2 else "gh-ij ij-gh gh" for i in range(60)]
+    texts[7] = "bad ab cd"
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(texts))
+    return path
+
+
+def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(functions, "_ALLOWED", {})
+    model = tmp_path / "m"
+    made = run("fit", corpus, "-k", 2, "-o", model, *ALL_WORDS, "--analyzer", NAME)
+    assert "1 records skipped: analyzer 1" in made.stderr
+    monkeypatch.setattr(functions, "_ALLOWED", {})
+    assert load(model).vocabulary.words == ("ab", "cd", "ef", "efef", "gh", "ij")
+    with pytest.raises(VocabularyError, match="must be given"):
+        load(model).transform(["ab"])
+    assert f"--analyzer {NAME}" in refused("infer", model, corpus)
+    assert f"--analyzer {NAME}" in refused("evaluate", model, corpus)
+    found = run("infer", model, corpus, "--analyzer", NAME)
+    assert "analyzer 1" in found.stderr
+    records = [json.loads(line)["record"] for line in found.stdout.splitlines()]
+    assert records == [i + 1 for i in range(60) if i != 7]
+    monkeypatch.setattr(functions, "_ALLOWED", {})
+    loaded = load(model, analyzer=by_letters)
+    assert loaded.transform(["ab-cd"]).shape == (1, 2)
+    with pytest.raises(InvalidDocumentsError, match="document=1"):
+        loaded.transform(["ab", "bad"])
+
+
+def test_a_bad_analyzer_is_refused_in_one_line(corpus, tmp_path):
+    told = refused("fit", corpus, "-k", 2, "-o", tmp_path / "m", "--analyzer", "no.such:thing")
+    assert told.count("\n") == 1
+    assert "no.such:thing" in told

@@ -1,0 +1,73 @@
+"""What is removed from texts before they are split."""
+
+from collections import Counter
+
+import pytest
+
+from streamlda.errors import InvalidSettingError
+from streamlda.stream.counts import RecordCounts
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.cleaning import STEPS, cleaned
+from streamlda.text.vocabulary import Vocabulary
+from tests.cli.conftest import ALL_WORDS, run
+
+UUENCODED = "M" + "AX<'(MAX" * 7 + "PL)@"
+BASE64 = "QmFzZSA2NCBpcyBub3QgdGV4dCBhbmQgbXVzdCBub3QgYmUgc3BsaXQgaW50byB3b3Jkcwaa"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "removed"),
+    [
+        ("see https://a.org/b?c=d&e now, www.x.de too", "see now, too", {"urls": 2}),
+        ("mail jo.b+c@mail.example.org or @home", "mail or @home", {"emails": 1}),
+        (
+            "<p class='a'>one</p> a<b <br/>&amp;&nbsp;caf&eacute; &#252;",
+            "one a<b & café ü",
+            {"html": 7},
+        ),
+        ("a <script>var b = 1 < 2;</script> c <!-- d --> e", "a c e", {"html": 2}),
+        (f"begin 644 a\n{UUENCODED}\nend", "begin 644 a end", {"attachments": 1}),
+        (f"base64\n{BASE64}\nafter", "base64 after", {"attachments": 1}),
+        ("AT&T; 3 > 2; a@b", "AT&T; 3 > 2; a@b", {}),
+    ],
+)
+def test_what_is_no_text_is_removed_and_counted(text, kept, removed):
+    assert len(UUENCODED) == 61
+    found = Counter()
+    assert cleaned(text, STEPS, found).split() == kept.split()
+    assert found == removed
+    assert cleaned(text, ()) == text
+
+
+@pytest.mark.parametrize("made", [TextAnalyzer(), TextAnalyzer(ngram_range=(1, 2))])
+def test_the_same_is_learned_and_counted(made):
+    texts = ["see www.x.de cats", "cats & <b>dogs</b> été", "don@x.org cats"]
+    learned = Vocabulary.learn(texts, analyzer=made)
+    assert {"see", "cats", "dogs", "été"} <= set(learned.words)
+    assert not {"www", "org", "de"} & set(learned.words)
+    encoded = learned.encode(texts)
+    assert encoded.unseen_tokens == 0
+    assert encoded.removed == {"urls": 1, "html": 2, "emails": 1}
+    counts = RecordCounts(documents=3)
+    counts.add_encoded(encoded, 3)
+    counts.add_encoded(encoded, 3)
+    assert counts.removed == {"urls": 2, "html": 4, "emails": 2}
+    plain = Vocabulary.learn(texts, analyzer=TextAnalyzer(clean=()))
+    assert "www" in plain.words
+    assert TextAnalyzer(clean=["html", "urls"]).clean == ("urls", "html")
+    with pytest.raises(InvalidSettingError, match="clean"):
+        TextAnalyzer(clean=["colour"])
+
+
+def test_contractions_are_stop_words():
+    found = TextAnalyzer(stop_words="english").build_analyzer()("I don't know, we've dogs, she'll")
+    assert found == ["know", "dogs"]
+
+
+def test_fit_says_what_was_removed(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(["apple bread cheese http://a.b", "dates eggs figs a@b.de"] * 30))
+    fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS)
+    assert "removed from texts: emails 30, urls 30" in fitted.stderr
+    fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "--clean", "none")
+    assert "removed from" not in fitted.stderr

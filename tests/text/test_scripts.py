@@ -1,0 +1,102 @@
+"""Words of any script."""
+
+# ruff: noqa: RUF001
+
+import unicodedata
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlda.errors import InvalidSettingError
+from streamlda.text import stop_words
+from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.scripts import letter_words, unsegmented
+from streamlda.text.vocabulary import Vocabulary
+from tests.texts import any_text
+
+#: Letters, marks, joiners, digits and separators of many scripts, two of them beyond U+FFFF.
+SCRIPTS = "aZé9_ -²\u0301हिन्ी५กำิ中文かナعَรี\u200c\u200d\u00ad\U00011103\U00011127ßİ一"
+
+
+def slow_words(text):
+    """Return the words of a text, character by character."""
+    words, run = [], ""
+    for each in text + " ":
+        kind = unicodedata.category(each)[0]
+        if kind in "LMN" or each in "_\u200c\u200d":
+            run += each
+            continue
+        kinds = [unicodedata.category(letter)[0] for letter in run]
+        if len(run) > 1 and kinds[0] == "L" and not {"N", "P"} & set(kinds):
+            words.append(run)
+        run = ""
+    return words
+
+
+@given(text=any_text | st.text(st.sampled_from(SCRIPTS), max_size=30))
+def test_words_are_runs_of_letters_and_their_marks(text):
+    # What Python calls alphanumeric beyond letters and numbers is nothing here.
+    assert letter_words(text) == slow_words(text)
+    if text.isascii():
+        assert TextAnalyzer(lowercase=False).build_tokenizer()(text) == letter_words(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("हिन्दी भाषा में समाचार", "हिन्दी भाषा में समाचार"),
+        ("ภาษาไทย ข่าว วันนี้", "ภาษาไทย ข่าว วันนี้"),
+        ("اللُّغَةُ می\u200cخواهم", "اللُّغَةُ می\u200cخواهم"),
+        ("İSTANBUL'da İ güzel", "istanbul da güzel"),
+        ("Cafe\u0301 café", "café café"),
+        ("Straße, Doku\u00admentation x86 2019", "straße dokumentation"),
+        ("Новости и\u0306ода", "новости йода"),
+        ("我爱北京。天安门", "我爱北京 天安门"),
+        ("தமிழ் மொழி", "தமிழ் மொழி"),
+    ],
+)
+def test_words_of_many_languages(text, words):
+    assert TextAnalyzer().build_analyzer()(text) == words.split()
+    vocabulary = Vocabulary.given(dict.fromkeys(words.split()))
+    assert vocabulary.encode([text]).unseen_tokens == 0
+    assert TextAnalyzer().as_in(TextAnalyzer()) == TextAnalyzer()
+
+
+def test_what_version_0_1_made_is_read_as_it_was():
+    metadata = {
+        "lowercase": True,
+        "token_pattern": LETTERS,
+        "stop_words": None,
+        "ngram_range": [1, 1],
+    }
+    stored = TextAnalyzer.from_metadata(metadata)
+    assert stored.metadata() == metadata
+    assert stored.build_analyzer()("cafe\u0301") == ["cafe"]
+    assert TextAnalyzer().as_in(stored) == stored
+
+
+def test_sentences_without_spaces_are_warned_of():
+    phrases = ["今天天气很好我们去公园散步", "他在北京大学学习计算机科学"]
+    assert unsegmented(Counter(phrases)) == "Chinese or Japanese"
+    assert unsegmented(Counter(["今天", "天气", "公园", "计算机"])) is None
+    assert unsegmented(Counter(["words"] * 99 + phrases[:1])) is None
+    assert unsegmented(Counter(["สวัสดีครับวันนี้อากาศดี", "ไปเที่ยวทะเลกันเถอะ"])).startswith("Thai")
+    assert unsegmented(Counter(["ข่าว", "วันนี้", "อากาศ"])) is None
+    with pytest.warns(UserWarning, match="--analyzer jieba:lcut"):
+        Vocabulary.learn(["\u3002".join(phrases)])
+
+
+def test_stop_words_of_several_languages():
+    both = TextAnalyzer(stop_words="english,german")
+    assert both.build_analyzer()("the und Hund oder dog") == ["hund", "dog"]
+    assert both == TextAnalyzer.from_metadata(both.metadata())
+    assert TextAnalyzer(stop_words="de").stop_set == stop_words.of("german")
+    with pytest.raises(InvalidSettingError, match=r"english.*german"):
+        TextAnalyzer(stop_words="english,elvish")
+
+
+def test_chinese_words_by_jieba():
+    words = TextAnalyzer(function="jieba:lcut", stop_words="chinese")
+    assert words.build_analyzer()("我爱北京天安门, 12 abc。") == ["爱", "北京", "天安门", "abc"]
