@@ -13,7 +13,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.estimator_base import BaseTopicEstimator, Columns, NoSnapshotError, counts_of
+from streamlda.estimator_base import BaseTopicEstimator, Columns, counts_of, no_snapshot
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
@@ -21,6 +21,7 @@ from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
 from streamlda.progress import shown
 from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
+from streamlda.settings.seeds import seeded_columns
 from streamlda.settings.table import RunSettings
 
 
@@ -58,6 +59,9 @@ class StreamLDA(BaseTopicEstimator):
         None takes 10000, and 20000 for a stream that is refined.
     oversampling : int, default 50
         Directions kept beyond K while summing.
+    seed_topics : mapping or sequence of str, default ()
+        What the first topics are about: ``{"space": ["orbit", "launch"]}``, or lines as ``"space:
+        orbit launch"``, files of these, models. Words are names of columns, or without, numbers.
     refinement_passes : int or "auto", default "auto"
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
         higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes one from 150,000
@@ -211,6 +215,7 @@ class StreamLDA(BaseTopicEstimator):
         n_iterations: int | None = None,
         warmup_documents: int | None = None,
         oversampling: int = 50,
+        seed_topics: Any = (),
         refinement_passes: int | str = "auto",
         gibbs_sweeps: int = 0,
         random_state: Any = None,
@@ -238,6 +243,7 @@ class StreamLDA(BaseTopicEstimator):
         self.n_iterations = n_iterations
         self.warmup_documents = warmup_documents
         self.oversampling = oversampling
+        self.seed_topics = seed_topics
         self.refinement_passes = refinement_passes
         self.gibbs_sweeps = gibbs_sweeps
         self.random_state = random_state
@@ -291,6 +297,7 @@ class StreamLDA(BaseTopicEstimator):
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
         asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
+        asked = seeded_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
             self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
@@ -336,7 +343,8 @@ class StreamLDA(BaseTopicEstimator):
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = counts_of(X)
         if reset:
-            learner = Engine(engine_settings(settings, batch.n_features))
+            asked = engine_settings(settings, batch.n_features)
+            learner = Engine(seeded_columns(asked, topics.seeds, columns or {}))
             with shown(self.verbose):
                 feed(learner, batch)
             self._keep(learner, None, columns)
@@ -389,13 +397,7 @@ class StreamLDA(BaseTopicEstimator):
             remedy = "pass that many further rows to partial_fit"
             if self._learner.failed_at is not None:
                 remedy = "a call failed half way: fit another estimator with other rows"
-        return failure(
-            "a private estimator must have read a whole window before its topics are read",
-            **values,
-            documents_per_snapshot=self.documents_per_snapshot,
-            remedy=remedy,
-            error=NoSnapshotError,
-        )
+        return no_snapshot(self.documents_per_snapshot, remedy, **values)
 
     @staticmethod
     def _new_noise() -> Noise:

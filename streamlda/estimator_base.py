@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from streamlda.checks import at_least, require
+from streamlda.checks import at_least, failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.learner import Users
@@ -45,6 +45,17 @@ Columns = dict[str, Any]
 
 class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
     """A private estimator that has not read a whole window of rows yet."""
+
+
+def no_snapshot(every: int | None, remedy: str, **values: int) -> Exception:
+    """Return what is raised where a private estimator has no topics yet."""
+    return failure(
+        "a private estimator must have read a whole window before its topics are read",
+        **values,
+        documents_per_snapshot=every,
+        remedy=remedy,
+        error=NoSnapshotError,
+    )
 
 
 class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]

@@ -38,6 +38,7 @@ def output_option(help: str) -> Callable[[Command], Command]:
 METAVARS = {
     "secret": "FILE",
     "list": "SOURCE...",
+    "seeds": "NAME: WORDS|FILE",
     "frequency": "COUNT|FRACTION",
     "ngrams": "N|M..N",
     "bins": "UNIT|TIME,...",
@@ -112,6 +113,8 @@ def _parameter(setting: Setting, command: str, required: bool) -> Callable[[Comm
         metavar = "|".join(setting.choices) or METAVARS.get(setting.kind, setting.kind.upper())
         metavar += "|auto" if setting.auto else ""
         declared, more = [flag], {"metavar": metavar}
+    if setting.kind == "seeds":
+        more["multiple"] = True
     if setting.short:
         declared.append(setting.short)
     return click.option(*declared, name, help=_help(setting, command, required), **more)

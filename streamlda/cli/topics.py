@@ -75,6 +75,7 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
         "topics": [
             {
                 "topic": k,
+                "name": model.names[k],
                 "prevalence": model.shares[k],
                 "interval_share": None if since is None else since[k],
                 "alpha": float(model.alpha[k]),
@@ -104,7 +105,8 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
         mark = "?" if doubts[k] else " "
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
         goes = "" if npmi[k] is None else f" {npmi[k]:5.2f}"
-        line = f"{k:5d} {share}{goes} {mark} {' '.join(word for word, _ in words[k])}"
+        name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
+        line = f"{k:5d} {share}{goes} {mark} {name}{' '.join(word for word, _ in words[k])}"
         if shared[k] >= MANY_SHARED * len(words[k]):
             line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
         lines.append(line)

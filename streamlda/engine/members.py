@@ -33,6 +33,12 @@ def begun(
     settings: EngineSettings, counters: Counters, beginning: Beginning
 ) -> Refinement | SharedSums:
     """Return the phase of a member that has read nothing."""
+    require(
+        not settings.seed_topics,
+        "seeded topics must have a start of their own, and not one that is shared",
+        seed_topics=len(settings.seed_topics),
+        remedy="leave the seeds or the shared beginning out",
+    )
     if isinstance(beginning, SharedStart):
         _check_start(beginning, settings)
         return Refinement.of_start(settings, counters, beginning)

@@ -17,6 +17,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import ExpectedTokens
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.seeds import seeded
 from streamlda.spectral.support import HeldOutPairs, Spectrum
 from streamlda.spectral.topics import (
     RoundMoments,
@@ -139,6 +140,7 @@ class Phase(ABC):
 
     def _model(self, found: SpectralTopics, rounds: list[Moments]) -> TopicModel:
         """Return spectral topics with the word frequencies of their sums."""
+        found = seeded(found, self.settings.seed_topics)
         frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
         held_out = self.held_out()
         supported, spectrum = found.supported, Spectrum(found.pair_eigenvalues, None)

@@ -146,7 +146,7 @@ class Refinement(Phase):
         n, done = counters.documents_seen, model.diagnostics["refinement"]
         plan = stream_settings(settings.warmup_documents)
         size = int(done.get("batch_documents", plan.batch_documents))
-        plan = replace(plan, batch_documents=size, annealing_steps=0)
+        plan = replace(plan, batch_documents=size, annealing_steps=0, seeds=model.seeds)
         # Without passes, as many as one would have made.
         steps = max(1, int(done.get("steps", n // size)))
         stepwise = StepwiseEM.of_model(model, plan, steps)

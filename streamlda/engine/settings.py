@@ -6,8 +6,9 @@ import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamlda.checks import above, at_least, between, one_of
+from streamlda.checks import above, at_least, between, one_of, require
 from streamlda.errors import InvalidSettingError
+from streamlda.spectral.seeds import SeedTopic
 
 #: The default way from documents to topics: sum a small tensor, decompose it when topics are read.
 WHITENED_TENSOR = "whitened-tensor"
@@ -102,6 +103,9 @@ class EngineSettings(TopicSettings):
         Whether likelihood refines the topics once there are spectral ones
         (`streamlda.engine.refining`); for ``whitened-tensor`` without a shared projection. None
         refines where that can be.
+    seed_topics : sequence of SeedTopic, default ()
+        The first topics are about these words (`streamlda.spectral.seeds`); K at most, and for
+        ``whitened-tensor`` alone.
     """
 
     warmup_documents: int = _LEFT_OPEN
@@ -111,6 +115,7 @@ class EngineSettings(TopicSettings):
     n_iterations: int = 5
     memory_documents: int | None = None
     refine: bool | None = None
+    seed_topics: tuple[SeedTopic, ...] = ()
 
     def __post_init__(self) -> None:
         if self.warmup_documents is None:
@@ -128,6 +133,21 @@ class EngineSettings(TopicSettings):
                 f"refine=True solver={self.solver!r}; choose that solver, or leave refine out"
             )
         above(1, round_growth=self.round_growth)
+        object.__setattr__(self, "seed_topics", tuple(map(SeedTopic.of, self.seed_topics)))
+        require(
+            not self.seed_topics or self.solver == WHITENED_TENSOR,
+            f"seeded topics must have solver={WHITENED_TENSOR!r}, which finds all K topics",
+            solver=self.solver,
+            seed_topics=len(self.seed_topics),
+            remedy="choose that solver, or leave seed_topics out",
+        )
+        require(
+            len(self.seed_topics) <= self.n_components,
+            "there must be at least as many topics as seeded ones",
+            n_components=self.n_components,
+            seed_topics=len(self.seed_topics),
+            remedy="ask for more topics, or seed fewer",
+        )
 
     def _check_memory(self, memory: int) -> None:
         if self.solver == WHITENED_TENSOR:

@@ -30,11 +30,11 @@ def html_table(model: TopicModel) -> str:
     npmi = model.diagnostics.get("topic_npmi")
     if not isinstance(npmi, list) or len(npmi) != model.n_components:
         npmi = [None] * model.n_components
-    words, shares = model.top_words(_WORDS), model.shares
+    words, shares, names = model.top_words(_WORDS), model.shares, model.names
     rows = "".join(
         f"<tr><th scope='row'>{k}</th><td>{percent(shares[k])}</td>"
         f"<td>{NOTHING if npmi[k] is None else format(npmi[k], '.2f')}</td>"
-        f"<td style='text-align: left'>{escape(' '.join(word for word, _ in words[k]))}</td></tr>"
+        f"<td style='text-align: left'>{escape(_words(names[k], words[k]))}</td></tr>"
         for k in model.order[:_MOST_ROWS]
     )
     more = model.n_components - _MOST_ROWS
@@ -44,3 +44,9 @@ def html_table(model: TopicModel) -> str:
         f"<p>{escape(repr(model))}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
     )
+
+
+def _words(name: str | None, words: list[tuple[str, float]]) -> str:
+    """Return the words of a topic behind its name, if it has one."""
+    listed = " ".join(word for word, _ in words)
+    return listed if name is None else f"{name}: {listed}"

@@ -174,6 +174,22 @@ class TopicModel:
         return found
 
     @property
+    def names(self) -> list[str | None]:
+        """Names of the topics, those of the seeds; None of the others."""
+        own: list[str | None] = [str(seed["name"]) for seed in self._seed_topics]
+        return own + [None] * (self.n_components - len(own))
+
+    @property
+    def seeds(self) -> tuple[tuple[int, ...], ...]:
+        """Columns of the seed words of the seeded topics, which are the first."""
+        return tuple(tuple(seed["columns"]) for seed in self._seed_topics)
+
+    @property
+    def _seed_topics(self) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = self.settings.get("seed_topics", [])
+        return found
+
+    @property
     def weights(self) -> NDArray[np.float64]:
         """Weights that mix the topics to the corpus, (K,): prevalence, without it that of alpha."""
         return self.alpha / self.alpha_0 if self.prevalence is None else self.prevalence

@@ -87,7 +87,7 @@ def refined(
     much better, they must predict better than a `rival` too. What is measured is so in `samples` of
     all these documents; without them, some are taken.
 
-    Topics are the most prevalent first. Settings say ``refinement_passes`` and
+    Topics are the most prevalent first, behind seeded ones. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
     spectral model each one began as (``start_topics``). What the spectral fit said of its topics is
     in ``start``, by their numbers there.
@@ -165,7 +165,9 @@ def most_prevalent_first(
     """Return a refined model, measured in samples of its documents, with its topics in order."""
     found, _ = measured(model, samples, fit_alpha=fit_alpha)
     assert found.prevalence is not None
-    order, known = found.order, dict(found.diagnostics)
+    seeded = len(found.seeds)
+    order = [*range(seeded), *(k for k in found.order if k >= seeded)]
+    known = dict(found.diagnostics)
     if known["topic_npmi"] is not None:
         known["topic_npmi"] = [known["topic_npmi"][k] for k in order]
     start = known["refinement"]["start_topics"]

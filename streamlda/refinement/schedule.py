@@ -62,7 +62,7 @@ def growth(model: TopicModel, documents: DocumentBatch, inner_iterations: int) -
 def unflattened(
     settings: StepwiseEMSettings, model: TopicModel, documents: DocumentBatch
 ) -> StepwiseEMSettings:
-    """Return settings that anneal these topics no further than they come back from.
+    """Return settings with the seeds of these topics that anneal them no further than they return.
 
     Time O(nnz K) of `GROWTH_DOCUMENTS`.
     """
@@ -72,6 +72,7 @@ def unflattened(
         settings,
         start_flatness=part * settings.start_flatness,
         annealing=part * settings.annealing,
+        seeds=model.seeds,
     )
 
 

@@ -31,6 +31,8 @@ class StepwiseEMSettings:
     annealing_steps: int = 100
     #: Tokens that one document counts for at most: the l1 norm of its contribution.
     max_tokens: float = math.inf
+    #: Columns that a prior puts tokens of the first topics on (`streamlda.spectral.seeds`).
+    seeds: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         at_least(1, batch_documents=self.batch_documents, inner_iterations=self.inner_iterations)
@@ -65,7 +67,8 @@ class StepwiseEMSettings:
     def from_state(cls, values: Mapping[str, Any]) -> Self:
         """Return the settings that `state` was called on."""
         settings: dict[str, Any] = {k: math.inf if v is None else v for k, v in values.items()}
-        return cls(inner_iterations=settings.pop("sweeps"), **settings)
+        seeds = tuple(map(tuple, settings.pop("seeds", ())))
+        return cls(inner_iterations=settings.pop("sweeps"), seeds=seeds, **settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,13 @@
 
 With S the counts by word and topic, and rho_t = (offset + t)^(-exponent)::
 
-    phi   = (S + s) / sum_w (S + s)                  s = smoothing * mean(S)
+    phi   = (S + s + p) / sum_w (S + s + p)          s = smoothing * mean(S)
     phi   = (1 - f_t) phi + f_t background           f_t falls from `annealing` to 0
     gamma = responsibilities of topics for each word of each document, by CVB0, phi held fixed
     S    <- d_t S + sum_documents min(1, max_tokens / l) c_w gamma_wk
     d_t   = (1 - rho_t) rho_(t-1) / rho_t
+
+with p the prior of seeded topics: parts of sum_w S on their words (`streamlda.spectral.seeds`).
 
 This is stepwise EM [1]_, [2]_ with the average kept as a sum: rho_t S is the weighted mean of all
 minibatches so far, and S itself holds as many tokens as still count. What a document adds has an
@@ -35,7 +37,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -50,6 +52,7 @@ from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.spectral.seeds import MOST_SHARE, WORD_SHARE
 
 Array = NDArray[np.float64]
 
@@ -97,6 +100,7 @@ class StepwiseEM:
     def _begin(self, totals: Array, steps: int, documents: int) -> None:
         """Take S, with what it was made of."""
         self._totals, self.steps, self.documents = totals, steps, documents
+        self._prior = Prior(self.settings.seeds, len(self.alpha))
         #: Expected tokens of each topic in the documents of all steps without annealing.
         self.topic_tokens = np.zeros(len(self.alpha))
         #: The same of all steps by time bin, (2, K): with annealing, and without.
@@ -171,6 +175,8 @@ class StepwiseEM:
     def components(self) -> Array:
         """Topics of all minibatches so far, shape (K, V), rows summing to 1. Time O(V K)."""
         smooth = self._totals + self._smoothing
+        prior = self._prior
+        smooth[prior.columns, prior.topics] += prior.parts * self._mass[prior.topics]
         return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
 
     def add(self, batch: DocumentBatch) -> None:
@@ -280,9 +286,11 @@ class StepwiseEM:
         numbers = np.empty(V, dtype=np.int32)
         numbers[words] = np.arange(len(words), dtype=np.int32)
         flat, prior = self.flatness, self.alpha.astype(np.float32)
-        scale = (1 - flat) / (self._mass + V * self._smoothing)
+        prior_tokens = self._mass * self._prior.sums
+        scale = (1 - flat) / (self._mass + prior_tokens + V * self._smoothing)
         topics = np.empty((len(words), K), dtype=np.float32)
         gather_topics(self._totals, words, scale, self._smoothing, flat, self.background, topics)
+        self._prior.add_to(topics, words, scale * self._mass)
         sums = np.zeros((len(words), K))
         for part in blocks(batch, MOST_RESPONSIBILITIES // K):
             ids = numbers[part.word_ids]
@@ -335,6 +343,26 @@ class StepwiseEM:
 
     def _check(self, batch: DocumentBatch) -> None:
         batch.check_features(len(self._totals), "topics")
+
+
+class Prior:
+    """Parts of the tokens of seeded topics that are on their words beforehand."""
+
+    def __init__(self, seeds: Sequence[tuple[int, ...]], n_topics: int) -> None:
+        sizes = np.array([len(columns) for columns in seeds], dtype=np.int64)
+        #: One for each seed word of each topic.
+        self.topics = np.repeat(np.arange(len(sizes)), sizes)
+        self.columns = np.array([w for columns in seeds for w in columns], dtype=np.int64)
+        self.parts = np.minimum(WORD_SHARE, MOST_SHARE / np.maximum(sizes, 1))[self.topics]
+        #: One for each topic, 0 without seeds.
+        self.sums = np.bincount(self.topics, self.parts, minlength=n_topics)
+
+    def add_to(self, topics: NDArray[np.float32], words: NDArray[np.int64], mass: Array) -> None:
+        """Add it to the rows of some words, rising, of topics with these masses."""
+        rows = np.searchsorted(words, self.columns)
+        there = np.isin(self.columns, words)
+        ks = self.topics[there]
+        topics[rows[there], ks] += (self.parts[there] * mass[ks]).astype(np.float32)
 
 
 def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:

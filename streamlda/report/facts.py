@@ -70,6 +70,8 @@ class Topic:
     #: Share of what came since the model before, by the model itself.
     lately: float | None = None
     npmi: float | None = None
+    #: Of its seeds.
+    name: str | None = None
     #: `model.quality.exclusivity`.
     exclusivity: float = 0.0
     #: Of its most probable columns, how many several words share.
@@ -241,6 +243,7 @@ def _topics(
             fell=fell,
             lately=(lately or unknown)[k],
             npmi=_by_topic(newest, "topic_npmi")[k],
+            name=newest.names[k],
             exclusivity=exclusive[k],
             shared=shared[k],
             documents=() if documents is None else tuple(documents[k]),

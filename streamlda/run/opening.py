@@ -44,6 +44,7 @@ from streamlda.settings.build import (
     words_besides,
     words_to_learn,
 )
+from streamlda.settings.seeds import seed_topics, seeds_of, words_of
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import SharedProjection, load_projection
@@ -118,9 +119,16 @@ def open_pipeline(
     words = words or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings)
     engine_settings(settings, most, sums)  # raises before anything is read
+    seeds = seeds_of(settings.topics.seeds, settings.topics.count)
+
+    def seeded(own: EngineSettings, vocabulary: Vocabulary) -> EngineSettings:
+        found, problem = seed_topics(seeds, words_of(vocabulary))
+        if problem is not None:
+            warn(problem)
+        return replace(own, seed_topics=found)
 
     def make(vocabulary: Vocabulary, _: object) -> Engine:
-        own = engine_settings(settings, vocabulary.n_features, sums)
+        own = seeded(engine_settings(settings, vocabulary.n_features, sums), vocabulary)
         return Engine(own) if shared is None else shared.engine(own)
 
     pipeline: Pipeline[Engine] = Pipeline(
@@ -136,6 +144,7 @@ def open_pipeline(
     saved = None if store is None else store.newest()
     if saved is not None:
         asked = engine_settings(settings, saved.vocabulary.n_features, sums)
+        asked = seeded(asked, saved.vocabulary)
         _restore(pipeline, saved, asked, None if shared is None else shared.digest)
     return OpenedRun(pipeline, saved)
 

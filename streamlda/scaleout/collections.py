@@ -30,7 +30,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.private.learner import few_topics
 from streamlda.scaleout.beginning import first_columns
 from streamlda.scaleout.cluster import ClusterError, Run, require_dask
-from streamlda.scaleout.fit import learn_once
+from streamlda.scaleout.fit import check_unseeded, learn_once
 from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
 from streamlda.settings.build import fit_settings, passes_of, window_settings
@@ -128,6 +128,7 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
         gibbs_sweeps=settings.topics.gibbs_sweeps,
         remedy="set it to 0 for a Dask collection",
     )
+    check_unseeded(settings.topics.seeds)
     words = VocabularyLearner() if n_features is None else None
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
     passes = passes_of(settings.topics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -136,6 +136,16 @@ def learn(
     )
 
 
+def check_unseeded(seeds: Sequence[object]) -> None:
+    """Refuse seeded topics: local steps have no prior."""
+    require(
+        not seeds,
+        "seeded topics must be learned in one process",
+        seed_topics=len(seeds),
+        remedy="leave them out on a cluster",
+    )
+
+
 def learn_once(
     client: Client,
     corpus: Corpus,
@@ -162,6 +172,7 @@ def learn_once(
     they predict documents set aside better than their start.
     """
     _check_solver(settings)
+    check_unseeded(settings.seed_topics)
     if refinement_passes is not None:
         at_least(0, refinement_passes=refinement_passes)
     check_cluster(client)

@@ -93,7 +93,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
         if raw is None and setting.default is None:
             continue
         try:
-            if isinstance(raw, str) and setting.kind != "text" and raw != "auto":
+            if isinstance(raw, str) and setting.kind not in ("text", "seeds") and raw != "auto":
                 raise ValueError("must be a number")
             # Public bounds, and a model at hand, are values that only a program can give.
             at_hand = {"clipping": ClipBounds, "public_model": TopicModel}.get(name, ())

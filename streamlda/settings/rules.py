@@ -33,6 +33,7 @@ NOT_PRIVATE = {
     "topics.documents_per_round": "rounds are parts of {snapshots.every}",
     "topics.memory_documents": "rounds are parts of {snapshots.every}",
     "topics.projection_file": "projections come from noisy sums",
+    "topics.seeds": "a refinement of seeded topics reads documents without noise",
     "source.id_field": "an id that is shown is not private",
     "topics.representative_documents": "a document that is shown is not private",
     "topics.representative_texts": "a text that is shown is not private",
@@ -153,6 +154,14 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             yield f"{{{name}}} goes with a vocabulary that is learned"
     if settings.command and topics.documents_per_round is not None and not other_solver:
         yield "{topics.documents_per_round} goes with a {topics.solver} that takes rounds"
+    if topics.seeds and topics.projection_file:
+        yield "{topics.seeds} must be left out with {topics.projection_file}, which brings topics"
+    if topics.seeds and settings.kafka.partitions == "group":
+        yield "{topics.seeds} must be left out with {kafka.partitions} group, which shares a start"
+    if topics.seeds and other_solver:
+        yield "{topics.seeds} goes with {topics.solver} whitened-tensor"
+    if topics.seeds and topics.gibbs_sweeps:
+        yield "{topics.seeds} must be left out with {topics.gibbs_sweeps}: sweeps have no seeds"
     if topics.refine and (topics.projection_file or other_solver):
         yield (
             "{topics.refine} must be left out with {topics.projection_file} or another "
@@ -169,7 +178,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         if source_of(settings) != "files":
             yield "{cluster.dask} must have files that are read once, and that the workers find"
         names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
-        names += ["topics.representative_documents", "source.time_field"]
+        names += ["topics.representative_documents", "topics.seeds", "source.time_field"]
         if not settings.private:
             names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
         for name in names:

@@ -14,6 +14,7 @@ Kind = Literal[
     "number",
     "bool",
     "list",
+    "seeds",
     "bytes",
     "seconds",
     "secret",

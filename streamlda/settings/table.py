@@ -95,10 +95,8 @@ class KafkaSettings:
     client: str = entry(
         "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
         "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
-    protocol: str = entry(
-        "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
-    mechanism: str | None = entry(
-        "text", None, "SASL mechanism.", choices=MECHANISMS)
+    protocol: str = entry("text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
+    mechanism: str | None = entry("text", None, "SASL mechanism.", choices=MECHANISMS)
     username: str | None = entry("text", None, "SASL user.")
     password: Secret | None = entry("secret", None, "SASL password.")
     ca_file: str | None = entry("text", None, "Certificates of the authorities that are trusted.")
@@ -213,6 +211,10 @@ class TopicsSettings:
     representative_texts: bool = entry(
         "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
         "texts then.")
+    seeds: tuple[str, ...] = entry(
+        "seeds", (), "A topic to be about these words, as in 'space: orbit launch'; again for "
+        "others, or a file of such lines, or a model, for all of its topics.",
+        flag="--seed-topic", parameter="seed_topics")
     projection_file: str | None = entry(
         "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
         "share that are to be merged; default: its own.", flag="--projection")
@@ -324,8 +326,7 @@ class CheckpointSettings:
     folder: str | None = entry(
         "text", "checkpoints", "Folder of the checkpoints; a run goes on from the newest.",
         fit_default=None)
-    interval: float = entry(
-        "seconds", 60.0, "Time between checkpoints.", unit="seconds", least=0.1)
+    interval: float = entry("seconds", 60.0, "Time between checkpoints.", unit="seconds", least=0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,10 +347,8 @@ class MemorySettings:
 class DeadLetterSettings:
     """Where references to rejected records go."""
 
-    topic: str | None = entry(
-        "text", None, "Kafka topic for rejected records; default: none.")
-    with_text: bool = entry(
-        "bool", False, "Also send the contents of the record.")
+    topic: str | None = entry("text", None, "Kafka topic for rejected records; default: none.")
+    with_text: bool = entry("bool", False, "Also send the contents of the record.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,8 +385,7 @@ class HttpSettings:
 class LogSettings:
     """Log lines."""
 
-    format: str = entry(
-        "text", "console", "How log lines look.", choices=("console", "json"))
+    format: str = entry("text", "console", "How log lines look.", choices=("console", "json"))
     level: str = entry(
         "text", "info", "Minimum log level.", choices=("debug", "info", "warning", "error"))
 

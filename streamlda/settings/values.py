@@ -99,6 +99,19 @@ def _list(raw: Any) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def _seeds(raw: Any) -> tuple[str, ...]:
+    """Return lines, which are separated in a variable by semicolons; names and words are joined."""
+    if isinstance(raw, Mapping):
+        if any(isinstance(words, str) for words in raw.values()):
+            raise ValueError("must have a list of words for each name")
+        raw = [f"{name}: {' '.join(map(str, words))}" for name, words in raw.items()]
+    elif isinstance(raw, str):
+        raw = raw.split(";")
+    elif isinstance(raw, os.PathLike):
+        raw = [os.fspath(raw)]
+    return _list(raw)
+
+
 def _amount(raw: Any, units: Mapping[str, float], rule: str) -> float:
     found = AMOUNT.match(raw) if isinstance(raw, str) else None
     try:
@@ -156,6 +169,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "number": _number,
     "bool": _bool,
     "list": _list,
+    "seeds": _seeds,
     "bytes": _bytes,
     "seconds": _seconds,
     "frequency": _frequency,

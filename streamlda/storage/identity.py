@@ -55,16 +55,26 @@ def follow(
 ) -> tuple[list[Topic], int]:
     """Return the topics of `after`, with the ids of those of `before` that they go on from.
 
-    `next_id` is the first id that was never used; it is returned as it is afterwards.
+    A seeded one goes on as that of its name, however far. `next_id` is the first id that was never
+    used; it is returned as it is afterwards.
     """
     apart = distances(before, after)
-    rows, columns = scipy.optimize.linear_sum_assignment(np.minimum(apart, FARTHEST))
+    cost = np.minimum(apart, FARTHEST)
+    named = [
+        (i, after.names.index(name))
+        for i, name in enumerate(before.names)
+        if name is not None and name in after.names
+    ]
+    for pair in named:
+        cost[pair] = -len(cost)
+    rows, columns = scipy.optimize.linear_sum_assignment(cost)
     origin = dict(zip(columns.tolist(), rows.tolist(), strict=True))
     topics = []
     for k, share in enumerate(after.shares):
         row = origin.get(k)
         moved = None if row is None else float(apart[row, k])
-        if row is None or moved is None or moved > FARTHEST:
+        far = moved is None or (moved > FARTHEST and (row, k) not in named)
+        if row is None or moved is None or far:
             topics.append(Topic(next_id, share, None))
             next_id += 1
         else:

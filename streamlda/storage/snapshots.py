@@ -310,6 +310,7 @@ def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
     own, near = exclusivity(model.components).tolist(), nearest_topics(model.components)
     return [
         {
+            "name": model.names[k],
             "npmi": npmi[k],
             "exclusivity": own[k],
             "marks": {mark: DOUBTS[mark] for mark in marks},

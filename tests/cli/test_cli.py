@@ -211,3 +211,20 @@ def test_help_imports_nothing_slow(arguments):
     assert not loaded & {"numpy", "numba", "scipy", "sklearn", "tqdm", "fsspec", "pyarrow"}
     assert done.returncode == (0 if arguments else 2)
     assert "streamlda" in done.stdout
+
+
+def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
+    truth = load(folder / "truth")
+    words = [word for word, _ in truth.top_words(2)[1]]
+    seed = ("--seed-topic", f"mine: {' '.join(words)} nowhere")
+    common = ("fit", folder / "a.jsonl.gz", *ALL_WORDS, "-k", 3, "-q", "-o", tmp_path / "model")
+    assert "unknown=1: nowhere; they seed nothing" in run(*common, *seed).stderr
+    assert " [mine] " in run("topics", tmp_path / "model").stdout
+    described = json.loads(run("topics", tmp_path / "model", "--json").stdout)["topics"]
+    (found,) = [topic for topic in described if topic["name"] is not None]
+    assert (found["topic"], found["name"]) == (0, "mine")
+    assert set(words) <= {word["word"] for word in found["words"]}
+    run("report", tmp_path / "model", "-o", tmp_path / "page.html")
+    assert ': <span dir="auto">mine</span></h3>' in (tmp_path / "page.html").read_text("utf-8")
+    unknown = refused(*common, "--seed-topic", "mine: nowhere")
+    assert "a seeded topic must have a word of the vocabulary, got topic='mine'" in unknown

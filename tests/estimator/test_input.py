@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from streamlda import StreamLDA
 from streamlda.engine.engine import Engine
+from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
 from tests import oracle_text
 
@@ -219,3 +220,20 @@ def test_names_come_from_a_vectorizer_too_and_must_fit():
                 ValueError, match=f"must be words.*got type='{type(wrong).__name__}'"
             ):
                 call(wrong)
+
+
+def test_seeded_topics_are_named_by_columns_or_by_their_numbers():
+    planted = PlantedLDA(3, 60, seed=4, topic_concentration=0.1)
+    X = planted.documents(1200).to_csr()
+    columns = np.argsort(-planted.components[2])[:3].tolist()
+    model = StreamLDA(3, random_state=0, seed_topics={"mine": columns}).fit(X).to_model()
+    assert model.names == ["mine", None, None]
+    assert hellinger(model.components[:1], planted.components).argmin() == 2
+    frame = pd.DataFrame(X.toarray(), columns=[f"w{i}" for i in range(60)])
+    words = " ".join(f"w{i}" for i in columns)
+    lda = StreamLDA(3, random_state=0, seed_topics=[f"mine: {words} w60"])
+    with pytest.warns(UserWarning, match="unknown=1: w60; they seed nothing"):
+        named = lda.fit(frame).to_model()
+    np.testing.assert_array_equal(named.components, model.components)
+    part = StreamLDA(3, random_state=0, seed_topics={"mine": columns}).partial_fit(X)
+    assert part.to_model().names == ["mine", None, None]

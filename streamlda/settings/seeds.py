@@ -1,0 +1,152 @@
+"""Seed words from settings, files and models, as columns of a vocabulary."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from streamlda.checks import require
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InvalidSettingError
+from streamlda.spectral.seeds import SeedTopic
+from streamlda.text.vocabulary import Vocabulary
+
+#: Words that are taken of each topic of a model, and those that name one without a name.
+MODEL_WORDS, NAME_WORDS = 10, 3
+
+#: Unknown words that are shown.
+SHOWN_WORDS = 10
+
+
+class SeedWords(NamedTuple):
+    """A name, and the words that a topic is to be about."""
+
+    name: str
+    words: tuple[str, ...]
+
+
+def seeds_of(given: Sequence[str], n_topics: int) -> list[SeedWords]:
+    """Return the seeds of settings: ``name: words``, files of such lines, and models.
+
+    Raises `InvalidSettingError` where one has no name or no words, a file cannot be read, or there
+    are more than topics; `ModelFileError` where a model is damaged.
+    """
+    found: list[SeedWords] = []
+    for text in given:
+        found += [_parsed(text)] if ":" in text else _read(text)
+    names = [seed.name for seed in found]
+    require(
+        len(set(names)) == len(names),
+        "seeded topics must have names of their own",
+        names=names,
+        remedy="name each once",
+    )
+    require(
+        len(found) <= n_topics,
+        "there must be at least as many topics as seeded ones",
+        topics=n_topics,
+        seeded=len(found),
+        remedy="ask for more topics, or seed fewer",
+    )
+    return found
+
+
+def seed_topics(
+    seeds: Sequence[SeedWords], columns_of: Callable[[str], list[int]]
+) -> tuple[tuple[SeedTopic, ...], str | None]:
+    """Return the seeds in columns, and what to warn of: words that are not known.
+
+    Raises `InvalidSettingError` where of a topic none is.
+    """
+    found, unknown = [], []
+    for name, words in seeds:
+        columns: dict[int, None] = {}
+        for word in words:
+            own = columns_of(word)
+            columns |= dict.fromkeys(own)
+            unknown += [word] * (not own)
+        require(
+            columns,
+            "a seeded topic must have a word of the vocabulary",
+            topic=name,
+            words=len(words),
+            unknown=_listed(words),
+            remedy="seed it by other words, or bring a vocabulary with these",
+        )
+        found.append(SeedTopic(name, tuple(columns)))
+    problem = None
+    if unknown:
+        problem = (
+            f"seed words should be words of the vocabulary, got unknown={len(unknown)}: "
+            f"{_listed(unknown)}; they seed nothing"
+        )
+    return tuple(found), problem
+
+
+def seeded_columns(
+    asked: EngineSettings, given: Sequence[str], columns: Mapping[str, Sequence[str]]
+) -> EngineSettings:
+    """Return settings of an estimator with seeds that are names of its columns, or numbers."""
+    known = names_of(columns.get("feature_names_in_"), asked.n_features)
+    found, problem = seed_topics(seeds_of(given, asked.n_components), known)
+    if problem is not None:
+        warnings.warn(problem, UserWarning, stacklevel=3)
+    return replace(asked, seed_topics=found)
+
+
+def words_of(vocabulary: Vocabulary) -> Callable[[str], list[int]]:
+    """Return what finds the columns of a word as it would be read in a text."""
+    return lambda word: [int(i) for i in vocabulary.token_ids([word])[0] if i >= 0]
+
+
+def names_of(names: Sequence[str] | None, n_features: int) -> Callable[[str], list[int]]:
+    """Return what finds the column of a name, or without names of a number."""
+    known = map(str, range(n_features)) if names is None else names
+    numbers = {name: i for i, name in enumerate(known)}
+    return lambda word: [numbers[word]] if word in numbers else []
+
+
+def _parsed(line: str) -> SeedWords:
+    name, colon, words = line.partition(":")
+    require(
+        colon and name.strip() and words.split(),
+        "a seeded topic must be a name, a colon and words",
+        got=line[:80],
+        remedy="write it as in 'space: orbit launch nasa'",
+    )
+    return SeedWords(name.strip(), tuple(dict.fromkeys(words.split())))
+
+
+def _read(path: str) -> list[SeedWords]:
+    try:
+        with Path(path).open("rb") as file:
+            # A model begins with the length of its header; text has no zeros.
+            beginning = file.read(8)
+            if b"\0" in beginning:
+                return _of_model(path)
+            lines = (beginning + file.read()).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettingError(
+            f"a seeded topic must be 'name: words', or a file of UTF-8 text or a model, got "
+            f"{path!r} ({type(error).__name__}); write it as in 'space: orbit launch nasa'"
+        ) from None
+    return [_parsed(line) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _of_model(path: str) -> list[SeedWords]:
+    from streamlda.model.topic_model import load
+
+    model = load(path)
+    words = [tuple(word for word, _ in top) for top in model.top_words(MODEL_WORDS)]
+    return [
+        SeedWords(name or " ".join(own[:NAME_WORDS]), own)
+        for name, own in zip(model.names, words, strict=True)
+    ]
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = ", ..." if len(words) > SHOWN_WORDS else ""
+    return ", ".join(words[:SHOWN_WORDS]) + more

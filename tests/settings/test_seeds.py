@@ -1,0 +1,98 @@
+"""Seed words of settings: lines, files, models; what is unknown."""
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InvalidSettingError
+from streamlda.model.topic_model import TopicModel
+from streamlda.settings.load import load_settings, settings_of_parameters
+from streamlda.settings.seeds import SeedWords, names_of, seed_topics, seeds_of, words_of
+from streamlda.simulate import PlantedLDA
+from streamlda.text.vocabulary import Vocabulary
+
+SPACE = SeedWords("space", ("orbit", "launch"))
+
+
+def test_seeds_come_as_lines_files_and_models(tmp_path):
+    (tmp_path / "seeds").write_text("# mine\nspace: orbit launch orbit\n\nİce: été\n", "utf-8")
+    assert seeds_of(["space: orbit  launch"], 3) == [SPACE]
+    assert seeds_of([str(tmp_path / "seeds")], 3) == [SPACE, SeedWords("İce", ("été",))]
+    rows = PlantedLDA(2, 30, seed=0).components
+    words = Vocabulary.given([f"w{i}" for i in range(30)])
+    truth = TopicModel(
+        components=rows, alpha=np.ones(2), background=rows.mean(axis=0), vocabulary=words
+    )
+    truth.save(tmp_path / "model")
+    found = seeds_of(["a: b", str(tmp_path / "model")], 3)
+    assert [len(seed.words) for seed in found] == [1, 10, 10]
+    assert found[1].words == tuple(word for word, _ in truth.top_words(10)[0])
+    assert found[1].name == " ".join(found[1].words[:3])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["space: orbit", "ice: cold"],
+        "space: orbit; ice: cold",
+        {"space": ["orbit"], "ice": ("cold",)},
+    ],
+)
+def test_a_program_gives_them_as_lines_or_a_mapping(given):
+    settings = settings_of_parameters({"n_components": 3, "seed_topics": given})
+    names = [seed.name for seed in seeds_of(settings.topics.seeds, 3)]
+    assert names == ["space", "ice"]
+
+
+def test_a_variable_and_a_file_give_them(tmp_path):
+    (tmp_path / "s.toml").write_text('[topics]\nseeds = ["space: orbit launch"]\n', "ascii")
+    common = {"source.files": ["a"], "output.file": "m"}
+    given = load_settings(tmp_path / "s.toml", {}, common, "fit").topics.seeds
+    assert seeds_of(given, 3) == [SPACE]
+    variable = {"STREAMLDA_TOPICS_SEEDS": "space: orbit launch; ice: cold"}
+    assert len(seeds_of(load_settings(None, variable, common, "fit").topics.seeds, 3)) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["space:"], "must be a name, a colon and words"),
+        ([": orbit"], "must be a name, a colon and words"),
+        (["none"], r"got 'none' \(FileNotFoundError\)"),
+        (["a: x", "a: y"], "names of their own"),
+        (["a: x", "b: y", "c: z"], "as many topics as seeded ones, got topics=2 seeded=3"),
+    ],
+)
+def test_seeds_that_are_none_are_refused(given, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        seeds_of(given, 2)
+
+
+def test_words_are_read_as_in_texts_and_unknown_ones_are_named():
+    known = words_of(Vocabulary.given(["cold", "launch", "orbit"]))
+    found, problem = seed_topics([SeedWords("space", ("Orbit", "nasa", "launch"))], known)
+    assert [seed.columns for seed in found] == [(2, 1)]
+    assert "got unknown=1: nasa;" in problem
+    assert seed_topics([SPACE], known)[1] is None
+    with pytest.raises(InvalidSettingError, match="topic='ice' words=2 unknown='snow, nasa'"):
+        seed_topics([SPACE, SeedWords("ice", ("snow", "nasa"))], known)
+
+
+def test_columns_without_names_are_known_by_their_numbers():
+    found, problem = seed_topics([SeedWords("a", ("4", "5"))], names_of(None, 5))
+    assert found[0].columns == (4,)
+    assert "unknown=1: 5;" in problem
+    assert names_of(["x", "y"], 2)("y") == [1]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"epsilon": 1.0, "delta": 1e-6}, "seed_topics must be left out with epsilon"),
+        ({"solver": "online-power"}, "seed_topics goes with solver whitened-tensor"),
+        ({"gibbs_sweeps": 2}, "seed_topics must be left out with gibbs_sweeps"),
+        ({"seed_topics": {"a": "orbit"}}, "must have a list of words for each name"),
+    ],
+)
+def test_what_seeds_do_not_go_with_is_refused(more, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        settings_of_parameters({"seed_topics": ["a: b"], **more})
