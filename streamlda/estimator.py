@@ -13,8 +13,9 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.estimator_base import BaseTopicEstimator, Columns, counts_of, no_snapshot
+from streamlda.estimator_base import BaseTopicEstimator, Columns, no_snapshot
 from streamlda.learner import Users, feed
+from streamlda.matrices import counts_of
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -22,19 +21,18 @@ from streamlda.checks import at_least, failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.learner import Users
+from streamlda.matrices import holds_texts, rounded
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
+from streamlda.private.plan import Plan
+from streamlda.settings.build import window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
 from streamlda.text.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
-
-#: Rows with fractional entries are scaled to this many tokens, where the correction for
-#: words drawn together with themselves vanishes.
-PSEUDO_TOKENS = 1e6
 
 #: Attributes for the columns of a fit.
 COLUMNS = ("n_features_in_", "feature_names_in_")
@@ -235,6 +233,39 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         vocabulary = None if known is None else Vocabulary.given(known)
         return replace(self._fitted, vocabulary=vocabulary)
 
+    def plan(self, n_rows: int, n_features: int) -> Plan:
+        """Return what a private fit will give, from numbers alone.
+
+        Nothing is read and nothing is spent.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows that there will be; without `documents_per_snapshot` they are one window.
+        n_features : int
+            Columns, words.
+
+        Returns
+        -------
+        Plan
+            Stages, noise and the topics to expect; `str` shows it in words.
+
+        Raises
+        ------
+        InvalidSettingError
+            Without epsilon and delta, or for parameters that do not fit together.
+        """
+        settings = self._settings(self._seed())
+        require(
+            settings.private,
+            "a plan must be of a private fit",
+            epsilon=self.get_params()["epsilon"],
+            remedy="set epsilon and delta",
+        )
+        rows = None if settings.snapshots.every else n_rows
+        asked, _ = window_settings(settings, n_features, rows)
+        return Plan.of(asked, n_rows)
+
     def save(self, path: str | os.PathLike[str], names: Any = None) -> None:
         """Write the model to a file that `streamlda.load` reads.
 
@@ -349,7 +380,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
         require(
-            scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or _holds_texts(X)),
+            scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X)),
             "X must hold counts of words, not texts",
             type=type(X).__name__,
             remedy="count the words first, as by scikit-learn's CountVectorizer (with epsilon: of "
@@ -385,67 +416,3 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             error=InsufficientDataError,
         )
         return result
-
-
-def counts_of(X: Any, gibbs_sweeps: int = 0) -> DocumentBatch:
-    """Return a batch of counts; fractional rows become very long documents, without sweeps."""
-    batch = DocumentBatch.from_matrix(X, integral=False)
-    if batch.whole:
-        return batch
-    require(
-        not gibbs_sweeps,
-        "sweeps give a topic to every token, so counts must be whole numbers, got fractional "
-        "values and gibbs_sweeps above 0",
-        remedy="pass CountVectorizer output, or set it to 0",
-        error=InvalidDocumentsError,
-    )
-    warnings.warn(
-        "counts must be whole numbers of tokens, got fractional values: rows are taken as word "
-        "frequencies without sampling noise; pass CountVectorizer output, not TF-IDF",
-        UserWarning,
-        stacklevel=3,
-    )
-    rows = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
-    counts = batch.counts * (PSEUDO_TOKENS / batch.lengths[rows])
-    layout = (batch.word_ids, batch.row_pointers, batch.n_features)
-    return DocumentBatch(counts, *layout, integral=False)
-
-
-def rounded(X: Any) -> DocumentBatch:
-    """Return a batch of whole tokens."""
-    batch = DocumentBatch.from_matrix(X, integral=False)
-    if batch.whole:
-        return batch
-    counts = batch.to_csr().rint()
-    kept = counts.sum() / batch.counts.sum()
-    rule = "counts must be whole numbers of tokens to be scored, got fractional values"
-    remedy = "pass CountVectorizer output, not TF-IDF"
-    values = {"kept_by_rounding": f"{kept:.0%}"}
-    require(kept >= 0.5, rule, **values, remedy=remedy, error=InvalidDocumentsError)
-    warnings.warn(
-        f"{rule}: rounding keeps {kept:.0%} of their sum; {remedy}", UserWarning, stacklevel=4
-    )
-    return DocumentBatch.from_matrix(counts)
-
-
-def _holds_texts(X: Any) -> bool:
-    """Return whether there is text anywhere: scikit-learn would quote it when it finds it."""
-    if isinstance(X, str | bytes):
-        return True
-    if scipy.sparse.issparse(X):
-        return False
-    if isinstance(X, np.ndarray):
-        return X.dtype.kind in "SU" or (X.dtype.kind == "O" and _holds_texts(X.ravel().tolist()))
-    if isinstance(X, Iterator):
-        return True  # or whatever it gives: it is no matrix, and not read
-    if isinstance(X, list | tuple | set):
-        numbers = all(issubclass(kind, Number) for kind in set(map(type, X)))
-        return not numbers and any(map(_holds_texts, X))
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
-        kinds = zip(X.columns, X.dtypes, strict=True)
-        return any(
-            _holds_texts(np.asarray(X[name]))
-            for name, dtype in kinds
-            if getattr(dtype, "kind", "O") in "OSU"
-        )
-    return hasattr(X, "__array__") and _holds_texts(np.asarray(X))

@@ -373,3 +373,17 @@ def test_bad_parameters_are_refused_by_name(X, parameters, rule):
         lda.fit(X)
     assert not hasattr(lda, "components_")
     assert not hasattr(lda, "_learner")
+
+
+def test_a_plan_is_that_of_the_fit():
+    lda = StreamLDA(5, epsilon=3.0, delta=1e-6)
+    found = lda.plan(20_000, 500)
+    assert (found.windows, found.documents_per_snapshot) == (1, 20_000)
+    settings = PrivateSettings(
+        n_components=5, n_features=500, epsilon=3.0, delta=1e-6, documents_per_snapshot=20_000
+    )
+    assert found.noise_multiplier == settings.noise_multiplier
+    assert lda.set_params(documents_per_snapshot=5000).plan(20_000, 500).windows == 4
+    assert "topics of text shown" in str(found)
+    with pytest.raises(InvalidSettingError, match="a plan must be of a private fit"):
+        StreamLDA(5).plan(20_000, 500)
