@@ -79,6 +79,7 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         kafka.topic,
         bootstrap_servers=kafka.bootstrap,
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
+        fixed_order=settings.private and not kafka.partitions.isdecimal(),
         start=kafka.start,
         group=kafka.group,
         format=records,

@@ -108,7 +108,8 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "inference",
         ),
     }
-    assert told["lag"] == {"records": None, "bytes": None, "partitions": {}}
+    lag = {"records": None, "bytes": None, "partitions": {}, "waits_for": None}
+    assert told["lag"] == lag
     names = {key[0] for key in samples(status)}
     assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost_total"}
     assert not names & {"topic_prevalence", "inference_total", "inference_lag_records"}

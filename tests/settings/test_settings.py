@@ -226,7 +226,10 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "dead_letters.topic": "d"}, "which records were rejected is private"),
         ({**PRIVATE, "breaker.share": 0.9}, "how many records were rejected is private"),
         ({**PRIVATE, "topics.memory_documents": 9}, "rounds are parts of snapshots.every"),
-        ({**PRIVATE, "kafka.partitions": "all"}, "kafka.partitions must be one number"),
+        (
+            {**PRIVATE, "kafka.partitions": "all", "source.allow_gaps": True},
+            "source.allow_gaps must not be set with privacy and more than one number",
+        ),
         ({**PRIVATE, "source.time_field": "at"}, "source.time_field must be left out with privacy"),
         ({"infer.topic": "news"}, "infer.topic must be another topic than kafka.topic"),
         ({"infer.topic": "o", "output.topic": "o"}, "infer.topic must be a topic of its own"),
