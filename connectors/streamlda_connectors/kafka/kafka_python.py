@@ -186,6 +186,12 @@ class KafkaPythonClient:
         change = self._consumer.pause if paused else self._consumer.resume
         change(*self._assigned.values())
         self._consumer.pause(*(self._assigned[number] for number in held))
+        # The package keeps what it has read of a paused partition aside, and brings it back only
+        # where nothing lies in its place: there, what was read to its end stays, and it would wait
+        # without end.
+        fetcher = self._consumer._fetcher
+        if not fetcher._next_partition_records:
+            fetcher._next_partition_records = None
 
     def ends(self) -> dict[int, int]:
         """Return the last known end of each partition fetched so far, without waiting."""
