@@ -1,4 +1,4 @@
-"""A fixed order of partitions: it does not depend on how fetches arrive, nor on what records say."""
+"""A fixed order of partitions, however fetches arrive and whatever records say."""
 
 import json
 from collections import deque

@@ -179,7 +179,7 @@ def releases_of(settings, n_partitions):
         assert sum(stop - start for _, start, stop in shot["documents"]) == last - first
     assert len(behind) == n_partitions
     assert max(behind.values()) - min(behind.values()) <= BLOCK
-    assert report["epsilon_spent"] <= settings["privacy.epsilon"]
+    assert report["spent"]["epsilon"] <= settings["privacy.epsilon"]
     shots = report["snapshots"]
     paid = [(shot["description"], shot["slots"], shot["mu_squared"]) for shot in shots]
     return paid, {shot["state"] for shot in shots} == {"committed"}

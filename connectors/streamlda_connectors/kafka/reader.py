@@ -116,7 +116,7 @@ class Reader:
         return bool(fetched)
 
     def _take(self, client: KafkaPythonClient, fetched: Sequence[Run]) -> None:
-        """Put fetched records where they are taken from, those whose turn it is if that is fixed."""
+        """Put fetched records where they are taken from, in order if that is fixed."""
         if self._rounds is None:
             self.pending.extend(fetched)
             return
