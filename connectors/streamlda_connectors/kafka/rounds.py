@@ -11,8 +11,9 @@ from streamlda_connectors.checks import not_a_position
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.share import numbers_of
 
-#: Offsets of a partition that follow each other. 16 cost a record 1.5 us of some 20, 64 cost 0.4;
-#: the more there are, the longer a partition waits for the one before it.
+#: Offsets of a partition that follow each other. The more there are, the longer a partition waits
+#: for the one before it. In rounds a record costs 0.3 us beside the 1.5 of decoding it; with 16 or
+#: 256 that is the same within what can be measured.
 BLOCK = 64
 
 
