@@ -52,12 +52,31 @@ def values(n_words: int, seed: int) -> list[bytes]:
     ranks = np.searchsorted(running, rng.random((DISTINCT, TOKENS)) * running[-1])
     known = rng.permutation(np.array(words(n_words), dtype=object))
     rows = known[np.minimum(ranks, n_words - 1)]
+    return as_json(rows)
+
+
+def topical_values(n_words: int, n_topics: int, seed: int) -> list[bytes]:
+    """Return such records with planted topics, each of which ranks the words in its own way."""
+    rng = np.random.default_rng(seed)
+    running = np.cumsum(1 / np.arange(1.0, n_words + 1))
+    shape = DISTINCT, TOKENS
+    ranks = np.minimum(np.searchsorted(running, rng.random(shape) * running[-1]), n_words - 1)
+    proportions = np.cumsum(rng.dirichlet(np.full(n_topics, 0.1), DISTINCT), axis=1)
+    above = rng.random(shape)[:, :, None] > proportions[:, None, :]
+    topics = np.minimum(above.sum(axis=2), n_topics - 1)
+    ranking = np.stack([rng.permutation(n_words) for _ in range(n_topics)])
+    return as_json(np.array(words(n_words), dtype=object)[ranking[topics, ranks]])
+
+
+def as_json(rows: Any) -> list[bytes]:
     return [json.dumps({"id": i, "text": " ".join(row)}).encode() for i, row in enumerate(rows)]
 
 
 @contextmanager
-def filled_topic(n_words: int, n_records: int, seed: int) -> Iterator[str]:
-    """Run a broker whose one topic has one partition with N records; yield its address."""
+def filled_topic(
+    made: list[bytes], n_records: int, n_partitions: int = 1, compression: str | None = None
+) -> Iterator[str]:
+    """Run a broker whose one topic has N records, taken in turns; yield its address."""
     from kafka import KafkaProducer
 
     from tests.kafka.broker import Apache
@@ -68,14 +87,16 @@ def filled_topic(n_words: int, n_records: int, seed: int) -> Iterator[str]:
         try:
             broker.start()
             topics = Topics(broker.bootstrap)
-            topics.make(TOPIC)
+            topics.make(TOPIC, n_partitions)
             topics.close()
             producer = KafkaProducer(
-                bootstrap_servers=broker.bootstrap, batch_size=2**18, linger_ms=20
+                bootstrap_servers=broker.bootstrap,
+                batch_size=2**18,
+                linger_ms=20,
+                compression_type=compression,
             )
-            made = values(n_words, seed)
             for number in range(n_records):
-                producer.send(TOPIC, made[number % DISTINCT], partition=0)
+                producer.send(TOPIC, made[number % len(made)], partition=number % n_partitions)
             producer.flush(PATIENCE_SECONDS)
             producer.close()
             yield broker.bootstrap
@@ -149,6 +170,11 @@ class Daemon:
             time.sleep(seconds)
         return found
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time that it took so far, over all threads."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
     def peak_bytes(self) -> int:
         """Return the most memory that was resident so far."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -212,7 +238,7 @@ def daemon_throughput(meter: Meter, parameters: Json, inputs: Json, seed: int) -
     n_records, K = parameters["records"], parameters["n_components"]
     rates: dict[str, list[float]] = {"daemon": [], "bare": []}
     with (
-        filled_topic(parameters["n_words"], n_records, seed) as bootstrap,
+        filled_topic(values(parameters["n_words"], seed), n_records) as bootstrap,
         tempfile.TemporaryDirectory() as made,
     ):
         meter.started()
@@ -221,7 +247,11 @@ def daemon_throughput(meter: Meter, parameters: Json, inputs: Json, seed: int) -
                 rates["bare"].append(bare_loop(bootstrap, n_records))
                 folder = Path(made) / str(turn)
                 folder.mkdir()
-                settings = {"topics.count": K, "snapshots.every": 10 * n_records}
+                settings = {
+                    "topics.count": K,
+                    "vocabulary.hash_bits": 14,
+                    "snapshots.every": 10 * n_records,
+                }
                 with Daemon(folder, bootstrap, settings) as daemon:
                     rates["daemon"].append(rate(daemon.samples(n_records, 0.2)))
     return {"documents": n_records, **rates}
@@ -244,7 +274,7 @@ def daemon_restart(meter: Meter, parameters: Json, inputs: Json, seed: int) -> J
     """Stop a daemon with a large state on its way, and time its next start."""
     n_records = parameters["records"]
     with (
-        filled_topic(parameters["n_words"], n_records, seed) as bootstrap,
+        filled_topic(values(parameters["n_words"], seed), n_records) as bootstrap,
         tempfile.TemporaryDirectory() as made,
     ):
         folder = Path(made)
@@ -270,7 +300,7 @@ def daemon_checkpoint(meter: Meter, parameters: Json, inputs: Json, seed: int) -
     """Let a daemon with a large state save often; how long each held up learning and reading."""
     n_records = parameters["records"]
     with (
-        filled_topic(parameters["n_words"], n_records, seed) as bootstrap,
+        filled_topic(values(parameters["n_words"], seed), n_records) as bootstrap,
         tempfile.TemporaryDirectory() as made,
     ):
         folder = Path(made)
@@ -312,7 +342,7 @@ def daemon_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Js
 
     n_records = parameters["records"]
     with (
-        filled_topic(parameters["n_words"], n_records, seed) as bootstrap,
+        filled_topic(values(parameters["n_words"], seed), n_records) as bootstrap,
         tempfile.TemporaryDirectory() as made,
     ):
         folder = Path(made)

@@ -22,6 +22,7 @@ from bench.data import coherence, planted, read_counts, zipf_topic_documents
 if TYPE_CHECKING:
     from bench.measure import Meter
     from streamlda.documents import DocumentBatch
+    from streamlda.private.public_start import PublicTopics
 
 Json = dict[str, Any]
 
@@ -33,6 +34,10 @@ CORPUS_SEED = 0
 
 #: Added to the probability of every word in a model's background.
 LEAST_PROBABILITY = 1e-12
+
+#: Sweeps of a public model, whose documents may be read as often as one likes; and documents that
+#: private topics are judged on, beside those learned from.
+PUBLIC_SWEEPS, PUBLIC_HELD_OUT = 300, 2000
 
 #: Steps of the grid in a standard deviation, about as many as the mechanism takes.
 NOISE_STEPS = 2.0**33
@@ -46,7 +51,13 @@ class Learned(NamedTuple):
     background: Any
 
 
-def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, seed: int) -> Any:
+def learn(
+    batches: Iterable[DocumentBatch],
+    n_features: int,
+    parameters: Json,
+    seed: int,
+    public: PublicTopics | None = None,
+) -> Any:
     """Return a function that does one pass: a private window, or without epsilon the engine."""
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
@@ -72,8 +83,9 @@ def learn(batches: Iterable[DocumentBatch], n_features: int, parameters: Json, s
             documents_per_snapshot=parameters["documents"],
             clipping=parameters["clipping"],
             neighboring_relation=parameters["neighboring_relation"],
+            public_model=None if public is None else public.digest,
         )
-        learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
+        learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public", public=public)
         for batch in batches:
             feed(learner, batch)
         snapshot = learner.engine.snapshot
@@ -123,12 +135,65 @@ def planted_error(truth: Any, found: Learned) -> Json:
 def private_corpus(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Counts of a corpus; the model is smoothed with its own, noisy background."""
     train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
+    train = train.rows(0, min(len(train), parameters.get("documents", len(train))))
     run = learn(in_batches(train), train.n_features, {**parameters, "documents": len(train)}, seed)
     meter.started()
     with meter.timed():
         found = run()
+    return judged(train, held_out, found)
+
+
+def private_public(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """A window of documents drawn by the seed, from the topics and words of others that are public.
+
+    Without epsilon, the public topics as they are.
+    """
+    from streamlda.private.public_start import PublicTopics
+    from streamlda.text.analysis import TextAnalyzer
+    from streamlda.text.vocabulary import Vocabulary
+
+    def words(texts: list[str]) -> Vocabulary:
+        size, analyzer = parameters["vocabulary_size"], TextAnalyzer(stop_words="english")
+        return Vocabulary.learn(texts, size=size, analyzer=analyzer)
+
+    def public_model(vocabulary: Vocabulary, texts: list[str]) -> Any:
+        from streamlda import StreamLDA
+
+        lda = StreamLDA(K, random_state=seed, gibbs_sweeps=PUBLIC_SWEEPS)
+        return lda.fit(vocabulary.encode(texts).batch.to_csr()).to_model(vocabulary.words)
+
+    corpus, K, start = Path(inputs["corpus"]), parameters["n_components"], parameters["start"]
+    texts, n, first = read_texts(corpus), parameters["documents"], parameters["public"]
+    order = np.random.default_rng(seed).permutation(len(texts))[: first + n + PUBLIC_HELD_OUT]
+    drawn = [texts[i] for i in order]
+    vocabulary = words(drawn[:first])
+    train, held_out = (
+        vocabulary.encode(part).batch for part in (drawn[first : first + n], drawn[first + n :])
+    )
+    public = None
+    if start is not None:
+        others = drawn[:first] if start == "same" else read_texts(corpus.with_name(start))[:first]
+        model = public_model(vocabulary if start == "same" else words(others), others)
+        public = PublicTopics.of(model, K, vocabulary.n_features, vocabulary.words)
+    run = learn(in_batches(train), train.n_features, parameters, seed, public)
+    meter.started()
+    with meter.timed():
+        if public is not None and parameters["epsilon"] is None:
+            found = Learned(public.components, public.alpha, public.background)
+        else:
+            found = run()
+    return judged(train, held_out, found)
+
+
+def judged(train: DocumentBatch, held_out: DocumentBatch, found: Learned) -> Json:
     measured: Json = {"documents": len(train), "topics": len(found.components)}
     return {**measured, **completion(train, held_out, found), **coherence(train, found.components)}
+
+
+def read_texts(path: Path) -> list[str]:
+    """Return the texts of JSON Lines."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
 
 
 def completion(train: DocumentBatch, held_out: DocumentBatch, found: Learned) -> Json:
@@ -253,4 +318,11 @@ def private_noise(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Js
     }
 
 
-PRIVATE_TASKS = (private_planted, private_corpus, private_pass, private_command, private_noise)
+PRIVATE_TASKS = (
+    private_planted,
+    private_corpus,
+    private_public,
+    private_pass,
+    private_command,
+    private_noise,
+)

@@ -14,6 +14,7 @@ from bench.cape import CAPE
 from bench.compare import COMPARE
 from bench.daemon import DAEMON
 from bench.dplda import DPLDA
+from bench.grid import GRID
 from bench.kinds import (
     Case,
     Figure,
@@ -29,6 +30,7 @@ from bench.private import PRIVATE
 from bench.roofline import ROOFLINE
 from bench.scaleout import SCALEOUT
 from bench.shares import SHARES
+from bench.throughput import THROUGHPUT
 from bench.wa16_figure1 import WA16_FIGURE_1
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_private import WA16_PRIVATE
@@ -285,7 +287,9 @@ ALL = [
         time_linear_figures,
     ),
     *DAEMON,
+    *THROUGHPUT,
     *SCALEOUT,
+    *GRID,
     *SHARES,
     *COMPARE,
     *ROOFLINE,

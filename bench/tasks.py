@@ -24,11 +24,13 @@ from bench.daemon_tasks import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
 from bench.dplda_tasks import DPLDA_TASKS
 from bench.entrants import COMPARE_TASKS
+from bench.grid import GRID_TASKS
 from bench.measure import Meter, max_rss_bytes, memory_bytes
 from bench.private_tasks import PRIVATE_TASKS
 from bench.roofline import ROOFLINE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
 from bench.shares import SHARES_TASKS
+from bench.throughput import THROUGHPUT_TASKS
 from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_private import WA16_PRIVATE_TASKS
@@ -209,7 +211,9 @@ TASKS = {
         stream,
         rate,
         *DAEMON_TASKS,
+        *THROUGHPUT_TASKS,
         *SCALEOUT_TASKS,
+        *GRID_TASKS,
         *SHARES_TASKS,
         *COMPARE_TASKS,
         *ROOFLINE_TASKS,

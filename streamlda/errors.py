@@ -5,6 +5,7 @@
     StreamLDAError
     ├── InvalidDocumentsError (ValueError)   counts or text that no statistic can be made of
     ├── InvalidSettingError   (ValueError)   a parameter out of range, or two that clash
+    ├── FencedError                          what belongs to another process by now
     ├── InsufficientDataError (ValueError)   too few usable documents for what was asked
     ├── SourceError           (OSError)      a stream of documents that cannot be opened or read
     │   ├── SourceAwayError                  cannot be reached now: waiting may help
@@ -34,6 +35,10 @@ class InvalidDocumentsError(StreamLDAError, ValueError):
 
 class InvalidSettingError(StreamLDAError, ValueError):
     """A parameter out of range, or two parameters that exclude each other."""
+
+
+class FencedError(StreamLDAError):
+    """What belongs to another process by now; nothing was written."""
 
 
 class InsufficientDataError(StreamLDAError, ValueError):

@@ -75,8 +75,7 @@ class StreamLDA(BaseTopicEstimator):
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps. It seeds no noise.
     epsilon : float or None, default None
-        With a number, only differentially private snapshots are published, and all that is fitted
-        shows no more than they do. What all snapshots may cost one privacy unit.
+        Publish differentially private snapshots only, which cost a privacy unit this much in all.
     delta : float or None
         Goes with `epsilon`: well below one over the number of rows.
     documents_per_snapshot : int or None
@@ -96,15 +95,18 @@ class StreamLDA(BaseTopicEstimator):
         Bounds on what one document adds: from a private quantile, the largest norms there can be,
         or public numbers.
     ledger : str, path-like or None, default None
-        File that remembers what was spent; made if there is none, and open only during a fit.
-        None keeps the account in memory: the guarantee holds for this fit alone, the statement says
-        so, and *a further fit on the same rows spends again without anyone noticing*.
+        File that remembers what was spent; made if there is none. None keeps the account in memory:
+        the guarantee holds for this fit alone, the statement says so, and *a further fit on the
+        same rows spends again without anyone noticing*.
     stream : str, default "matrix"
-        Name of the rows in the ledger, which refuses rows that were in a release. Give each matrix
-        a name of its own.
+        Name of the rows in the ledger, one of its own for each matrix.
     noise_in_state : bool, default False
-        Begin sums with noise, so that one copy of the memory shows no more than a release; noise
-        is sqrt(2) times as large then.
+        Begin sums with noise, sqrt(2) times as large: one copy of the memory shows no more than a
+        release.
+    public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
+        With `epsilon`: topics of public documents, or of a private fit of others, that a window
+        begins with if its rows fit them (``diagnostics_["public_model"]``). Columns are the same,
+        or found by ``feature_names_in_``. `sklearn.base.clone` forgets fits: clone ``to_model()``.
     verbose : int, default 0
         Above 0, fits without `epsilon` show their progress, in a terminal or a notebook.
 
@@ -115,15 +117,13 @@ class StreamLDA(BaseTopicEstimator):
         topic first.
     n_components_ : int
         Number of topics: fewer than `n_components` where an online solver has not found them all
-        yet (`diagnostics_` says what is missing). With `epsilon` those that stand above the noise,
-        with a warning where they are fewer.
+        yet (see `diagnostics_`), or, with `epsilon` and a warning, where noise hides the others.
     prevalence_ : ndarray of shape (n_components_,), or None
         Share of all tokens so far that each topic has, about the mean of `transform` by tokens:
         of all documents, or of a sample of 6000 at most (`streamlda.refinement.measures`). None
         where it was not measured.
     alpha_ : ndarray of shape (n_components_,)
-        Dirichlet parameters of the topic mixtures: the prior of a document. After a refinement
-        fitted to the documents, by Minka's fixed point.
+        Dirichlet parameters of the topic mixtures: the prior, which a refinement fits (Minka).
     alpha_0_ : float
         Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it. With "auto" it is
         fitted again once topics are refined.
@@ -137,8 +137,7 @@ class StreamLDA(BaseTopicEstimator):
         After a refinement ``refinement`` has the passes, steps and sweeps made, and which topic of
         the spectral fit each one began as; what that said of its own topics is in ``start``.
     documents_seen_ : int
-        Documents learned from (those with at least 3 tokens). With `epsilon`, rows of the
-        snapshot, whatever they hold.
+        Documents learned from (of 3 tokens or more); with `epsilon`, rows of the snapshot.
     privacy_ : dict
         The privacy statement (`streamlda.privacy.statement`).
     snapshots_ : list of TopicModel
@@ -227,6 +226,7 @@ class StreamLDA(BaseTopicEstimator):
         ledger: str | os.PathLike[str] | None = None,
         stream: str = "matrix",
         noise_in_state: bool = False,
+        public_model: Any = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -253,6 +253,7 @@ class StreamLDA(BaseTopicEstimator):
         self.ledger = ledger
         self.stream = stream
         self.noise_in_state = noise_in_state
+        self.public_model = public_model
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
@@ -415,9 +416,10 @@ class StreamLDA(BaseTopicEstimator):
         ends = finish and settings.snapshots.every is None
         learner = vars(self).get("_learner")
         if columns is not None:
-            asked = window_settings(settings, batch.n_features, batch.n_documents if ends else None)
+            names, rows = columns.get("feature_names_in_"), batch.n_documents if ends else None
+            asked, public = window_settings(settings, batch.n_features, rows, names)
             stream = settings.source.stream or "matrix"
-            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream)
+            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream, public)
         assert isinstance(learner, MatrixFit)
         try:
             learner.add(batch, users, finish=finish)

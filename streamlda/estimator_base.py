@@ -276,8 +276,10 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
         """Return the parameters as settings, checked."""
-        given = {**self.get_params(), "random_state": seed}
+        given = {**self.get_params(deep=False), "random_state": seed}
         del given["verbose"]
+        if isinstance(public := given.get("public_model"), BaseTopicEstimator):
+            given["public_model"] = public.to_model()
         settings = settings_of_parameters(given)
         require(
             settings.private or users is None,
@@ -302,7 +304,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
         Columns are set with what is learned (`_set_beginning`): a fit that fails changes none.
         """
-        new = type(self)(**self.get_params())
+        new = type(self)(**self.get_params(deep=False))
         X = new._validated(X, reset=True, min_samples=min_samples)
         self._warn_of_few_words(X.shape[1])
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
@@ -316,7 +318,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _lasting_parameters(self) -> dict[str, Any]:
         """Return the parameters without the seed, and without what is for one `fit` alone."""
-        parameters: dict[str, Any] = self.get_params()
+        parameters: dict[str, Any] = self.get_params(deep=False)
         if parameters["refinement_passes"] != 0:
             parameters["refinement_passes"] = "auto"
         for name in ("gibbs_sweeps", "random_state", "verbose"):

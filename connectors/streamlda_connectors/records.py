@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -75,6 +76,8 @@ Record = bytes | Skipped
 #: The text of a record, whose it is, its event time in seconds since 1970 UTC, and its id; None
 #: where that is not known.
 Document = tuple[str, str | None, float | None, str | None]
+
+_BLANK = (None, None, None, None)
 
 #: Turns a record into a document, or None for a blank line; raises `Rejected`.
 Parser = Callable[[bytes], Document | None]
@@ -144,6 +147,20 @@ class BatchBuilder:
         self.times.append(time)
         self.n_documents += 1
         self.bytes += size
+
+    def extend(
+        self, location: str, record: int, documents: Sequence[Document | None], n_bytes: int
+    ) -> None:
+        """Add records that follow each other, the first of number `record`; None is a blank."""
+        columns = zip(*[document or _BLANK for document in documents], strict=True)
+        texts, users, times, ids = columns if documents else ((), (), (), ())
+        numbers = range(record, record + len(documents))
+        self.texts += texts
+        self.locations += map(RecordLocation, repeat(location), numbers, ids)
+        self.users += users
+        self.times += times
+        self.n_documents += len(texts) - texts.count(None)
+        self.bytes += n_bytes
 
     def blank(self, location: str, record: int) -> None:
         """Add a record that is no document, such as a blank line."""

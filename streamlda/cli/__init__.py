@@ -20,6 +20,7 @@ from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
 from streamlda.cli.infer import infer
 from streamlda.cli.merge import merge
+from streamlda.cli.plan import plan
 from streamlda.cli.projection import projection
 from streamlda.cli.report import report
 from streamlda.cli.run import run
@@ -99,7 +100,8 @@ def commands(context: click.Context) -> None:
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, merge, projection, budget, site, aggregate),
+    *(fit, run, topics, report, infer, evaluate, merge, projection),
+    *(plan, budget, site, aggregate),
     *(simulate, demo),
 )
 for command in COMMANDS:

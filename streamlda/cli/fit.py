@@ -13,6 +13,7 @@ from streamlda.cli.options import (
     read_settings,
     settings_options,
 )
+from streamlda.cli.plan import show_expected
 from streamlda.cli.running import (
     IN_NO_BIN,
     Progress,
@@ -26,6 +27,8 @@ from streamlda.cli.running import (
 from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamlda.run.fit import FitResult
     from streamlda.settings.table import RunSettings
 
@@ -58,13 +61,23 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
     from streamlda.run.outputs import check_outputs
 
     check_outputs(settings)
+
+    def on_opened() -> None:
+        if settings.private:
+            show_expected(settings, quiet)
+
     with Progress(quiet, slots=settings.private) as progress:
         if settings.cluster.dask is not None:
             from streamlda.run.cluster import fit_on_cluster
 
-            number, found = 0, fit_on_cluster(settings, on_progress=progress.show_round, warn=warn)
+            number, found = (
+                0,
+                fit_on_cluster(
+                    settings, on_progress=progress.show_round, warn=warn, on_opened=on_opened
+                ),
+            )
         else:
-            number, found = _fit_here(context, settings, progress)
+            number, found = _fit_here(context, settings, progress, on_opened)
     say(quiet, *_summary(found, settings))
     if not settings.private:
         warn_of_rejects(found.counts.rejects)
@@ -77,7 +90,10 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
 
 
 def _fit_here(
-    context: click.Context, settings: RunSettings, progress: Progress
+    context: click.Context,
+    settings: RunSettings,
+    progress: Progress,
+    on_opened: Callable[[], None],
 ) -> tuple[int, FitResult]:
     """Learn in this process; return the number of the signal that ended it, 0 for none, too."""
     from streamlda.errors import InsufficientDataError
@@ -91,6 +107,7 @@ def _fit_here(
                 should_stop=lambda: bool(signals.received),
                 on_progress=progress.show,
                 warn=warn,
+                on_opened=on_opened,
             )
         except InsufficientDataError as error:
             if not signals.received:

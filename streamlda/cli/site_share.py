@@ -169,10 +169,10 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
         # Summed by an earlier version: the name is all that the ledger knows.
         return None
     census = take_census(settings, ledger.key, ledger.known)
+    at_work.provenance = provenance_of(settings, ledger, census)
     if census is None:
         return None
     ledger.known.compared.add(at_work.config.digest)
-    at_work.provenance = provenance_of(settings, ledger, census)
     _, wanted = at_work.slots_wanted(this)
     require(
         census.slots >= wanted or not census.spent,

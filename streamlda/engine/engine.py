@@ -15,15 +15,15 @@ An engine is in one *phase* at a time (`streamlda.engine.phase`)::
 Spectral topics come from the larger of the two kept rounds, averaged with the other where they
 agree. An online solver has one phase, generations of a warm-up and rounds of its own
 (`streamlda.engine.power`). An engine with a *shared projection* has one phase too: all documents
-add to one set of sums through that W. Engines with the same one can be merged
-(`streamlda.storage.merge` says why).
+add to one set of sums through that W. One with a *shared start* refines from there. Engines of one
+such beginning can be merged (`streamlda.engine.members`, `streamlda.storage.merge`).
 
 The engine does no input or output and never looks at a clock; equal documents give equal topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -31,26 +31,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import State
-from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
+from streamlda.engine.members import (
+    Beginning,
+    beginning_of,
+    begun,
+    check_projection,
+    check_solver,
+    merged,
+    new_beginning,
+)
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.power import Generations
 from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import Rounds, SharedSums, WarmUp
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
-from streamlda.engine.warmup import better_projection, projection_digest
+from streamlda.engine.warmup import better_projection
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
-
-#: Settings that have no effect on sums through a shared projection.
-_WITHOUT_EFFECT = ("refine", "warmup_documents")
 
 
 class Engine(Learner):
@@ -62,12 +68,14 @@ class Engine(Learner):
     shared_projection : ndarray of shape (d, m), optional
         W for all documents, never replaced; for the solver ``"whitened-tensor"``. Kept by
         reference. `streamlda.storage.projection.load_projection` reads one.
+    shared_start : SharedStart, optional
+        In its place, topics that the engine refines from its first document on.
 
     Raises
     ------
     InvalidSettingError
-        If the shared projection does not fit the settings, or `memory_documents` do not hold the
-        rounds of a search.
+        If the shared projection or start does not fit the settings, or `memory_documents` do not
+        hold the rounds of a search.
 
     Notes
     -----
@@ -82,13 +90,16 @@ class Engine(Learner):
     shows_documents = True
 
     def __init__(
-        self, settings: EngineSettings, *, shared_projection: NDArray[np.float64] | None = None
+        self,
+        settings: EngineSettings,
+        *,
+        shared_projection: NDArray[np.float64] | None = None,
+        shared_start: SharedStart | None = None,
     ) -> None:
         counters = Counters()
-        if shared_projection is not None:
-            _check_shared(shared_projection, settings)
-            moments = Moments(shared_projection, settings.n_triple_columns)
-            self._begin(SharedSums(settings, counters, moments))
+        beginning = shared_projection if shared_start is None else shared_start
+        if beginning is not None:
+            self._begin(begun(settings, counters, beginning))
         elif settings.solver == WHITENED_TENSOR:
             self._begin(WarmUp(settings, counters, settings.refines))
         else:
@@ -130,7 +141,7 @@ class Engine(Learner):
 
         `beginning` is the test of documents that are in the sums and gave the projection, if any.
         """
-        _check_shared(moments.whitening, settings)
+        check_projection(moments.whitening, settings)
         return cls.__new__(cls)._begin(SharedSums(settings, counters, moments, beginning))
 
     @classmethod
@@ -176,9 +187,19 @@ class Engine(Learner):
         return self._phase.moments.whitening if isinstance(self._phase, SharedSums) else None
 
     @property
+    def beginning(self) -> Beginning | None:
+        """What the engine began with, if others can begin with it: a projection, or a start."""
+        return beginning_of(self._phase)
+
+    @property
     def past_warmup(self) -> bool:
         """Whether topics are refined, or the projection was given."""
         return self.refining or self.shared_projection is not None
+
+    @property
+    def annealed(self) -> bool:
+        """Whether a beginning made now is good: topics are annealed, or stay spectral."""
+        return self._phase.annealed
 
     @property
     def warmup(self) -> tuple[int, int] | None:
@@ -226,32 +247,47 @@ class Engine(Learner):
         Of the larger kept round. Time O(d m^2), and of the first projection in the warm-up. Raises
         as `topics`, and for a solver that makes projections of another kind.
         """
-        _check_solver(self.settings)
+        check_solver(self.settings)
         with one_blas_thread():
             return better_projection(self._phase.rounds()[0], self.settings)
+
+    def new_beginning(self) -> Beginning:
+        """Return what others can begin with: a projection, or a start if topics are refined.
+
+        The engine is not changed. Time of `snapshot`, and as `better_projection`; raises as these.
+        """
+        check_solver(self.settings)
+        with one_blas_thread():
+            return new_beginning(self._phase)
 
     def merge(self, other: Engine) -> None:
         """Add all that another engine has learned, as if its documents had come here.
 
-        Sums differ from those of one engine over all documents by rounding alone. The halves
-        that noise is measured by stay random halves, though not the same ones. Time
-        O(d m + t^3), no memory of its own. Merging A into B gives the sums of B into A, bit for
-        bit; with three or more the order matters by rounding.
+        Through a shared projection, sums differ from those of one engine over all documents by
+        rounding alone, and merging A into B gives the sums of B into A, bit for bit. The halves
+        that noise is measured by stay random halves, though not the same ones. Time O(d m + t^3),
+        no memory of its own.
+
+        From a shared start, every document counts as it would in one engine, but its topics were
+        found by the engine that had it (`streamlda.refinement.shared_start`). Time O(d K), memory
+        32 d K.
+
+        With three or more the order matters by rounding.
 
         Parameters
         ----------
         other : Engine
             With equal settings (but for `refine` and `warmup_documents`, which sums do not depend
-            on) and an equal shared projection, of documents that are not in here already, which
-            nothing can tell from sums. It is not changed.
+            on) and an equal beginning, of documents that are not in here already, which nothing can
+            tell from sums. It is not changed.
 
         Raises
         ------
         InvalidSettingError
             If it is another kind of engine, or this same one; nothing is added then.
         """
-        mine, theirs = _mergeable(self._phase, other._phase)
-        mine.moments.merge(theirs.moments)
+        with one_blas_thread():
+            self._phase = merged(self._phase, other._phase)
         self.measures.merge(other.measures)
         self.counters.documents_seen += other.documents_seen
         self.counters.documents_skipped += other.documents_skipped
@@ -306,6 +342,14 @@ class Engine(Learner):
         with one_blas_thread():
             return self._phase.snapshot()
 
+    def with_alpha_0(self, values: Iterable[float]) -> Iterator[TopicModel]:
+        """Return the models of `unmeasured` for each alpha_0, of sums taken once."""
+        phase = self._phase.settled()
+        for alpha_0 in values:
+            with one_blas_thread():
+                model = replace(phase, settings=replace(self.settings, alpha_0=alpha_0)).snapshot()
+            yield model
+
     def release(
         self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
     ) -> TopicModel:
@@ -341,7 +385,7 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
     if settings.solver != WHITENED_TENSOR:
         return Generations.from_state(settings, counters, saved)
     if values.get("shared_map", False):
-        _check_shared(arrays["current.whitening"], settings)
+        check_projection(arrays["current.whitening"], settings)
         return SharedSums.from_state(settings, counters, saved)
     if refinement is not None and refinement["stepwise"] is not None:
         return Refinement.from_state(settings, counters, saved)
@@ -359,66 +403,3 @@ def _settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     if tensor and "refine" not in settings and "refinement" not in values:
         settings["refine"] = False
     return settings
-
-
-def _check_solver(settings: EngineSettings) -> None:
-    require(
-        settings.solver == WHITENED_TENSOR,
-        f"projections are shared by engines with solver={WHITENED_TENSOR!r} alone",
-        solver=settings.solver,
-        remedy="others project the stream by their own; choose the other solver",
-    )
-
-
-def _check_shared(whitening: NDArray[np.float64], settings: EngineSettings) -> None:
-    _check_solver(settings)
-    require(
-        not settings.refine,
-        "an engine with a shared projection must keep its sums, which can be merged",
-        refine=settings.refine,
-        remedy="leave it out",
-    )
-    expected = settings.n_features, settings.n_columns
-    require(
-        whitening.shape == expected,
-        "a shared projection must have a row for each word and K + oversampling columns",
-        shape=whitening.shape,
-        expected=expected,
-        remedy="use the vocabulary, n_components and oversampling that it was made with, or make "
-        "another one",
-    )
-
-
-def _mergeable(mine: Phase, other: Phase) -> tuple[SharedSums, SharedSums]:
-    """Return both if they are sums that can be added."""
-    require(
-        other is not mine,
-        "an engine must be merged with another one, got the same engine twice",
-        remedy="its documents would count twice",
-    )
-    ours, theirs = asdict(mine.settings), asdict(other.settings)
-    differing = [
-        f"{n}={ours[n]!r},{theirs[n]!r}"
-        for n in ours
-        if ours[n] != theirs[n] and n not in _WITHOUT_EFFECT
-    ]
-    require(
-        not differing,
-        f"engines must have equal settings to be merged, got {' '.join(differing)}",
-        remedy="run all of them with the same settings",
-    )
-    if not isinstance(mine, SharedSums) or not isinstance(other, SharedSums):
-        shared = [isinstance(phase, SharedSums) for phase in (mine, other)]
-        raise failure(
-            "engines must sum through a shared projection to be merged, got "
-            f"shared_projection={shared[0]},{shared[1]}",
-            remedy="make a projection file (`streamlda projection`), and begin all engines with it",
-        )
-    one, another = mine.moments.whitening, other.moments.whitening
-    require(
-        np.array_equal(one, another),
-        "engines must share one projection to be merged, got "
-        f"projection={projection_digest(one)},{projection_digest(another)}",
-        remedy="begin all of them with the same projection file",
-    )
-    return mine, other

@@ -20,18 +20,20 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
     COHERENCE_DOCUMENTS,
     COHERENCE_ENTRIES,
-    INFERRED_DOCUMENTS,
     SAMPLE_DOCUMENTS,
     SAMPLE_ENTRIES,
     ExpectedTokens,
     Samples,
     inferred,
-    measured,
+    inferred_in_few,
+    measurements,
 )
 from streamlda.refinement.sample import Sample
 
-#: Documents, and counts, of the sample of an interval.
-INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1600, 2**17
+#: Documents, and counts, of the sample of an interval, and what it is inferred in at first, with
+#: the error that is enough (`streamlda.refinement.measures`).
+INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
+FIRST_OF_INTERVAL = 400, 0.2
 
 
 def measures_bytes(n_features: int) -> int:
@@ -100,27 +102,28 @@ class Measures:
     ) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
         refined = "refinement" in model.diagnostics
+        changes: dict[str, Any] = {}
         sample, dated = None, self.bins.dated
         if model.prevalence is None:
-            model, sample = measured(model, self.samples, fit_alpha=refined, every=dated)
+            changes, sample = measurements(model, self.samples, fit_alpha=refined, every=dated)
+        alpha = changes.get("alpha", model.alpha)
         found = None
         if self.documents == model.documents_seen:
-            found = model.prevalence
+            found = changes.get("prevalence", model.prevalence)
         elif len(self.interval):
-            drawn = self.interval.drawn().fewer(INFERRED_DOCUMENTS)
-            found = inferred(model, drawn).prevalence
-        interval = Interval(
+            drawn = self.interval.drawn()
+            found = inferred_in_few(model, drawn, alpha, *FIRST_OF_INTERVAL).prevalence
+        changes["interval"] = Interval(
             documents=self.documents,
             tokens=round(self.interval.end),
             prevalence=None if found is None else tuple(found.tolist()),
         )
-        timeline = None
         if dated:
             tokens = self.samples.tokens
-            sample = sample or inferred(model, tokens.drawn())
-            known = expected if refined else None
-            timeline = self.bins.timeline(model, sample, tokens.end, known, kept)
-        return replace(model, interval=interval, timeline=timeline)
+            sample = sample or inferred(model, tokens.drawn(), alpha)
+            own = replace(model, alpha=alpha)
+            changes["timeline"] = self.bins.timeline(own, sample, tokens.end, expected, kept)
+        return replace(model, **changes)
 
     def state(self) -> State:
         """Return all that is needed to go on."""

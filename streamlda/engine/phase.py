@@ -70,9 +70,18 @@ class Phase(ABC):
         """Return the phase that goes on, once the documents taken have been counted."""
         return self
 
+    def settled(self) -> Phase:
+        """Return a phase with the sums that topics are made of now."""
+        return self
+
     @abstractmethod
     def rounds(self) -> list[Moments]:
         """Return the sums that topics are made of, those of most documents first."""
+
+    @property
+    def annealed(self) -> bool:
+        """Whether what others would begin with here is as good as it will be by more documents."""
+        return True
 
     def held_out(self) -> HeldOutPairs | None:
         """Return pairs through a projection that was made of other documents, if there are any."""

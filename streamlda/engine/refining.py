@@ -59,8 +59,9 @@ from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import Choice, choose
 from streamlda.refinement.measures import ExpectedTokens
-from streamlda.refinement.refine import of_start
+from streamlda.refinement.refine import of_start, start_of
 from streamlda.refinement.schedule import ending_settings, stream_settings, unflattened
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
 
@@ -88,6 +89,32 @@ class Refinement(Phase):
     #: While topics are annealed, the documents set aside, and the topics and alpha that they are
     #: compared with there; else None.
     trial: Trial | None = None
+    #: What it shares with other refinements that it can be merged with, and began from.
+    shared: SharedStart | None = None
+
+    @classmethod
+    def of_start(cls, settings: EngineSettings, counters: Counters, shared: SharedStart) -> Self:
+        """Begin from a start that others begin from as well."""
+        nothing = np.zeros(settings.n_features), RecentDocuments(settings.warmup_documents)
+        begun, known = shared.begun(), shared.known
+        return cls(settings, counters, begun, known, *nothing, shared=shared)
+
+    def merged(self, other: Refinement) -> Refinement:
+        """Return one phase with the documents of another of the same start too."""
+        assert self.shared is not None
+        # One that has learned nothing changes nothing.
+        if not other.frequencies.any():
+            return self
+        stepwise = other.stepwise.copy()
+        if self.frequencies.any():
+            stepwise = self.shared.merged([self.stepwise, other.stepwise])
+        frequencies = self.frequencies + other.frequencies
+        return replace(self, stepwise=stepwise, frequencies=frequencies)
+
+    @property
+    def annealed(self) -> bool:
+        """Whether topics are annealed."""
+        return not self.stepwise.flatness
 
     @classmethod
     def begun(
@@ -123,9 +150,9 @@ class Refinement(Phase):
         # Without passes, as many as one would have made.
         steps = max(1, int(done.get("steps", n // size)))
         stepwise = StepwiseEM.of_model(model, plan, steps)
-        start = {k: v for k, v in model.diagnostics.items() if k != "refinement"}
         recent = RecentDocuments(settings.warmup_documents)
-        return cls(settings, counters, stepwise, start, model.background * n, recent)
+        frequencies = model.background * n
+        return cls(settings, counters, stepwise, start_of(model), frequencies, recent)
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Move the topics by some documents, and keep them while topics are annealed."""
@@ -186,6 +213,7 @@ class Refinement(Phase):
 
         It is one of the start where that predicts the documents set aside no worse.
         """
+        self._require_documents()
         found = self._annealed()
         if self.trial is None:
             return self._refined(found)
@@ -201,15 +229,16 @@ class Refinement(Phase):
 
     def _refined(self, found: StepwiseEM) -> TopicModel:
         """Return the model of refined topics."""
+        known = of_start(self.start)
         done = {
             "documents": self.counters.documents_seen,
             "start_documents": self.start["documents_behind_topics"],
             "steps": found.steps,
             "batch_documents": self.stepwise.settings.batch_documents,
             "annealing_left": self.stepwise.flatness,
-            "start_topics": list(range(self.settings.n_components)),
+            "start_topics": known.pop("start_topics", [*range(self.settings.n_components)]),
         }
-        known = {**of_start(self.start), "refinement": done}
+        known["refinement"] = done
         model = self._published(found.components, found.alpha, known)
         return warned_of_background(model)
 
@@ -226,16 +255,14 @@ class Refinement(Phase):
 
     def expected(self) -> ExpectedTokens | None:
         """Return the tokens of topics by E-steps, those of the documents that wait as well."""
-        found = self.stepwise.copy()
-        found.flush()
+        found = self.stepwise.flushed()
         return ExpectedTokens(
             *(found.topic_tokens, found.alpha, found.settings.inner_iterations, found.by_bin)
         )
 
     def _annealed(self) -> StepwiseEM:
         """Return a copy that has its last documents, and its annealing ended."""
-        found = self.stepwise.copy()
-        found.flush()
+        found = self.stepwise.flushed()
         if not found.flatness:
             return found
         kept = self.recent.latest()
@@ -255,6 +282,9 @@ class Refinement(Phase):
         if self.trial is not None:
             arrays |= self.trial.state()
         refinement = {"follows": False, "start": dict(self.start), "stepwise": stepwise}
+        if self.shared is not None:
+            own, refinement["shared"] = self.shared.state()
+            arrays |= with_prefix(own, "shared.")
         return arrays, {"refinement": refinement}
 
     @classmethod
@@ -262,6 +292,7 @@ class Refinement(Phase):
         """Go on from what `state` returned, bit for bit."""
         arrays, values = saved
         refinement = values["refinement"]
+        shared = refinement.get("shared")
         return cls(
             settings,
             counters,
@@ -270,6 +301,7 @@ class Refinement(Phase):
             np.array(arrays["frequencies"]),
             RecentDocuments(settings.warmup_documents).restore(arrays, settings.n_features),
             Trial.from_state(arrays, settings.n_features),
+            SharedStart.from_state(named(arrays, "shared."), shared) if shared else None,
         )
 
 

@@ -65,6 +65,11 @@ class Rounds(Phase):
     choice: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def annealed(self) -> bool:
+        """Whether it is known that topics stay spectral."""
+        return self.recent is None
+
+    @property
     def _length(self) -> int:
         first = self.counters.rounds_finished == 0
         return round_length(self.counters.projection_documents, self.settings, first=first)
@@ -201,6 +206,9 @@ class WarmUp(Phase):
 
     refines: bool
 
+    #: Nothing is known yet.
+    annealed = False
+
     def __post_init__(self) -> None:
         self.kept = WarmUpDocuments(self.settings.warmup_documents)
 
@@ -236,6 +244,10 @@ class WarmUp(Phase):
         """Return the rounds as if the warm-up ended here, to be read."""
         self._require_documents()
         return self._rounds(replace(self.counters), refines=refines)
+
+    def settled(self) -> Rounds:
+        """Return the first round."""
+        return self._ended()
 
     def rounds(self) -> list[Moments]:
         """Return the first round."""

@@ -48,9 +48,9 @@ def fold_in(
     is about ``abs(r) * abs(change of p) / abs(change of r)``. A document is done where that is at
     most ``tolerance * sum(new)``. Rows of theta sum to 1.
     Time O(nnz * K * iterations); memory O(K) a thread. Each row depends on its document only.
+    Entries go four at a time: a load of the point serves four of them, two thirds of the time.
     """
     n_topics = len(alpha)
-    blocks = n_topics // 4
     for n in range(first, last):
         begin, end = row_pointers[n], row_pointers[n + 1]
         gamma = theta[n]
@@ -69,23 +69,29 @@ def fold_in(
         for _ in range(max_iterations):
             for k in range(n_topics):
                 new[k] = 0.0
-            for e in range(begin, end):
-                beta = words[word_ids[e]]
-                # Four sums that do not wait for each other; their order is fixed.
+            for e in range(begin, end - 3, 4):
+                one, two = words[word_ids[e]], words[word_ids[e + 1]]
+                three, four = words[word_ids[e + 2]], words[word_ids[e + 3]]
                 s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-                for block in range(blocks):
-                    k = 4 * block
+                for k in range(n_topics):
+                    s0 += point[k] * one[k]
+                    s1 += point[k] * two[k]
+                    s2 += point[k] * three[k]
+                    s3 += point[k] * four[k]
+                r0 = counts[e] / s0 if s0 >= SMALLEST else 0.0
+                r1 = counts[e + 1] / s1 if s1 >= SMALLEST else 0.0
+                r2 = counts[e + 2] / s2 if s2 >= SMALLEST else 0.0
+                r3 = counts[e + 3] / s3 if s3 >= SMALLEST else 0.0
+                for k in range(n_topics):
+                    new[k] += (r0 * one[k] + r1 * two[k]) + (r2 * three[k] + r3 * four[k])
+            for e in range(end - (end - begin) % 4, end):
+                beta = words[word_ids[e]]
+                s0 = 0.0
+                for k in range(n_topics):
                     s0 += point[k] * beta[k]
-                    s1 += point[k + 1] * beta[k + 1]
-                    s2 += point[k + 2] * beta[k + 2]
-                    s3 += point[k + 3] * beta[k + 3]
-                for k in range(4 * blocks, n_topics):
-                    s0 += point[k] * beta[k]
-                probability = (s0 + s1) + (s2 + s3)
-                if probability >= SMALLEST:
-                    ratio = counts[e] / probability
-                    for k in range(n_topics):
-                        new[k] += ratio * beta[k]
+                r0 = counts[e] / s0 if s0 >= SMALLEST else 0.0
+                for k in range(n_topics):
+                    new[k] += r0 * beta[k]
             new_sum, rise, size, moved, turned = 0.0, 0.0, 0.0, 0.0, 0.0
             scale = point_sum / gamma_sum
             for k in range(n_topics):

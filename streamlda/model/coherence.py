@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
-from streamlda.kernels.cooccurrence import count_windows
+from streamlda.kernels.cooccurrence import count_documents, count_windows
 from streamlda.model.evaluation import top_words
 
 #: Window of the coherence whose numbers are published, in tokens.
@@ -119,18 +119,17 @@ class NpmiCounter:
         self._count(batch.word_ids, batch.row_pointers)
 
     def _count(self, tokens: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
-        width = np.iinfo(np.int64).max if self._window is None else self._window
+        if self._window is None:
+            self._windows += len(offsets) - 1
+            count_documents(
+                *(tokens, offsets, self._slot_of_word, self._entry_pointers, self._entries),
+                *(self._occurrences, self._pairs),
+            )
+            return
         self._windows += count_windows(
-            tokens,
-            offsets,
-            width,
-            self._slot_of_word,
-            self._slot_of_entry,
-            self._entry_pointers,
-            self._entries,
-            self._since,
-            self._occurrences,
-            self._pairs,
+            *(tokens, offsets, self._window, self._slot_of_word, self._slot_of_entry),
+            *(self._entry_pointers, self._entries),
+            *(self._since, self._occurrences, self._pairs),
         )
 
     def result(self) -> Coherence:

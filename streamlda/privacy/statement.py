@@ -116,13 +116,15 @@ def private_statement(
     neighboring_relation: str = "add-remove",
     mode: str = "window",
     horizon: int | None = None,
+    public_model: str | None = None,
 ) -> dict[str, Any]:
     """Return the statement of a private artefact, or refuse to make it.
 
     `delta` is that with what a private selection of words took; `stages` are all releases that
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
     l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
-    for a budget kept in memory only. Time O(stages log stages) and a few milliseconds.
+    for a budget kept in memory only; `public_model` is the digest of the model of public documents
+    that windows begin with. Time O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -150,6 +152,8 @@ def private_statement(
         "generation": generation,
         "excluded": list(EXCLUDED),
     }
+    if public_model is not None:
+        statement["public_model"] = public_model
     check_statement(statement)
     return statement
 
@@ -174,6 +178,9 @@ def check_statement(statement: Mapping[str, Any]) -> None:
     is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
     _require(not is_path, "a ledger must be named by its id", ledger="a path")
     releases = statement.get("generation")
+    begun = statement.get("public_model", "none")
+    rule = "a public model must be named by its digest"
+    _require(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
     counted = releases is None or _whole(releases, 1)
     _require(counted, "a model is made behind a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
@@ -268,6 +275,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     scope = "disjoint windows" if statement["mode"] == "window" else "all since the start"
     if statement["horizon"] is not None:
         scope += f", {statement['horizon']:,} snapshots at most"
+    begun = statement.get("public_model")
     return [
         ("privacy", f"private: epsilon {epsilon}, delta {delta}"),
         ("unit", f"{unit}, {statement['neighboring_relation']}{capped}"),
@@ -276,6 +284,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("noise", f"{figure(statement['noise_multiplier'], upward=False)} x sensitivity, or more"),
         ("clip bounds", ", ".join(bounds)),
         ("words", statement["vocabulary"]),
+        *([("begun with", f"public model {begun}")] if begun else []),
         ("stages", f"{len(stages):,} in record slots {ends}: {', '.join(shown)}"),
         ("ledger", statement["ledger"]),
         ("not covered", "; ".join(statement["excluded"])),

@@ -85,15 +85,11 @@ class ComparisonStatistic:
         batch = view.batch.where(view.active)
         if not batch.n_documents:
             return
-        seen, held = _halves(batch)
+        seen, held = halves(batch)
         weights = np.minimum(1.0, batch.lengths / self._long)[:, None]
         probabilities = []
         for name, (topics, alpha) in zip(("tokens", "start_tokens"), self._topics, strict=True):
-            words, ids = word_major(batch, topics, len(alpha))
-            theta = topic_proportions(seen, topics, alpha, tolerance=TOLERANCE)
-            found = np.empty(len(batch.counts))
-            word_probabilities(ids, batch.row_pointers, words, theta, found)
-            probabilities.append(found)
+            probabilities.append(held_out_probabilities(batch, seen, topics, alpha))
             tokens = weights * topic_proportions(batch, topics, alpha, tolerance=TOLERANCE)
             factors = clip_factors(np.linalg.norm(tokens, axis=1), 1.0)
             tokens[factors == 0] = 0.0
@@ -126,7 +122,18 @@ def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array)
     return np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
 
 
-def _halves(batch: DocumentBatch) -> tuple[DocumentBatch, Array]:
+def held_out_probabilities(
+    batch: DocumentBatch, seen: DocumentBatch, topics: Array, alpha: Array
+) -> Array:
+    """Return those of the entries of documents, by topics and the part of each that was seen."""
+    words, ids = word_major(batch, topics, len(alpha))
+    theta = topic_proportions(seen, topics, alpha, tolerance=TOLERANCE)
+    found = np.empty(len(batch.counts))
+    word_probabilities(ids, batch.row_pointers, words, theta, found)
+    return found
+
+
+def halves(batch: DocumentBatch) -> tuple[DocumentBatch, Array]:
     """Return the documents by every second of their tokens, and the counts of the others."""
     before = np.cumsum(batch.counts) - batch.counts  # Exact: whole numbers below 2^53.
     before -= np.repeat(before[batch.row_pointers[:-1]], np.diff(batch.row_pointers))

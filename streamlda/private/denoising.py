@@ -1,4 +1,4 @@
-"""Noisy tokens by word and topic, drawn to the background as far as the noise hides them.
+"""Noisy tokens by word and topic, drawn to what is expected as far as the noise hides them.
 
 Post-processing: nothing here sees a document.
 """
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-#: Lifts (probability in a topic over that in the corpus) among which the prior is sought.
+#: Lifts (tokens over those expected) among which the prior is sought.
 LIFTS = np.concatenate([[0.0], np.geomspace(0.01, 300.0, 60)])
 
 #: Entries this many standard deviations above 0 stay as they are: there, `LIFTS` are wider apart
@@ -22,29 +22,33 @@ CLEAR = 6.0
 GROUPS, FITTED, FIT_STEPS = 8, 4096, 30
 
 
-def posterior_mean(sums: Array, stddev: Array, background: Array, tokens: Array) -> Array:
+def posterior_mean(
+    sums: Array, stddev: Array, background: Array, expected: Array, spread: float = np.inf
+) -> Array:
     """Return the expected tokens by word and topic, given them with noise of known size.
 
-    `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row, `tokens` (K,) and
-    `stddev` are above 0.
-    A word's tokens in a topic are its lift times what the background would give it,
-    ``tokens_k background_w``. Lifts of words of like frequency have one prior, of any form on
+    `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row and above 0. A word's
+    tokens in a topic are its lift times those `expected`, (d, K): what the background would give
+    it, or a public topic. Lifts of words of like frequency have one prior, of any form on
     `LIFTS`, whose weights are those of highest likelihood (empirical Bayes, by EM): where the
     noise hides all, everything is drawn to a lift near 1, where it hides nothing, data stay as
-    they are. Time O(d K), memory O(FITTED).
+    they are. The steps begin with logarithms of lifts of this mean distance from 0, and stay there
+    where noise hides even the sums of a group. Time O(d K), memory O(FITTED).
     """
-    K = len(tokens)
+    K = sums.shape[1]
+    begun = np.exp(-np.abs(np.log(np.maximum(LIFTS, LIFTS[1]))) / spread)
+    begun /= begun.sum()
     found = np.empty_like(sums)
     words = np.argsort(-background, kind="stable")
     for group in np.array_split(words, min(GROUPS, len(words))):
         group_sums = sums[group].ravel()
-        scales = np.outer(background[group], tokens).ravel()
+        scales = expected[group].ravel()
         noise = np.repeat(stddev[group], K)
         # Of all topics: words at equal distances.
         fitted = np.arange(0, len(group), -(-len(group_sums) // FITTED))
         some = (fitted[:, None] * K + np.arange(K)).ravel()
         likelihood = _likelihood(group_sums[some], scales[some], noise[some])
-        prior = np.full(len(LIFTS), 1 / len(LIFTS))
+        prior = begun.copy()
         for _ in range(FIT_STEPS):
             # Mean of the posteriors; no lift is ruled out.
             prior *= likelihood.T @ (1 / (likelihood @ prior)) / len(likelihood)

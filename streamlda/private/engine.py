@@ -43,6 +43,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.privacy.users import UserBound
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import (
     PendingRelease,
@@ -85,6 +86,7 @@ class PrivateEngine:
         state_noise: Noise | None = None,
         first_slot: int = 0,
         *,
+        public: PublicTopics | None = None,
         _saved: tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]] | None = None,
     ) -> None:
         require(
@@ -93,7 +95,15 @@ class PrivateEngine:
             noise_in_state=settings.noise_in_state,
             state_noise=state_noise,
         )
-        self.settings = settings
+        found = None if public is None else public.digest
+        require(
+            settings.public_model == found,
+            "an engine must have the public model of its settings",
+            public_model=settings.public_model,
+            found=found,
+            remedy="give the same model again",
+        )
+        self.settings, self._public = settings, public
         self.slots = first_slot  # Slots taken so far: a public number.
         self.snapshot: PrivateSnapshot | None = None  # The last finished one.
         self._state_noise = state_noise
@@ -106,7 +116,7 @@ class PrivateEngine:
         if settings.n_columns is not None:
             shape = settings.n_features, settings.n_columns
             self._probes = random_projection(*shape, settings.seed)
-        self.window = Window(settings, self._probes)
+        self.window = Window(settings, self._probes, public)
         self.stage: Stage | None = None  # The running one; None when no snapshot is left.
         self._prefix: PrefixRelease | None = None
         if _saved is None:
@@ -216,8 +226,8 @@ class PrivateEngine:
 
         Raw data: ``sums/`` (sums without noise, in steps of the grid), ``users/`` (who was in the
         running stage) and ``prefix.secret/``. The rest was made of noisy sums and may be seen:
-        ``view/``, ``map``, ``power/``, ``refinement/``, ``prefix.private/``, ``snapshot/`` and the
-        values.
+        ``view/``, ``map``, ``fits``, ``public/``, ``power/``, ``refinement/``, ``prefix.private/``,
+        ``snapshot/`` and the values.
 
         The running group of documents ends here (`Stage.flush`), so that engines that were saved
         at different slots may differ by roundings of the grid. Where a state is taken must not
@@ -251,6 +261,8 @@ class PrivateEngine:
             saved = self._prefix.state()
             arrays |= with_prefix(saved.secret, "prefix.secret/")
             arrays |= with_prefix(saved.private, "prefix.private/")
+        if self._public is not None:
+            arrays |= self._public.arrays("public/")
         if snapshot is not None:
             arrays |= snapshot.topics.arrays("snapshot/")
             values["snapshot"] = {
@@ -273,7 +285,10 @@ class PrivateEngine:
         part twice; the ledger must refuse it (`LedgerReader.check_epoch`). Anything else raises
         `InvalidSettingError`, LookupError, TypeError or ValueError.
         """
-        return cls(PrivateSettings.of(values["settings"]), state_noise, _saved=(arrays, values))
+        settings, public = PrivateSettings.of(values["settings"]), None
+        if settings.public_model is not None:
+            public = PublicTopics.of_arrays(arrays, "public/", settings.public_model)
+        return cls(settings, state_noise, public=public, _saved=(arrays, values))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         self.slots, self._snapshots = int(values["places"]), int(values["snapshots"])
@@ -302,7 +317,7 @@ class PrivateEngine:
     # Windows, stages and rounds.
 
     def _begin_window(self) -> None:
-        self.stage, self.window = None, Window(self.settings, self._probes)
+        self.stage, self.window = None, Window(self.settings, self._probes, self._public)
         # Users pay for a window that was lost, too.
         by_user = self.settings.privacy_unit == "user"
         begun = self._windows if by_user else self._snapshots + self._lost

@@ -17,8 +17,9 @@ from streamlda.privacy.ledger import Intent
 from streamlda.privacy.statement import private_statement, seeded
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine, PrivateSnapshot
-from streamlda.private.refinement import REFINED_NORM
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, config_hash
+from streamlda.private.responsibilities import REFINED_NORM
 from streamlda.private.settings import PrivateSettings, slots_to_spare
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX
@@ -35,7 +36,8 @@ class PrivateLearner(Learner):
     """A private engine, whose releases are paid for; or `BudgetExceededError` before any document.
 
     `vocabulary` says where the columns come from, one of `privacy.statement.VOCABULARIES`;
-    `delta_of_words` is what a private selection of the words took off the total delta.
+    `delta_of_words` is what a private selection of the words took off the total delta; `public` is
+    the public model of the settings, if there is one.
     """
 
     counts_slots = True
@@ -48,13 +50,14 @@ class PrivateLearner(Learner):
         vocabulary: str,
         delta_of_words: float = 0.0,
         first_slot: int = 0,
+        public: PublicTopics | None = None,
     ) -> None:
         self.delta = settings.delta + delta_of_words  # In all, that of the words included.
         settings = releaser.within(settings)
         releaser.check(settings.event)
         self.settings = settings
         state_noise = releaser.noise if settings.noise_in_state else None
-        self.engine = PrivateEngine(settings, state_noise, first_slot)
+        self.engine = PrivateEngine(settings, state_noise, first_slot, public=public)
         self.releaser = releaser
         self.vocabulary = vocabulary
         self.first_slot = first_slot
@@ -96,8 +99,8 @@ class PrivateLearner(Learner):
     @property
     def fraction_of_window(self) -> float:
         """Fraction of a window that the running stage is."""
-        stage = self.engine.stage
-        return 1.0 if stage is None else self.settings.stages.get(stage.name, 1.0)
+        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
+        return 1.0 if stage is None else (stage.last - stage.first) / whole
 
     @property
     def ends_well(self) -> bool:
@@ -107,7 +110,8 @@ class PrivateLearner(Learner):
         summed in an unfinished window is dropped.
         """
         stage = self.engine.stage
-        if stage is None or stage.name not in (list(self.settings.stages)[-1], PREFIX):
+        whole = self.settings.documents_per_snapshot
+        if stage is None or self._ends.get(stage.name, whole) < whole:
             return False
         return stage.slots_left <= slots_to_spare(stage.last - stage.first)
 
@@ -117,8 +121,12 @@ class PrivateLearner(Learner):
         stage, whole = self.engine.stage, self.settings.documents_per_snapshot
         if stage is None:
             return 0
-        ends = {name: last for name, _, last in self.settings.stage_slots()}
-        return stage.slots_left + whole - ends.get(stage.name, whole)
+        return stage.slots_left + whole - self._ends.get(stage.name, whole)
+
+    @property
+    def _ends(self) -> dict[str, int]:
+        """Where stages end, in slots of a window; rounds of prefix mode are whole windows."""
+        return {name: last for name, _, last in self.settings.stage_slots()}
 
     @property
     def least_missing(self) -> int:
@@ -248,11 +256,14 @@ class PrivateLearner(Learner):
         if not self.releaser.noise.secure:
             return seeded()
         settings = self.settings
+        bounds = clip_bounds(settings, snapshot.bounds)
+        if snapshot.topics.of_public:
+            bounds = {"shares": bounds["shares"]}
         return private_statement(
             epsilon=settings.epsilon,
             delta=self.delta,
             stages=snapshot.stages,
-            clip_bounds=clip_bounds(settings, snapshot.bounds),
+            clip_bounds=bounds,
             vocabulary=self.vocabulary,
             secure=True,
             ledger=self.releaser.ledger_id,
@@ -262,6 +273,7 @@ class PrivateLearner(Learner):
             neighboring_relation=settings.neighboring_relation,
             mode=settings.mode,
             horizon=ledger_terms(settings).horizon,
+            public_model=settings.public_model,
         )
 
 
@@ -270,7 +282,7 @@ def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tupl
     found: dict[str, tuple[float, str]] = {
         name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
     }
-    if settings.n_refinement_rounds:
+    if settings.n_refinement_rounds or settings.public_model is not None:
         found["shares"] = REFINED_NORM, "fixed"
     return found
 
@@ -278,11 +290,14 @@ def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tupl
 def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
     """Return what is known of published topics, with ``warnings`` in words.
 
-    What the moments say of topics is of the ``start`` of those that rounds have moved since.
+    What the moments say of topics is of the ``start`` of those that rounds have moved since; public
+    topics have none.
     """
-    spectral = found.spectral
-    spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
-    notes = diagnostics(spectral, spectrum, spectral.supported, None)
+    notes: dict[str, Any] = {"warnings": []}
+    if not found.of_public:
+        spectral = found.spectral
+        spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
+        notes = diagnostics(spectral, spectrum, spectral.supported, None)
     if found.refinement is not None:
         kept, net, noise = found.refinement.tolist()
         if kept:
@@ -295,6 +310,14 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
         if math.isfinite(net):
             of = "refinement" if kept else "start"
             notes["refinement_choice"] = {"kept": of, "preferred": net, "noise": noise}
+    if found.fits is not None:
+        net, noise = found.fits.tolist()
+        notes["public_model"] = {"used": found.of_public, "fits": net, "noise": noise}
+        if not found.of_public:
+            notes["warnings"].append(
+                "the public model does not fit the documents, and topics are those of the moments "
+                f"(fits={net:.0f}, noise={noise:.0f})"
+            )
     notes["mixed_with_background"] = found.mixed.tolist()
     notes["topics_asked"] = wanted
     notes["warnings"] += few_topics(len(found.components), wanted)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
@@ -29,6 +28,7 @@ from streamlda.privacy.ledger.fingerprints import value_of
 from streamlda.privacy.ledger.sketches import REPEATED, Sample, Sketch
 from streamlda.privacy.noise import Noise
 from streamlda.private.learner import PrivateLearner, few_topics
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger, spent
 from streamlda.private.settings import PrivateSettings
 
@@ -61,7 +61,7 @@ class MatrixFit:
     """Learns from the rows of matrices, and keeps the model of the last snapshot.
 
     Without a ledger nothing is remembered: the guarantee holds for this fit alone. `stream` names
-    the rows in the ledger.
+    the rows in the ledger, `public` is the public model of the settings.
     """
 
     def __init__(
@@ -70,8 +70,9 @@ class MatrixFit:
         noise: Noise,
         ledger: str | os.PathLike[str] | None,
         stream: str,
+        public: PublicTopics | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings, self._public = settings, public
         #: Snapshots of the last call that gave any, oldest first.
         self.models: list[TopicModel] = []
         #: Slots consumed when a call failed half way.
@@ -172,13 +173,26 @@ class MatrixFit:
                     self.settings,
                     ReleaseManager(self._noise, None, self._stream),
                     vocabulary=VOCABULARY,
+                    public=self._public,
                 )
         else:
             documents = fingerprints_of(batch, ledger.key)
             running = learner and learner.releaser.provenance
-            check_rows(ledger, documents, self._stream, running.sketch if running else Sketch())
+            sketch = Sketch(map(value_of, filter(None, documents)))
+            check_rows(ledger, sketch, self._stream, running.sketch if running else Sketch())
             if learner is None:
                 # Known before a row is read: these slots were in a release.
+                released = ledger.known.reach.get(self._stream, 0)
+                require(
+                    not released,
+                    "rows must not be in two releases, and the first ones of this stream were in "
+                    "one",
+                    stream=self._stream,
+                    released=released,
+                    ledger=str(ledger.path),
+                    remedy="pass rows that no call was given, under another name (stream=...)",
+                    error=LedgerError,
+                )
                 slots = (DocumentRange(self._stream, 0, batch.n_documents),)
                 cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
                 ledger.check(self.settings.event, cohort)
@@ -188,7 +202,9 @@ class MatrixFit:
                     provenance=provenance,
                     run=secrets.token_hex(8),
                 )
-                learner = RowLearner(self.settings, releaser, vocabulary=VOCABULARY)
+                learner = RowLearner(
+                    self.settings, releaser, vocabulary=VOCABULARY, public=self._public
+                )
             # Rows after these may have been released by others meanwhile; the releases will tell.
             learner.releaser.ledger = ledger
             if learner.releaser.provenance is not None:
@@ -221,10 +237,9 @@ def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:
     ]
 
 
-def check_rows(ledger: Ledger, documents: Sequence[bytes], stream: str, running: Sketch) -> None:
+def check_rows(ledger: Ledger, rows: Sketch, stream: str, running: Sketch) -> None:
     """Refuse rows that were in a release, under whatever name, or are in the `running` one."""
-    sample = Sample.of(Sketch(map(value_of, filter(None, documents))))
-    begun = Sample.of(running)
+    sample, begun = Sample.of(rows), Sample.of(running)
     found = ledger.known.repeats(sample, lambda whose: stream in whose.origins, judge_own=True)
     if found is None and sample.is_diverse and begun.is_diverse:
         again = sample.repeats(begun)

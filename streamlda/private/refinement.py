@@ -3,33 +3,9 @@
 Moments give topics in a few releases, but read a document through pairs and triples of words,
 whose noise drowns all but the broadest topics. Topics once known, even badly, a document says more:
 how many of its tokens belong to which topic. A round sums that over documents of its own, with the
-topics released so far as public parameter; it is a stage like any other
-(`streamlda.private.stage`), and what follows is post-processing. For a document with counts c::
-
-    gamma = responsibilities of K topics and the background in each word  CVB0, topics held fixed
-    x_wk  = f c_w a_w gamma_wk                                           k = 1..K
-    f     = min(1, 1 / ||c_w a_w gamma_wk||)                             norm over k = 1..K + 1
-
-The background, the released word frequencies, is one more topic, with a prior of its own: it takes
-what is common to all texts and is dropped. a_w >= 1 grows as words get rarer, so that the rare ones
-stand out of the noise, which is equal in all cells. All documents but very short ones have f < 1:
-each has as much weight as a norm of 1 allows.
-
-Privacy of a round
-------------------
-Unit: a document (at most g of a user, each as below). Relation: both, as for all stages. Public:
-the topics, prior, background and a of earlier releases. Sensitivity: x has entries >= 0, and as
-f times the norm over K + 1 columns is at most 1, so is ``||x||``, for any responsibilities, even
-if they are wrong. Add-remove: at most 1, attained by a document without background and of norm 1 or
-more before scaling. Replace-one: ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2``, attained by two
-such documents without a word in common. Responsibilities are in single precision and taken as they
-are: what is bounded is the product that is added. Those of a document depend on that document
-alone. A document whose norm is not finite has f = 0 and adds exactly nothing: its responsibilities
-are set to 0, as 0 times NaN would spoil the sum, and so tell of that document.
-
-Without scaling, responsibilities sum to 1 over topics, so ``||x|| <= ||c a||``, attained where each
-word goes to one topic: that is the bound that a fixed clip norm would have to cover, and it is
-larger.
+topics released so far as public parameter: `streamlda.private.responsibilities` has the sums and
+their sensitivity. It is a stage like any other (`streamlda.private.stage`), and what follows is
+post-processing.
 
 What a round released is added to that of earlier rounds, which fade by `FADING`, and denoised
 (`streamlda.private.denoising`).
@@ -65,32 +41,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.kernels.refinement import add_responsibilities, expect_topics
-from streamlda.privacy.clipping import NormHistogram, clip_factors, private_quantile
-from streamlda.privacy.mechanism import Block
+from streamlda.privacy.clipping import NormHistogram, private_quantile
 from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
-from streamlda.private.contributions import Lengths, NormStatistic, Statistic, View
+from streamlda.private.contributions import Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import posterior_mean
+from streamlda.private.responsibilities import (
+    LEAST_TOKENS,
+    RANGES,
+    RefinementStatistic,
+    check_array,
+    even_proportions,
+    weights_of_words,
+)
 from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
-from streamlda.refinement.stepwise_em import blocks, entries_by_word
 
 Array = NDArray[np.float64]
-
-#: Norm of what a document adds to a round, at most.
-REFINED_NORM = 1.0
-
-#: Iterations over the words of a document.
-INNER_ITERATIONS = 8
-
-#: Dirichlet parameter of the background over the sum of those of the topics.
-BACKGROUND_PRIOR = 3.5
-
-#: Weight of a word: its frequency to the power of minus this, 1 for the most frequent one.
-WORD_POWER = 0.25
-
-#: Frequency added to that of every word before, so that noise in a rare one means little.
-LEAST_FREQUENCY = 1e-5
 
 #: Fraction of the background in the topics of the first round, at most, and over what noise has
 #: hidden of them; it falls to 0 in the last. With 0.5 for all, planted topics of which 2 and 5 %
@@ -101,84 +67,11 @@ FLATNESS, FLATNESS_HIDDEN = 0.5, 2.0
 #: What the sums of a round count for in the next.
 FADING = 0.6
 
-#: Fraction of the prior of the proportions that is equal for all topics.
-EVEN_PRIOR = 0.1
-
 #: Topics are split as long as a round has this many documents for each, times the noise in a cell.
 DOCUMENTS_PER_TOPIC = 800
 
 #: A half of a topic that was split: each word times a Gamma variable of this shape, of mean 1.
 SPLIT_SHAPE = 4.0
-
-#: Least probability of a word in the E-step: single precision must not lose it.
-LEAST_PROBABILITY = 1e-12
-
-#: Ranges of what comes from earlier releases, in which single precision loses nothing that matters,
-#: with room for rounding at 1. All that a release gives lies far within.
-RANGES = {
-    "topics": (0.0, 1 + 1e-9),
-    "prior": (1e-18, 1e12),
-    "background": (0.0, 1 + 1e-9),
-    "word_weights": (1.0, 1e6),
-}
-
-#: Most responsibilities, in single precision, that are held at a time: 32 MiB.
-MOST_RESPONSIBILITIES = 2**23
-
-
-class RefinementStatistic:
-    """Expected tokens by word and topic, of documents scaled to norm 1: block ``shares``.
-
-    Unit, relation, sensitivity and what is public: see the module. Nothing here is private until it
-    is released. Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. Arrays
-    of other shapes are refused, since kernels read past the end of short ones. Time O(nnz K
-    iterations) a document, memory O(d K) and that of some documents' responsibilities.
-    """
-
-    def __init__(self, topics: Array, prior: Array, background: Array, word_weights: Array) -> None:
-        K, d = topics.shape if topics.ndim == 2 else (0, 0)
-        shapes = {"topics": (K, d), "prior": (K,), "background": (d,), "word_weights": (d,)}
-        given = (topics, prior, background, word_weights)
-        for name, array in zip(shapes, given, strict=True):
-            check_array(name, array, shapes[name], *RANGES[name])
-        words = np.vstack([topics, background]).T
-        self._words = np.ascontiguousarray(np.maximum(words, LEAST_PROBABILITY), dtype=np.float32)
-        self._prior = np.append(prior, BACKGROUND_PRIOR * prior.sum()).astype(np.float32)
-        self._word_weights = word_weights
-        self._sums = np.zeros(self._words.shape)
-
-    def blocks(self) -> list[Block]:
-        """Entries are not negative and are added once each: nothing cancels."""
-        d, columns = self._words.shape
-        return [
-            Block("shares", (d, columns - 1), REFINED_NORM, 1.0, nonnegative=True, magnitude=1.01)
-        ]
-
-    def add(self, view: View) -> None:
-        """Add the active documents."""
-        start = 0
-        for part in blocks(view.batch, MOST_RESPONSIBILITIES // len(self._prior)):
-            active = view.active[start : start + part.n_documents]
-            start += part.n_documents
-            rows = part.counts, part.word_ids, part.row_pointers
-            gamma = np.empty((len(part.counts), len(self._prior)), dtype=np.float32)
-            expect_topics(*rows, self._words, self._prior, INNER_ITERATIONS, gamma)
-            entries = part.counts * self._word_weights[part.word_ids]
-            # What is not a number here gets factor 0 below.
-            with np.errstate(over="ignore", invalid="ignore"):
-                squares = np.einsum("ek,ek->e", gamma, gamma, dtype=np.float64) * entries**2
-            document = np.repeat(np.arange(part.n_documents), np.diff(part.row_pointers))
-            norms = np.sqrt(np.bincount(document, squares, minlength=part.n_documents))
-            factors = (clip_factors(norms, REFINED_NORM) * active)[document]
-            gamma[factors == 0] = 0.0
-            by_word = entries_by_word(part.word_ids, entries * factors, part.n_features)
-            add_responsibilities(*by_word, gamma, self._sums)
-
-    def take(self) -> dict[str, Array]:
-        """Return the sums."""
-        sums = {"shares": np.ascontiguousarray(self._sums[:, :-1])}
-        self._sums[:] = 0.0
-        return sums
 
 
 class RefinementRounds:
@@ -210,10 +103,8 @@ class RefinementRounds:
 
     @property
     def word_weights(self) -> Array:
-        """a, shape (d,): 1 for the most frequent word, more for others."""
-        weights = (self._start.background + LEAST_FREQUENCY) ** -WORD_POWER
-        scaled: Array = weights / weights.min()
-        return scaled
+        """a, shape (d,)."""
+        return weights_of_words(self._start.background)
 
     def statistics(self) -> list[Statistic]:
         """Return what the next round sums."""
@@ -249,14 +140,14 @@ class RefinementRounds:
         total = float(sums.sum())
         check_documents(total, "take larger windows, a larger epsilon, or no refinement")
         K, stddev = sums.shape[1], np.sqrt(variance)
-        # Noise must not leave a topic without any tokens.
-        tokens = np.maximum(sums.sum(axis=0), 0.2 * total / K)
-        expected = posterior_mean(sums, stddev, self._start.background, tokens)
+        tokens = np.maximum(sums.sum(axis=0), LEAST_TOKENS * total / K)
+        background = self._start.background
+        expected = posterior_mean(sums, stddev, background, np.outer(background, tokens))
         hidden = expected < stddev[:, None]
         found = expected / expected.sum(axis=0)
         self._mixed = np.sum(found, axis=0, where=hidden)
         self.components = np.ascontiguousarray(found.T)
-        self.proportions = (1 - EVEN_PRIOR) * tokens / tokens.sum() + EVEN_PRIOR / K
+        self.proportions = even_proportions(tokens)
         self._sums, self._variance = sums, variance
         self.rounds_done += 1
         if "length_norms" in released:
@@ -371,31 +262,6 @@ def split_topics(found: PrivateTopics, n: int, seed: int) -> PrivateTopics:
         alpha=alpha,
         spectral=replace(chosen.spectral, alpha=alpha),
     )
-
-
-def check_array(
-    name: str,
-    array: NDArray[Any],
-    shape: tuple[int, ...],
-    low: float = -np.inf,
-    high: float = np.inf,
-) -> None:
-    """Refuse an array of other numbers than finite float64 of a shape and range.
-
-    Numbers without axes may be int64, too. Time O(values).
-    """
-    kinds = (np.dtype(np.float64), np.dtype(np.int64)) if shape == () else (np.dtype(np.float64),)
-    require(
-        array.dtype in kinds and array.shape == shape and 0 not in shape,
-        f"{name} must have the dtype and shape that follow from the settings",
-        dtype=array.dtype,
-        shape=array.shape,
-        expected=shape,
-        remedy="restore it whole",
-    )
-    finite = np.isfinite(array).all() and np.all(array >= low) and np.all(array <= high)
-    rule = f"{name} must be finite and from {low:g} to {high:g}"
-    require(finite, rule, remedy="restore it whole")
 
 
 def _check_state(state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> None:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def releases_folder(ledger_path: Path) -> Path:
 
 def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
     """Return a digest of all that bears on a release, but for documents, words and starts."""
-    values = {name: value for name, value in asdict(settings).items() if name != "seed"}
+    values = {name: value for name, value in settings.values().items() if name != "seed"}
     values["vocabulary"] = vocabulary
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 

@@ -63,7 +63,8 @@ LEAST_LAST_STAGE = 0.5
 #: Most of delta that the distance of the sampler from exact noise may take.
 MOST_SET_ASIDE = 0.1
 
-#: Fewest slots of a round.
+#: Fewest slots of a window, and of a round.
+LEAST_WINDOW = 100
 LEAST_ROUND = 10
 
 #: Every look at the stages needs it.
@@ -126,6 +127,8 @@ class PrivateSettings(TopicSettings):
     #: window mode, with the whole tensor, more than `DENSE_FEATURES` words, and noise of at most
     #: `REFINEMENT_NOISE`. Prefix sums have none: a round knows the topics of its window alone.
     refinement_rounds: int | None = None
+    #: Digest of the public model that windows begin with (`streamlda.private.public_start`).
+    public_model: str | None = None
 
     solvers: ClassVar[tuple[str, ...]] = SOLVERS
 
@@ -137,9 +140,17 @@ class PrivateSettings(TopicSettings):
             clipping = ClipBounds(**clipping)
         return cls(**{**values, "clipping": clipping})
 
+    def values(self) -> dict[str, Any]:
+        """Return all fields by name; no public model is as before there were any."""
+        found = asdict(self)
+        if self.public_model is None:
+            del found["public_model"]
+        return found
+
     def differing(self, values: Mapping[str, Any]) -> list[str]:
         """Return as ``name=value (saved: value)`` what differs from the values of a saved state."""
-        own = asdict(self)
+        # States of 0.1.0 do not say it.
+        own, values = asdict(self), {"public_model": None, **values}
         return [
             f"{name}={own.get(name)!r} (saved: {values.get(name)!r})"
             for name in sorted({*own, *values})
@@ -148,7 +159,7 @@ class PrivateSettings(TopicSettings):
 
     def __post_init__(self) -> None:
         TopicSettings.__post_init__(self)
-        at_least(100, documents_per_snapshot=self.documents_per_snapshot)
+        at_least(LEAST_WINDOW, documents_per_snapshot=self.documents_per_snapshot)
         if self.refinement_rounds is not None:
             at_least(0, refinement_rounds=self.refinement_rounds)
         if self.alpha_0 is not None:
@@ -186,6 +197,11 @@ class PrivateSettings(TopicSettings):
                 not by_prefix or (self.solver == WHITENED_TENSOR and self.n_refinement_rounds == 0)
             ),
         }
+        if self.public_model is not None:
+            rules[
+                "a public model must begin windows of the whole tensor with clipping by a quantile"
+            ] = not by_prefix and (self.solver, self.clipping) == (WHITENED_TENSOR, "quantile")
+            found["clipping"] = self.clipping
         for rule, holds in rules.items():
             require(holds, rule, **found, remedy="change one of these")
         numbered = [fraction for name, fraction in self.stages.items() if name[-1].isdigit()]
@@ -294,6 +310,8 @@ class PrivateSettings(TopicSettings):
             last = t * max(t, self.n_restarts)
         # A document is in one stage: norms, or at most all else. Twice with noise in the state.
         refined = (d + 2) * self.n_components + 1 if self.n_refinement_rounds else 0
+        if self.public_model is not None:
+            refined = max(refined, d * (self.n_components + 1))
         cells = max(2 * N_BINS + 8, pair + d + last + 8, refined) * (
             2 if self.noise_in_state else 1
         )
@@ -331,7 +349,10 @@ class PrivateSettings(TopicSettings):
         return Approximate(GaussianRelease(self.noise_multiplier), self.tv_distance)
 
     def stage_slots(self) -> list[tuple[str, int, int]]:
-        """Return name, first slot and last slot + 1 of each stage of a window."""
+        """Return name, first slot and last slot + 1 of each stage of a window.
+
+        With a public model, those of its one release too, which may take the place of all others.
+        """
         stages, first = [], 0
         N, passed = self.documents_per_snapshot, 0.0
         for name, fraction in self.stages.items():
@@ -339,6 +360,8 @@ class PrivateSettings(TopicSettings):
             last = max(first + 1, round(passed * N))
             stages.append((name, first, last))
             first = last
+        if self.public_model is not None:
+            stages.insert(1, ("public", stages[0][2], N))
         return stages
 
     @property

@@ -158,6 +158,13 @@ class PrivateTopics:
     #: moments (0); how many documents of the last round preferred the former, less how many did
     #: not, with noise; and the noise. NaN where none were compared.
     refinement: Array | None = None
+    #: With a public model: what documents said of it together, with noise; and the noise.
+    fits: Array | None = None
+
+    @property
+    def of_public(self) -> bool:
+        """Whether the topics began as public ones, and not as those of moments."""
+        return self.fits is not None and bool(self.fits[0] > 0)
 
     def rows(self, chosen: NDArray[np.intp]) -> PrivateTopics:
         """Return these topics, in this order; one may be chosen several times."""

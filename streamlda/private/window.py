@@ -35,6 +35,7 @@ from streamlda.private.contributions import (
 )
 from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
+from streamlda.private.public_start import FITS, PUBLIC, PublicTopics
 from streamlda.private.refinement import RefinementRounds
 from streamlda.private.settings import PrivateSettings, clip_quantile_for
 from streamlda.private.stage import groups_touched
@@ -60,10 +61,16 @@ PREFIX = "prefix"
 
 
 class Window:
-    """What the released stages of a window gave; `probes` is the public random projection."""
+    """What the released stages of a window gave.
 
-    def __init__(self, settings: PrivateSettings, probes: Array | None) -> None:
-        self.settings, self.probes = settings, probes
+    `probes` is the public random projection, `public` what a public model says of topics.
+    """
+
+    def __init__(
+        self, settings: PrivateSettings, probes: Array | None, public: PublicTopics | None = None
+    ) -> None:
+        self.settings, self.probes, self.public = settings, probes, public
+        self.fits: Array | None = None
         self.records: list[ReleasedStage] = []
         self.bounds = ClipBounds(1.0, 1.0, 1.0, "private-quantile")
         self.view: PairView | None = None
@@ -84,7 +91,11 @@ class Window:
     def statistics(self, stage: str) -> list[Statistic]:
         """Return what a stage sums, made from what earlier stages gave."""
         if stage == "norms":
-            return [NormStatistic(self._first(), 0.3), NormStatistic(self._pair(), 0.7)]
+            norms: list[Statistic] = [NormStatistic(self._first(), 0.3)]
+            norms.append(NormStatistic(self._pair(), 0.7))
+            return norms if self.public is None else [*norms, self.public.fits()]
+        if stage == PUBLIC and self.public:
+            return [self.public.shares()]
         if stage == "pairs":
             return [self._first(), self._pair()]
         if stage == "triple norms":
@@ -117,7 +128,16 @@ class Window:
             _check_seen(released, stddevs, slots)
             first, pair = self._first().largest_norm, self._pair().largest_norm
             self._set_bounds(released, stddevs, first=first, pair=pair)
+            if FITS in released:
+                self.fits = np.array([float(released[FITS]), stddevs[FITS]])
+                if self.fits[0] > 0:
+                    return PUBLIC
             return "pairs"
+        if kind == PUBLIC:
+            assert self.public is not None
+            wanted, alpha_0 = self.settings.n_components, self.settings.alpha_0
+            found = self.public.moved(released, stddevs, wanted, alpha_0, slots)
+            return replace(found, fits=self.fits)
         if kind == "pairs":
             self.view = self._pair_view(released, stddevs)
             self.whitening = self.view.whitening
@@ -153,6 +173,8 @@ class Window:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return what `restore` needs, as arrays and plain JSON values."""
         arrays: Arrays = {} if self.whitening is None else {"map": self.whitening}
+        if self.fits is not None:
+            arrays["fits"] = self.fits
         if self.view is not None:
             arrays |= to_arrays(self.view, "view/", but=("probes",))
         if self.power is not None:
@@ -168,6 +190,7 @@ class Window:
         """Go on from what `state` returned."""
         self.records = [ReleasedStage(**record) for record in values["records"]]
         self.bounds = ClipBounds(**values["bounds"])
+        self.fits = arrays.get("fits")
         if "map" in arrays:
             self.whitening = checked_projection(arrays["map"], self.settings.n_features)
         if "view/first" in arrays:
@@ -232,6 +255,7 @@ class Window:
         return "power 1"
 
     def _refined(self, topics: PrivateTopics) -> str | PrivateTopics:
+        topics = replace(topics, fits=self.fits)
         if not self.settings.n_refinement_rounds:
             return topics
         self.refinement = RefinementRounds(self.settings, topics)
@@ -261,7 +285,9 @@ def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> Non
     """
     require(
         slots < TELLING_SLOTS * min(stddevs.values())
-        or any(holds_documents(released[name], stddev) for name, stddev in stddevs.items()),
+        or any(
+            holds_documents(released[name], stddevs[name]) for name in ("first_norms", "pair_norms")
+        ),
         "the first slots of a private window must show documents above the noise",
         slots=slots,
         shown=0,

@@ -15,9 +15,9 @@ corpus is more than a refinement gains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,9 @@ class Choice(NamedTuple):
         kept = "refinement" if values.pop("refined") else "start"
         return {_NAME: {"kept": kept, **values}}
 
+
+#: The score of each document under a model, and all of it.
+_Scored: TypeAlias = tuple[Array, DocumentCompletion]
 
 #: Its member of the diagnostics.
 _NAME = "refinement_choice"
@@ -135,18 +138,42 @@ def chosen(
     return replace(model, diagnostics={**model.diagnostics, **choice.diagnostics}), choice.refined
 
 
-def _compared(start: TopicModel, refined: TopicModel, aside: DocumentBatch) -> Choice:
+def best_predicting(models: Iterable[TopicModel], aside: DocumentBatch) -> list[TopicModel]:
+    """Return the models that predict documents which they did not learn best, or as well as that.
+
+    As well are those within `LEAST_ERRORS` standard errors of the best.
+    """
+    tokens = _tokens(aside)
+    scored = [(model, _scored(model, tokens, model.background)[0]) for model in models]
+    best = max((scores for _, scores in scored), key=math.fsum)
+    most = LEAST_ERRORS * math.sqrt(len(best))
+    return [
+        model
+        for model, scores in scored
+        if math.fsum(best - scores) <= most * float((best - scores).std())
+    ]
+
+
+def _tokens(documents: DocumentBatch) -> DocumentBatch:
     # Weights are no tokens: a word that occurs counts once at least.
-    counts = np.maximum(1.0, np.rint(aside.counts))
-    tokens = DocumentBatch(counts, aside.word_ids, aside.row_pointers, aside.n_features)
-    scores = []
-    for model in (start, refined):
-        # One background, so that both leave the same words out.
-        completion = DocumentCompletion(
-            *(model.components, model.alpha, start.background), tolerance=TOLERANCE
-        )
-        scores.append((completion.add(tokens), completion))
-    (one, completion), (other, another) = scores
+    counts = np.maximum(1.0, np.rint(documents.counts))
+    return DocumentBatch(counts, documents.word_ids, documents.row_pointers, documents.n_features)
+
+
+def _scored(model: TopicModel, tokens: DocumentBatch, background: Array) -> _Scored:
+    """Return the score of each document, and of all."""
+    completion = DocumentCompletion(
+        *(model.components, model.alpha, background), tolerance=TOLERANCE
+    )
+    return completion.add(tokens), completion
+
+
+def _compared(start: TopicModel, refined: TopicModel, aside: DocumentBatch) -> Choice:
+    tokens = _tokens(aside)
+    # One background, so that both leave the same words out.
+    (one, completion), (other, another) = (
+        _scored(model, tokens, start.background) for model in (start, refined)
+    )
     if not completion.scored_tokens:
         return Choice(False, aside.n_documents)
     found, refined_found = completion.result(), another.result()

@@ -180,6 +180,15 @@ def most_prevalent_first(
     return warned_of_background(found)
 
 
+def start_of(model: TopicModel) -> dict[str, Any]:
+    """Return the diagnostics of the start of a refined model, for one that goes on from it.
+
+    With them ``start_topics``, for the topics may be in another order by now.
+    """
+    known = dict(model.diagnostics)
+    return {**known, "start_topics": known.pop("refinement")["start_topics"]}
+
+
 def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the diagnostics of topics refined from those that `found` is about.
 

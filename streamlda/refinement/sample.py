@@ -20,13 +20,14 @@ MOST_PARTS = 64
 
 
 class _Part(NamedTuple):
-    """Some documents of a sample, and the place that each of them begins at."""
+    """Some documents of a sample, the place that each begins at, and how many places it has."""
 
     documents: DocumentBatch
     starts: Array
+    sizes: Array
 
     def where(self, chosen: NDArray[np.bool_]) -> _Part:
-        return _Part(self.documents.where(chosen), self.starts[chosen])
+        return _Part(self.documents.where(chosen), self.starts[chosen], self.sizes[chosen])
 
 
 class Sample:
@@ -67,7 +68,8 @@ class Sample:
     def add(self, batch: DocumentBatch) -> None:
         """Take what is due from the next documents of the stream."""
         # One after the other, so that fractions do not depend on how the stream was cut.
-        places = np.cumsum(np.concatenate([[self.end], self._sizes(batch)]))
+        sizes = self._sizes(batch)
+        places = np.cumsum(np.concatenate([[self.end], sizes]))
         self.end = float(places[-1])
         if self.of_tokens:
             if not len(self.totals):
@@ -82,7 +84,7 @@ class Sample:
             self.distance *= 2
             self._drop()
         if len(chosen):
-            self._parts.append(_Part(batch.take(chosen), places[chosen]))
+            self._parts.append(_Part(batch.take(chosen), places[chosen], sizes[chosen]))
             self._held = documents, self._held[1] + len(self._parts[-1].documents.counts)
             if len(self._parts) > MOST_PARTS:
                 self._join()
@@ -90,20 +92,17 @@ class Sample:
     def merge(self, other: Sample) -> None:
         """Take the documents of another stream, of which the sample is not changed.
 
-        Taking A into B and B into A give the same.
+        Several are one, to the last bit, whatever the order and grouping.
         """
-        first, second = sorted((self, other), key=lambda sample: (sample.end, sample._content()))
-        self._parts = [*first._parts, *second._parts]
-        self._count()
         self.end += other.end
         self.totals = _sum(self.totals, other.totals)
-        if self.distance != other.distance:
-            self.distance = max(self.distance, other.distance)
-            self._drop()
+        self.distance = max(self.distance, other.distance)
+        self._parts = [*self._parts, *other._parts]
+        self._drop()
         self._thin()
-
-    def _content(self) -> list[bytes]:
-        return [array.tobytes() for array in self.state()[0].values()]
+        if self._parts:
+            self._join()
+            self._parts = [_by_place(self._parts[0])]
 
     def _thin(self) -> None:
         while self._over(*self._held):
@@ -118,16 +117,17 @@ class Sample:
         self._held = sum(map(len, parts)), sum(len(part.counts) for part in parts)
 
     def _join(self) -> None:
-        documents, starts = zip(*self._parts, strict=True)
-        self._parts = [_Part(DocumentBatch.joined(documents), np.concatenate(starts))]
+        documents, starts, sizes = zip(*self._parts, strict=True)
+        joined = DocumentBatch.joined(documents)
+        self._parts = [_Part(joined, np.concatenate(starts), np.concatenate(sizes))]
 
     def _drop(self) -> None:
         """Leave out what is due no more."""
         kept = []
         for part in self._parts:
-            chosen = self._hits(part.starts, self._sizes(part.documents)) > 0
+            chosen = self._hits(part.starts, part.sizes) > 0
             if chosen.any():
-                kept.append(_Part(part.documents.where(chosen), part.starts[chosen]))
+                kept.append(part.where(chosen))
         self._parts = kept
         self._count()
 
@@ -146,11 +146,11 @@ class Sample:
         """Return the documents, one at least."""
         if len(self._parts) > 1:
             self._join()
-        batch, first = self._parts[0]
+        batch, first, sizes = self._parts[0]
         # A state of before words were counted lacks those before it.
         all_counted = math.isclose(self.totals.sum(), self.end, rel_tol=1e-9)
         totals = self.totals if all_counted else None
-        return Drawn(batch, self._hits(first, self._sizes(batch)), first, totals)
+        return Drawn(batch, self._hits(first, sizes), first, totals)
 
     def state(self) -> State:
         """Return all that is needed to go on but the limits."""
@@ -172,8 +172,21 @@ class Sample:
             starts = np.array(own.pop("starts"))
             self.totals = np.array(own.pop("totals", np.zeros(0)))
             documents = DocumentBatch(**own, n_features=n_features, integral=False)
-            self._parts = [_Part(documents, starts)]
+            self._parts = [_Part(documents, starts, self._sizes(documents))]
             self._count()
+
+
+def _by_place(part: _Part) -> _Part:
+    """Return documents by their places, and by what is in them where two have the same."""
+    documents = part.documents
+    owner = np.repeat(np.arange(len(documents)), np.diff(documents.row_pointers))
+    # A word has a number of its own (Knuth), so that sums tell documents apart by their content;
+    # counts come last, for a state of every d-th document has none.
+    numbers = documents.word_ids.astype(np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
+    words = np.bincount(owner, numbers, len(documents))
+    counts = np.bincount(owner, numbers * documents.counts, len(documents))
+    order = np.lexsort((counts, words, part.starts))
+    return _Part(documents.take(order), part.starts[order], part.sizes[order])
 
 
 class Drawn(NamedTuple):

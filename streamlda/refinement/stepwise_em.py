@@ -150,6 +150,18 @@ class StepwiseEM:
         made.by_bin = dict(self.by_bin)
         return made
 
+    def flushed(self) -> Self:
+        """Return a copy that has learned from the documents that wait; O(V K)."""
+        made = self.copy()
+        made.flush()
+        return made
+
+    @property
+    def mean(self) -> Array:
+        """Weighted mean of all minibatches, expected tokens by word and topic, (V, K); O(V K)."""
+        found: Array = self.rho(max(self.steps, 1)) * self._totals
+        return found
+
     @property
     def waiting(self) -> int:
         """Documents that wait for their minibatch to fill."""
@@ -290,7 +302,7 @@ class StepwiseEM:
         if tokens > 0:
             if not self.flatness:
                 self.topic_tokens = self.topic_tokens + sums.sum(axis=0)
-            rho, before = self._rho(self.steps + 1), self._rho(max(self.steps, 1))
+            rho, before = self.rho(self.steps + 1), self.rho(max(self.steps, 1))
             kept = (1 - rho) * (before / rho if self.steps else tokens / rho)
             self._mass = self._take(kept, words, sums)
             self.steps += 1
@@ -303,7 +315,8 @@ class StepwiseEM:
         mass: Array = masses.sum(axis=0)
         return mass
 
-    def _rho(self, step: int) -> float:
+    def rho(self, step: int) -> float:
+        """Return what the minibatch of a step weighs in the mean."""
         return float((self.settings.step_offset + step) ** -self.settings.step_exponent)
 
     @property

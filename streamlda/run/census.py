@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from streamlda.checks import require
-from streamlda.errors import LedgerError
+from streamlda.errors import InvalidSettingError, LedgerError, SourceError
 from streamlda.privacy.ledger import (
     Container,
     FingerprintKey,
@@ -21,16 +21,16 @@ from streamlda.privacy.ledger import (
     Ledger,
     Provenance,
 )
-from streamlda.privacy.ledger.fingerprints import FIRST_MARK, is_mark, value_of
-from streamlda.privacy.ledger.known import Whose
+from streamlda.privacy.ledger.fingerprints import FIRST_MARK, is_mark, text_of, value_of
+from streamlda.privacy.ledger.known import Reading, Whose, fields_of
 from streamlda.privacy.ledger.sketches import (
     LEAST_REPEATED,
     REPEATED,
     REPEATED_OF,
-    Repeats,
     Sample,
     Sketch,
 )
+from streamlda.run.copies import Copies
 from streamlda.run.parts import (
     SKIPPED_RECORDS,
     open_stream,
@@ -42,9 +42,6 @@ from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.stream.source import Position, Progress, RecordBatch, Source
 
-#: Values of a file that those after it are compared with.
-COMPARED = 32
-
 #: What every refusal of documents ends with.
 UNSPENT = "take documents that were in none; nothing was spent on these"
 
@@ -54,16 +51,18 @@ class Census:
     """What is in the files of a run: records that are in no release yet take its slots.
 
     `slots` are at most those that the run will read; `containers` say, of each file by its name,
-    what the ledger calls it and how many of its records are spent.
+    what the ledger calls it, how many records it has, and how many of these are spent. `beginnings`
+    has values of what files begin with behind that: at marks, and of them all.
     """
 
     slots: int = 0
     spent: int = 0
     containers: dict[str, Container] = field(default_factory=dict)
+    beginnings: set[int] = field(default_factory=set)
 
     def unspent(self, source: Source) -> Source:
-        """Return a source of the same files that leaves out what is spent."""
-        return UnspentSource(source, self.containers) if self.spent else source
+        """Return a source of the same files that leaves out what is spent, or was not met."""
+        return UnspentSource(source, self.containers)
 
 
 def take_census(
@@ -71,31 +70,54 @@ def take_census(
     key: FingerprintKey,
     known: KnownDocuments,
     *,
-    fresh: bool = True,
+    by_now: KnownDocuments | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Census | None:
     """Read the files of a run once, and return what is in them.
 
     None for other sources, and if it was stopped meanwhile. `known` are the documents of releases
-    before the run, which begins now if it is `fresh`. Time some 7 microseconds a record.
-    Memory O(files). Raises `LedgerError` where a file is there twice, or holds documents of a
-    release that cannot be left out; `SourceError` if the files cannot be read.
+    before the run, and `by_now` those of its own besides, if it is gone on with. Where some of
+    these were read by other settings, files are read by them, too. Time some 7 microseconds a
+    record. Memory O(files). Raises `LedgerError` where a file is there twice, or holds documents of
+    a release that cannot be left out; `SourceError` if the files cannot be read.
     """
     if source_of(settings) != "files":
         return None
+    reading, tried = reading_of(settings), set[str]()
+    confirmed = dict[str, int]()
+    for other in sorted(known.readings - {reading}):
+        for each in {other, other._replace(format=reading.format)} - {reading}:
+            reader = _Reader(key, known, each, confirmed)
+            try:
+                if not _read(_read_by(settings, each), reader, should_stop):
+                    return None
+            except (SourceError, InvalidSettingError):
+                # Nothing was ever read from these files in that way.
+                continue
+            tried.add(str(other))
+            confirmed = reader.confirmed
+    otherwise = known.read_otherwise({str(reading), *tried}) if by_now is None else []
+    main = _Reader(key, known, reading, confirmed, otherwise, Copies(), by_now)
+    return main.census if _read(settings, main, should_stop) else None
+
+
+def _read_by(settings: RunSettings, reading: Reading) -> RunSettings:
+    return replace(settings, source=replace(settings.source, **reading._asdict()))
+
+
+def _read(settings: RunSettings, reader: _Reader, should_stop: Callable[[], bool]) -> bool:
+    """Give a reader the records of a run, unless it is stopped."""
     most = settings.source.max_documents
-    otherwise = known.read_otherwise(reading_of(settings)) if fresh else []
-    reader = _Reader(key, known, otherwise)
     with closing(open_stream(settings)) as source:
         while not should_stop():
             batch = source.poll(SKIPPED_RECORDS)
             reader.add(batch)
-            enough = most is not None and reader.read_enough(most)
-            if batch.exhausted or enough:
-                found = reader.finish()
-                found.slots = found.slots if most is None else min(found.slots, most)
-                return found
-    return None
+            if batch.exhausted or (most is not None and reader.read_enough(most)):
+                reader.finish()
+                slots = reader.census.slots
+                reader.census.slots = slots if most is None else min(slots, most)
+                return True
+    return False
 
 
 def provenance_of(settings: RunSettings, ledger: Ledger, census: Census | None) -> Provenance:
@@ -107,6 +129,7 @@ def provenance_of(settings: RunSettings, ledger: Ledger, census: Census | None) 
         reading=reading_of(settings),
         by_slots=source_of(settings) in ("stdin", "follow"),
         container_of=(lambda location: None) if census is None else census.containers.get,
+        met=() if census is None else census.beginnings,
     )
 
 
@@ -114,25 +137,35 @@ class _Reader:
     """Meets the records of files, one file after the other.
 
     What is left out follows from names of files and from numbers alone, which are public: content
-    can only refuse a run. Slots that depended on what records say would show it.
+    can only refuse a run. Slots that depended on what records say would show it. `confirmed` says
+    of files how many records were released under their names, as read by other settings;
+    `otherwise` are sources that could not be read by theirs. Without `copies` records are read by
+    other settings than those of the run: then only what was in releases is refused. Releases of the
+    run itself, which `by_now` holds, are no others to it: but its files must begin with them.
     """
 
     def __init__(
-        self, key: FingerprintKey, known: KnownDocuments, otherwise: Sequence[str]
+        self,
+        key: FingerprintKey,
+        known: KnownDocuments,
+        reading: Reading,
+        confirmed: Mapping[str, int],
+        otherwise: Sequence[str] = (),
+        copies: Copies | None = None,
+        by_now: KnownDocuments | None = None,
     ) -> None:
         self._key, self._known, self._otherwise = key, known, otherwise
-        self._census = Census()
+        self._by_now = by_now
+        self._before, self._copies = confirmed, copies
+        self._fields = fields_of(known, reading)
+        self.census = Census()
+        #: Of each file by its name, how many of its records were released under it.
+        self.confirmed = dict(confirmed)
         self._names = set[str]()
-        # Marks of the files so far, and how many records these have.
-        self._marks: dict[int, str] = {}
-        self._lengths: dict[str, int] = {}
-        # Of whole files: the fingerprint of each, and how many were equal to one before.
-        self._ends: set[bytes] = set()
-        self._again = 0
         # Records of small files that are known under another name.
         self._known_elsewhere = 0
-        # Of the records that are in no release: of all, and the first values of each file.
-        self._all, self._smallest = Sketch(), set[int]()
+        # Of the records that are in no release.
+        self._all = Sketch()
         self._enter(None)
 
     def _enter(self, location: str | None) -> None:
@@ -141,54 +174,69 @@ class _Reader:
         #: How many of its first records, or which, were released under its name.
         self._reach = self._known.reach.get(self._name, 0)
         self._value = self._known.values.get(value_of(self._key.of_name(self._name)))
+        self._released = self._before.get(self._name, 0)
+        #: Where releases of the run itself end in it, and whether it holds them.
+        now = self._by_now
+        self._goes_on_at = 0 if now is None else now.reach.get(self._name, 0)
+        self._goes_on = self._goes_on_at <= self._reach
         #: What is spent, once content has confirmed it; and the longest known beginning.
         self._spent: Container | None = None
+        self._behind = 0
         self._met, self._met_at = "", 0
-        self._twice = ("", 0)
-        self._own: list[int] = []
+        self._documents = 0
         # Of what is behind the last record that is spent.
         self._sketch = Sketch()
 
     def add(self, batch: RecordBatch) -> None:
         """Take records."""
-        key, find = self._key, self._known.find
+        key, find, fields, copies = self._key, self._known.find, self._fields, self._copies
         for (location, *_), text in zip(batch.locations, batch.texts, strict=True):
             if location != self._location:
                 self._leave()
                 self._enter(location)
-            document = key.of_text(text)
+            document = key.of_text(text_of(text, fields))
             self._link = key.link(self._link, document)
             self._records += 1
-            if document:
-                self._sketch.add(value_of(document))
             value = value_of(self._link)
+            known = value_of(document) if document else None
+            if known is not None:
+                self._documents += 1
+                self._sketch.add(known)
+            if copies is not None:
+                copies.add(value, known)
             origin = find(value)
             if origin is not None:
-                self._met, self._met_at = origin, self._records
+                if self._documents:
+                    self._met, self._met_at = origin, self._records
                 if self._records == self._reach or value == self._value:
-                    self._spent = Container(self._name, self._records, self._link)
-                    self._sketch = Sketch()
-            if is_mark(self._records):
-                self._meet(value)
+                    self._spend()
+            if self._records == self._goes_on_at and self._by_now is not None:
+                self._goes_on = self._goes_on or self._by_now.find(value) is not None
+            if self._records == self._released:
+                self._spend()
+            elif is_mark(self._records - self._behind):
+                self.census.beginnings.add(value)
 
-    def _meet(self, value: int) -> None:
-        """Note a mark of this file, or that it was one of a file before."""
-        other = self._marks.get(value)
-        if other is None:
-            self._own.append(value)
-        else:
-            self._twice = (other, self._records)
+    def _spend(self) -> None:
+        """Leave out all records of the file so far."""
+        self._spent = Container(self._name, self._records, self._link)
+        self._behind, self._sketch = self._records, Sketch()
+        if self._copies is not None:
+            self._copies.clear()
 
     def read_enough(self, most: int) -> bool:
         """Whether the slots of a run are known, and that none of them is spent."""
-        here = self._records - (0 if self._spent is None else self._spent.spent)
-        return self._census.slots + here >= most and self._records > self._known.longest
+        here = self._records - self._behind
+        return self.census.slots + here >= most and self._records > self._known.longest
 
-    def finish(self) -> Census:
-        """Return what was met, behind the last record."""
+    def finish(self) -> None:
+        """End the last file, and judge them together."""
         self._leave()
-        self._check_repeats(Sample.of(self._all), lambda whose: False)
-        alike, slots = self._known_elsewhere, self._census.slots
+        sample = Sample.of(self._all)
+        if not self._judges(sample):
+            return
+        self._check_repeats(sample, lambda whose: False)
+        alike, slots = self._known_elsewhere, self.census.slots
         require(
             alike < LEAST_REPEATED or REPEATED_OF * alike < slots,
             "documents must not be in two releases, and many of these files were in one under "
@@ -198,16 +246,12 @@ class _Reader:
             remedy=UNSPENT,
             error=LedgerError,
         )
-        again, files = self._again, len(self._ends) + self._again
-        require(
-            again < LEAST_REPEATED or REPEATED_OF * again < files,
-            "the same documents must not be in two files of a run",
-            files=files,
-            equal_to_others=again,
-            remedy="leave the copies out; nothing was spent",
-            error=LedgerError,
-        )
-        return self._census
+        if self._copies is not None:
+            self._copies.check()
+
+    def _judges(self, sample: Sample) -> bool:
+        """Whether these documents tell records apart, as a field that was read before may not."""
+        return self._copies is not None or sample.is_diverse
 
     def _check_repeats(self, sample: Sample, own: Callable[[Whose], bool]) -> None:
         found = self._known.repeats(sample, own, judge_own=True)
@@ -224,32 +268,39 @@ class _Reader:
         location, records, name = self._location, self._records, self._name
         if location is None:
             return
-        self._check_twice(location)
-        self._again += self._link in self._ends
-        self._ends.add(self._link)
+        if self._copies is not None:
+            self._check_named_once(location)
         sample = Sample.of(self._sketch)
-        if self._reach or self._value is not None:
+        if self._copies is not None:
             self._check_confirmed(location)
-            self._check_repeats(sample, lambda whose: name in whose.origins)
+        if self._reach or self._value is not None or self._spent is not None:
+            if self._judges(sample):
+                self._check_repeats(sample, lambda whose: name in whose.origins)
         else:
-            self._check_new(location)
+            if self._judges(sample):
+                self._check_new(location)
             for value in self._sketch.values:
                 self._all.add(value)
         spent = self._spent or Container(name)
-        self._census.containers[location] = spent
-        self._census.spent += spent.spent
-        self._census.slots += records - spent.spent
-        self._check_other_order(location, sample)
+        self.census.containers[location] = replace(spent, records=records)
+        self.census.beginnings.add(value_of(self._link))
+        self.census.spent += spent.spent
+        self.census.slots += records - spent.spent
+        if spent.spent:
+            self.confirmed[name] = max(spent.spent, self.confirmed.get(name, 0))
+        if self._copies is not None:
+            self._copies.end(location, sample)
 
     def _check_confirmed(self, location: str) -> None:
         """Refuse a file that does not begin as what was released under its name."""
-        if self._spent is None:
+        known = bool(self._reach or self._value is not None or self._released)
+        if known and self._spent is None:
             self._check_otherwise(location)
         require(
-            self._spent is not None,
+            self._goes_on and not (known and self._spent is None),
             "a file must begin with the records that were released under its name",
             source=location,
-            released=self._reach or "all",
+            released=max(self._reach, self._goes_on_at) or "all",
             alike=self._met_at,
             remedy="bring them back, or give other documents a file of another name; nothing was "
             "spent on these",
@@ -258,16 +309,19 @@ class _Reader:
 
     def _check_new(self, location: str) -> None:
         """Refuse a file that begins as one of another name, or was read by other settings."""
-        if self._met_at == self._records < FIRST_MARK:
+        alike, records = self._met_at, self._records
+        if alike == records < FIRST_MARK:
             # Short texts are alike by chance: what many such files hold is judged at the end.
-            self._known_elsewhere += self._records
+            self._known_elsewhere += records
         else:
+            # Files of one kind may begin with the same lines.
+            known = self._known.reach.get(self._met, 0)
             require(
-                self._met_at < FIRST_MARK,
+                alike < FIRST_MARK or REPEATED_OF * alike < min(known, records),
                 "documents must not be in two releases, and the first of these were in one under "
                 "another name",
                 source=location,
-                first_records=self._met_at,
+                first_records=alike,
                 of=self._met,
                 remedy="a file that grew goes on behind what was released under its first name; "
                 "nothing was spent on these",
@@ -275,24 +329,8 @@ class _Reader:
             )
         self._check_otherwise(location)
 
-    def _check_other_order(self, location: str, sample: Sample) -> None:
-        """Refuse a file with the documents of those before it, in whatever order."""
-        if not sample.is_diverse:
-            return
-        drawn = sample.values[:COMPARED].tolist()
-        found = Repeats(len(self._smallest.intersection(drawn)), len(drawn))
-        require(
-            not found.too_many,
-            "the same documents must not be in two files of a run, in whatever order",
-            source=location,
-            **found._asdict(),
-            remedy="leave one of the files out; nothing was spent",
-            error=LedgerError,
-        )
-        self._smallest.update(drawn)
-
     def _check_otherwise(self, location: str) -> None:
-        """Refuse a file that was read by other settings, so that its documents are not known."""
+        """Refuse a file that cannot be read as it was released, so that it is not known again."""
         spelled = next((each for each in self._otherwise if _covers(each, self._name)), None)
         require(
             spelled is None,
@@ -304,7 +342,7 @@ class _Reader:
             error=LedgerError,
         )
 
-    def _check_twice(self, location: str) -> None:
+    def _check_named_once(self, location: str) -> None:
         require(
             self._name not in self._names,
             "a file must be named once",
@@ -314,21 +352,6 @@ class _Reader:
             error=LedgerError,
         )
         self._names.add(self._name)
-        if self._records >= FIRST_MARK and not is_mark(self._records):
-            self._meet(value_of(self._link))
-        other, alike = self._twice
-        require(
-            2 * alike <= min(self._records, self._lengths.get(other, self._records)),
-            "the same documents must not be in two files of a run",
-            source=location,
-            other=other,
-            first_records=alike,
-            remedy="leave one of the files out; nothing was spent",
-            error=LedgerError,
-        )
-        self._marks |= dict.fromkeys(self._own, location)
-        if self._own:
-            self._lengths[location] = self._records
 
 
 def _covers(spelled: str, name: str) -> bool:
@@ -340,7 +363,10 @@ def _covers(spelled: str, name: str) -> bool:
 
 
 class UnspentSource:
-    """A source of files that leaves out the first records of some, as if they were not there."""
+    """A source of files that leaves out the first records of some, as if they were not there.
+
+    And those that were not met before the run: what was written since is for the next one.
+    """
 
     def __init__(self, source: Source, containers: Mapping[str, Container]) -> None:
         self._source, self._containers = source, containers
@@ -354,8 +380,12 @@ class UnspentSource:
             return batch
         location, record, *_ = batch.locations[-1]
         self._left = max(0, self._spent(location) - record)
-        kept = [at.record > self._spent(at.location) for at in batch.locations]
+        kept = [self._is_left(at.location, at.record) for at in batch.locations]
         return batch if all(kept) else batch.of(kept)
+
+    def _is_left(self, location: str, record: int) -> bool:
+        found = self._containers.get(location)
+        return found is not None and found.spent < record <= (found.records or 0)
 
     def _spent(self, location: str) -> int:
         found = self._containers.get(location)

@@ -41,8 +41,11 @@ def fit_on_cluster(
     *,
     on_progress: Progress = no_progress,
     warn: Callable[[str], None] = lambda message: None,
+    on_opened: Callable[[], None] = lambda: None,
 ) -> FitResult:
     """Learn topics on the cluster that the settings name; private models are written as they come.
+
+    `on_opened` is called when nothing more can refuse the run, before anything is paid for.
 
     Without privacy nothing is written if anything fails.
 
@@ -66,6 +69,7 @@ def fit_on_cluster(
         client = opened.enter_context(connect(address))
         if ledger is not None:
             _check_unspent(run)
+            on_opened()
             with closing(run.open_source(settings)) as source:
                 model = _fit_privately(client, corpus, pipeline, publisher, source, on_progress)
         else:
@@ -84,6 +88,12 @@ def _fit(
     """Learn from all files, and bring the pipeline to their end."""
     engine, words = pipeline.learner, pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
+    require(
+        engine is None or not engine.refining,
+        "on a cluster documents must be summed through a projection, not refine a shared start",
+        path=settings.topics.projection_file,
+        remedy="leave cluster.dask or topics.projection_file out",
+    )
     found = learn_once(
         client,
         corpus,

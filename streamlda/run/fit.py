@@ -19,7 +19,7 @@ from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.release_manager import spent
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
-from streamlda.run.parts import RejectsFile, skip_records, stream_name
+from streamlda.run.parts import RejectsFile, published_name, skip_records, stream_name
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
@@ -86,8 +86,11 @@ def fit(
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Progress = lambda source, counts: None,
     warn: Callable[[str], None] = lambda message: None,
+    on_opened: Callable[[], None] = lambda: None,
 ) -> FitResult:
     """Learn topics as the settings say; models are written as they come.
+
+    `on_opened` is called when nothing more can refuse the run, before anything is paid for.
 
     Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
     not allow the first window; `InsufficientDataError` if no model could be made, with what came
@@ -96,6 +99,7 @@ def fit(
     """
     with ExitStack() as opened:
         crank = _Crank(settings, opened, should_stop, warn)
+        on_opened()
         try:
             return crank.turn(on_progress)
         except BaseException:
@@ -311,10 +315,12 @@ class _Crank:
         file = self._settings.output.file
         model = load(file) if file is not None and Path(file).exists() else None
         assert self._ledger is not None
-        here = (stream_name(self._settings), self._ledger.ledger_id)
-        if model is not None and here == (
-            model.settings.get("stream"),
-            model.privacy.get("ledger"),
+        # Models of 0.1.0 have whole names.
+        names = {published_name(self._settings), stream_name(self._settings)}
+        if (
+            model is not None
+            and model.settings.get("stream") in names
+            and model.privacy.get("ledger") == self._ledger.ledger_id
         ):
             self._newest = model
         else:

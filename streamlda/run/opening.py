@@ -13,12 +13,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from numpy.typing import NDArray
-
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
+from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import projection_digest
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
@@ -30,10 +28,9 @@ from streamlda.private.budget import (
 )
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import provenance_of, take_census
 from streamlda.run.opened_run import OpenedRun
-from streamlda.run.parts import stream_name
+from streamlda.run.parts import published_name, stream_name
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
 from streamlda.run.run_record import run_of
 from streamlda.settings.build import (
@@ -47,7 +44,7 @@ from streamlda.settings.build import (
 )
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
-from streamlda.storage.projection import load_projection
+from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.source import Position, Reject
@@ -83,7 +80,7 @@ def open_ledger(
         asked.settings,
         words=asked.choice,
         on_recovery=on_recovery,
-        evidence=publisher.evidence(stream_name(settings)),
+        evidence=publisher.evidence(published_name(settings)),
     )
     return opened.enter_context(ledger)
 
@@ -96,10 +93,12 @@ def open_pipeline(
     *,
     warn: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
+    schedule: Schedule | None = None,
 ) -> OpenedRun:
     """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
 
     A private run over files reads them once, to know what is spent and how many slots there are.
+    `schedule` is that of the settings, unless another is given.
 
     Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on behind, or
     does not allow the first one, or documents of the files; `InsufficientDataError` if these have
@@ -109,30 +108,33 @@ def open_pipeline(
     if ledger is not None:
         return _open_private(settings, store, ledger, warn, should_stop)
     words: Vocabulary | VocabularyLearner | None = public_words(settings)
-    projection: NDArray[Any] | None = None
+    shared: SharedProjection | None = None
     if settings.topics.projection_file is not None:
         shared = load_projection(settings.topics.projection_file)
-        projection, words = shared.whitening, shared.vocabulary
+        words = shared.vocabulary
+    sums = None if shared is None else not shared.refines
     words = words or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings)
-    engine_settings(settings, most)  # raises before anything is read
+    engine_settings(settings, most, sums)  # raises before anything is read
+
+    def make(vocabulary: Vocabulary, _: object) -> Engine:
+        own = engine_settings(settings, vocabulary.n_features, sums)
+        return Engine(own) if shared is None else shared.engine(own)
+
     pipeline: Pipeline[Engine] = Pipeline(
         words,
-        lambda vocabulary, _: Engine(
-            engine_settings(settings, vocabulary.n_features), shared_projection=projection
-        ),
-        schedule=Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
-        about={"stream": stream_name(settings)},
-        reading=_reading(settings),
+        make,
+        schedule=schedule or Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
+        about={"stream": published_name(settings)},
+        reading=text_settings(settings),
         on_reject=on_reject,
         candidates=_candidates(settings),
         time_bins=time_bins(settings),
     )
     saved = None if store is None else store.newest()
     if saved is not None:
-        _restore(
-            pipeline, saved, engine_settings(settings, saved.vocabulary.n_features), projection
-        )
+        asked = engine_settings(settings, saved.vocabulary.n_features, sums)
+        _restore(pipeline, saved, asked, None if shared is None else shared.digest)
     return OpenedRun(pipeline, saved)
 
 
@@ -145,7 +147,7 @@ def _candidates(settings: RunSettings) -> CandidateDocuments | None:
     return CandidateDocuments(*given, texts=topics.representative_texts)
 
 
-def _reading(settings: RunSettings) -> dict[str, Any]:
+def text_settings(settings: RunSettings) -> dict[str, Any]:
     """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
@@ -192,7 +194,7 @@ def _restore(
     pipeline: Pipeline[Engine],
     saved: Checkpoint,
     asked: EngineSettings,
-    projection: NDArray[Any] | None,
+    projection: str | None,
 ) -> None:
     check_words(pipeline, saved.vocabulary)
     check_reading(pipeline, saved.about)
@@ -200,10 +202,7 @@ def _restore(
     assert isinstance(engine, Engine)
     wanted, found = asdict(asked), asdict(engine.settings)
     differing = {name: (wanted[name], found[name]) for name in wanted}
-    digests = [
-        None if W is None else projection_digest(W) for W in (projection, engine.shared_projection)
-    ]
-    check_same({**differing, "projection": (digests[0], digests[1])})
+    check_same({**differing, "projection": (projection, digest_of(engine.beginning))})
     pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows(), saved.beside())
 
 
@@ -247,7 +246,7 @@ def _open_private(
     saved = None if store is None else store.newest(ledger, catch_up=True)
     run, made = run_of(store, ledger, saved=saved is not None)
     fresh = saved is None and not made
-    asked, words, choice = terms = PrivateTerms.of(settings)
+    words, choice = (terms := PrivateTerms.of(settings)).words, terms.choice
     if fresh:
         check_price(settings, ledger, terms)
         if ledger.known.unmarked:
@@ -257,7 +256,8 @@ def _open_private(
                 f"sources={sorted(ledger.known.unmarked)[:5]}"
             )
     known = ledger.known_at(run.began)
-    census = take_census(settings, ledger.key, known, fresh=fresh, should_stop=should_stop)
+    by_now = None if fresh else ledger.known
+    census = take_census(settings, ledger.key, known, by_now=by_now, should_stop=should_stop)
     if fresh and census is not None:
         check_slots(settings, terms, census, warn)
         if census.spent:
@@ -270,7 +270,7 @@ def _open_private(
         ledger=ledger, stream=stream_name(settings), provenance=provenance, run=run.name
     )
     selection = None if choice is None else _selection(settings, choice, manager)
-    pipeline = _private_pipeline(settings, asked, words or selection, manager)
+    pipeline = _private_pipeline(settings, terms, words or selection, manager)
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
         check_reading(pipeline, saved.about)
@@ -316,11 +316,12 @@ def _selection(
 
 def _private_pipeline(
     settings: RunSettings,
-    asked: PrivateSettings,
+    terms: PrivateTerms,
     words: Vocabulary | PrivateVocabularySelection | None,
     manager: ReleaseManager,
 ) -> Pipeline[PrivateLearner]:
-    delta = settings.privacy.delta
+    asked, delta = terms.settings, settings.privacy.delta
+    published = published_name(settings)
     assert words is not None
     assert delta is not None
 
@@ -331,14 +332,15 @@ def _private_pipeline(
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=delta - asked.delta,
             first_slot=first_slot,
+            public=terms.public,
         )
 
     return Pipeline(
         words,
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
-        about={"stream": manager.stream},
-        reading=_reading(settings),
+        about={"stream": published},
+        reading=text_settings(settings),
         provenance=manager.provenance,
     )
 

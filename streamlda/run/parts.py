@@ -6,11 +6,13 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
+from streamlda.privacy.ledger.known import Reading
 from streamlda.settings.rules import source_of
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import RunSettings
@@ -40,6 +42,21 @@ def stream_name(settings: RunSettings) -> str:
     return " ".join(map(real_name, source.files))
 
 
+def published_name(settings: RunSettings) -> str:
+    """Return the name of the stream in models: private ones do not tell in which folders files lie.
+
+    Files of one name in other folders have another one.
+    """
+    name = stream_name(settings)
+    in_files = source_of(settings) in ("files", "follow")
+    if not settings.private or settings.source.stream or not in_files:
+        return name
+    # Behind a question mark a URL may have what opens it.
+    first, *more = (Path(each.partition("?")[0]).name for each in settings.source.files)
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{first} and {len(more)} more, {digest}" if more else f"{first}, {digest}"
+
+
 def real_name(name: str) -> str:
     """Return the path of a file, links followed; a URL as it is."""
     return name if "://" in name else str(Path(name).resolve())
@@ -54,14 +71,21 @@ def spelled_source(settings: RunSettings) -> str:
     return joined if len(joined) <= MOST_SPELLED else os.path.commonpath(names)
 
 
-def reading_of(settings: RunSettings) -> str:
+def reading_of(settings: RunSettings) -> Reading:
     """Return the settings by which equal files give equal documents."""
     source = settings.source
-    return f"{source.format} {source.text_field} {source.max_record}"
+    return Reading(source.format, source.text_field, source.max_record)
 
 
-def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
-    """Open the source that the settings name, at its beginning; errors as the connectors."""
+def open_stream(
+    settings: RunSettings,
+    on_rejected: OnRejected | None = None,
+    give_up: Callable[[set[int]], None] | None = None,
+) -> Source:
+    """Open the source that the settings name, at its beginning; errors as the connectors.
+
+    With `give_up`, partitions of Kafka are read once they are taken.
+    """
     source, kind, shared = settings.source, source_of(settings), _record_options(settings)
     if kind == "files":
         return open_source("files", list(source.files), **file_options(settings))
@@ -82,10 +106,12 @@ def open_stream(settings: RunSettings, on_rejected: OnRejected | None = None) ->
         fixed_order=settings.private and not kafka.partitions.isdecimal(),
         start=kafka.start,
         group=kafka.group,
+        client=kafka.client,
         format=records,
         allow_gaps=source.allow_gaps,
         security=security(settings),
         on_reject=on_rejected,
+        give_up=give_up,
         registry=registry(settings) if source.format == "registry" else None,
         dead_letters=kind == "dead-letters",
         **shared,

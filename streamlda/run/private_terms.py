@@ -9,28 +9,35 @@ from streamlda.checks import require
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.ledger import Ledger
 from streamlda.private.budget import WordsAndDelta, check_first_price, words_and_delta
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census
 from streamlda.run.parts import stream_name
-from streamlda.settings.build import private_settings, public_words
+from streamlda.settings.build import private_settings, public_topics, public_words
 from streamlda.settings.rules import source_of
 from streamlda.settings.table import RunSettings
 from streamlda.text.vocabulary import Vocabulary
 
 
 class PrivateTerms(NamedTuple):
-    """What a private run asks for, for the most words there can be; the choice of words, if any."""
+    """What a private run asks for, for the most words there can be; the choice of words, if any.
+
+    And the public topics that it begins with.
+    """
 
     settings: PrivateSettings
     words: Vocabulary | None
     choice: WordsAndDelta | None
+    public: PublicTopics | None = None
 
     @classmethod
     def of(cls, settings: RunSettings) -> PrivateTerms:
         """Return what the settings ask for."""
         words, privacy = public_words(settings), settings.privacy
         if words is not None:
-            return cls(private_settings(settings, words.n_features), words, None)
+            public = public_topics(settings, words.n_features, words.words)
+            asked = private_settings(settings, words.n_features, public=public)
+            return cls(asked, words, None, public)
         assert privacy.epsilon is not None
         assert privacy.delta is not None
         choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)

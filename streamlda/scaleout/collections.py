@@ -155,11 +155,11 @@ def _fit_privately(
     slots = None
     if settings.snapshots.every is None:
         slots = sum(row_counts(Run(client), corpus))
-    asked = window_settings(settings, n_features, slots)
+    asked, public = window_settings(settings, n_features, slots)
     path = settings.privacy.ledger
     with nullcontext() if path is None else open_ledger(path, asked) as ledger:
         releaser = ReleaseManager(estimator._new_noise(), ledger, estimator.stream)
-        model = fit_privately(client, corpus, asked, releaser)
+        model = fit_privately(client, corpus, asked, releaser, public=public)
     _set(estimator, model, None)
     for message in few_topics(model.n_components, estimator.n_components):
         warnings.warn(message, UserWarning, stacklevel=4)

@@ -14,6 +14,7 @@ releases nothing; everything that is published goes through the one ledger of th
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,17 +25,22 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import State
 from streamlda.checks import require
+from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.ledger import FingerprintKey, Provenance
+from streamlda.privacy.ledger.fingerprints import value_of
+from streamlda.privacy.ledger.sketches import Sketch
 from streamlda.private.budget import STATEMENTS, check_first_price
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.matrix import VOCABULARY
+from streamlda.private.matrix import VOCABULARY, check_rows, fingerprints_of
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.scaleout.cluster import Run, check_cluster
-from streamlda.scaleout.shards import SHARDS, Corpus, Piece, batches_of, count_rows, task_of
+from streamlda.scaleout.shards import SHARDS, Corpus, Piece, Shard, batches_of, count_rows, task_of
 from streamlda.scaleout.sums import added
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
@@ -47,12 +53,14 @@ if TYPE_CHECKING:
 class Aggregates:
     """Raw sums of some groups of a stage, in steps of the grid.
 
-    `slots` are the runs of slots of the stream that are in it, each from and to (not included).
+    `slots` are the runs of slots of the stream that are in it, each from and to (not included), and
+    `documents` a sample of the rows that they hold, where a ledger is to know them.
     """
 
     sums: Mapping[str, NDArray[np.int64]] = field(repr=False)
     slots: tuple[tuple[int, int], ...]
     counts: RecordCounts
+    documents: Sketch = field(default_factory=Sketch, repr=False)
 
 
 def fit_privately(
@@ -61,6 +69,7 @@ def fit_privately(
     settings: PrivateSettings,
     releaser: ReleaseManager,
     vocabulary: Vocabulary | None = None,
+    public: PublicTopics | None = None,
 ) -> TopicModel:
     """Learn topics privately; the same releases as from one process over all shards.
 
@@ -69,25 +78,36 @@ def fit_privately(
     Noise is drawn here, after the ledger of the releaser was paid; if that does not allow it, no
     document is read. A window that the documents do not fill up gives no snapshot, as in one
     process, and fewer slots than a snapshot needs release nothing. Texts need a vocabulary that is
-    public: given or hashed. If anything fails, what was released before is paid for.
+    public: given or hashed. `public` is the public model of the settings, if they name one. If
+    anything fails, what was released before is paid for.
     """
     _check(settings, vocabulary)
-    if releaser.ledger is not None:
-        check_first_price(releaser.ledger, settings, stream=releaser.stream)
+    ledger, key = releaser.ledger, None
+    if ledger is not None:
+        check_first_price(ledger, settings, stream=releaser.stream)
+        key, releaser.run = ledger.key, secrets.token_hex(8)
+        documents = sample_of(Run(client), corpus, vocabulary, key)
+        check_rows(ledger, documents, releaser.stream, Sketch())
+        releaser.provenance = Provenance(key, ledger.known, releaser.stream, by_slots=True)
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]
-    learner = PrivateLearner(settings, releaser, vocabulary=name)
-    for _ in summed_stages(client, corpus, learner, vocabulary):
+    learner = PrivateLearner(settings, releaser, vocabulary=name, public=public)
+    for _ in summed_stages(client, corpus, learner, vocabulary, key):
         if learner.due == 0 or learner.ends_well:
             learner.release()
     return learner.snapshot(vocabulary)
 
 
 def summed_stages(
-    client: Client, corpus: Corpus, learner: PrivateLearner, vocabulary: Vocabulary | None
+    client: Client,
+    corpus: Corpus,
+    learner: PrivateLearner,
+    vocabulary: Vocabulary | None,
+    key: FingerprintKey | None = None,
 ) -> Iterator[RecordCounts]:
     """Sum one stage after the other on the workers, and yield what was met in it.
 
-    The caller makes what is due, and what may end there, before it goes on.
+    The caller makes what is due, and what may end there, before it goes on. With a `key`, rows are
+    noted for the ledger.
     """
     settings, engine = learner.settings, learner.engine
     check_cluster(client)
@@ -107,7 +127,7 @@ def summed_stages(
             # The rest gives no snapshot, and is not paid for.
             return
         begin, end = engine.slots, min(stage.last, total)
-        found = _stage_sums(run, corpus, lengths, engine, stage, end, vocabulary)
+        found = _stage_sums(run, corpus, lengths, engine, stage, end, vocabulary, key)
         require(
             found.slots[0][0] == begin and sum(b - a for a, b in found.slots) == end - begin,
             "every slot must be summed once",
@@ -121,6 +141,8 @@ def summed_stages(
         engine.skip(end - begin)
         for block, sums in found.sums.items():
             stage.aggregates[block] += sums
+        if key is not None and learner.releaser.provenance is not None:
+            learner.releaser.provenance.sketch.join(found.documents)
         yield found.counts
 
 
@@ -168,6 +190,43 @@ def row_counts(run: Run, corpus: Corpus) -> list[int]:
     return counted
 
 
+def sample_of(
+    run: Run, corpus: Corpus, vocabulary: Vocabulary | None, key: FingerprintKey
+) -> Sketch:
+    """Return a sample of all rows, by what a ledger knows them by."""
+    given = run.given((vocabulary, key))
+    leaves = [
+        run.task("documents", sample_shard, given, shard, run.given(value))
+        for shard, value in zip(corpus.shards, corpus.values, strict=True)
+    ]
+    found: Sketch = run.compute(run.tree("merge", joined, leaves))
+    return found
+
+
+def sample_shard(
+    read_by: tuple[Vocabulary | None, FingerprintKey], shard: Shard, value: Any
+) -> Sketch:
+    """Return a sample of the rows of a shard. A task."""
+    (vocabulary, key), found = read_by, Sketch()
+    with task_of(shard):
+        for batch in batches_of(shard, value, vocabulary, RecordCounts(), slots=True):
+            _take(found, batch, key)
+    return found
+
+
+def _take(found: Sketch, rows: DocumentBatch, key: FingerprintKey) -> None:
+    for document in filter(None, fingerprints_of(rows, key)):
+        found.add(value_of(document))
+
+
+def joined(*parts: Sketch) -> Sketch:
+    """Return a sample of the rows of all parts."""
+    found = Sketch()
+    for part in parts:
+        found.join(part)
+    return found
+
+
 def _stage_sums(
     run: Run,
     corpus: Corpus,
@@ -176,9 +235,10 @@ def _stage_sums(
     stage: Stage,
     end: int,
     vocabulary: Vocabulary | None,
+    key: FingerprintKey | None,
 ) -> Aggregates:
     """Sum the slots from the beginning of a stage to `end` on the workers."""
-    state, words = run.given(engine.state()), run.given(vocabulary)
+    state, words = run.given(engine.state()), run.given((vocabulary, key))
     given = Corpus(corpus.shards, tuple(map(run.given, corpus.values)))
     group = stage.mechanism.group_max or stage.mechanism.n_max
     groups = math.ceil((end - stage.first) / group)
@@ -193,12 +253,17 @@ def _stage_sums(
 
 
 def sum_groups(
-    state: State, vocabulary: Vocabulary | None, first: int, pieces: list[Piece], *values: Any
+    state: State,
+    read_by: tuple[Vocabulary | None, FingerprintKey | None],
+    first: int,
+    pieces: list[Piece],
+    *values: Any,
 ) -> Aggregates:
     """Sum the rows of some pieces, of which the first, in slot `first`, begins a group. A task.
 
     `state` is that of the engine at the beginning of the stage, when its raw sums are 0.
     """
+    (vocabulary, key), documents = read_by, Sketch()
     counts, engine = RecordCounts(), PrivateEngine.from_state(*state)
     stage = engine.stage
     assert stage is not None
@@ -211,7 +276,9 @@ def sum_groups(
             )
             for batch in rows:
                 engine.add(batch)
-    return Aggregates(stage.state(), ((first, engine.slots),), counts)
+                if key is not None:
+                    _take(documents, batch, key)
+    return Aggregates(stage.state(), ((first, engine.slots),), counts, documents)
 
 
 def merged(*parts: Aggregates) -> Aggregates:
@@ -229,4 +296,5 @@ def merged(*parts: Aggregates) -> Aggregates:
     for part in parts[1:]:
         for name, counts in sums.items():
             counts += part.sums[name]
-    return Aggregates(sums, tuple(slots), added(part.counts for part in parts))
+    records, documents = added(part.counts for part in parts), joined(*(p.documents for p in parts))
+    return Aggregates(sums, tuple(slots), records, documents)

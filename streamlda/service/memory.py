@@ -131,7 +131,8 @@ def _remedy(settings: RunSettings, too_much: int) -> str:
 
 
 def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
-    asked = engine_settings(settings, V)
+    # Sums through a projection take more than a refinement from a start.
+    asked = engine_settings(settings, V, sums=settings.topics.projection_file is not None)
     m, t, K = asked.n_columns, asked.n_triple_columns, asked.n_components
     whitened = asked.solver == WHITENED_TENSOR
     warmup = ENTRY_BYTES * WARMUP_MAX_ENTRIES

@@ -122,6 +122,13 @@ class Metrics:
         yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
         yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
         yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
+        if (group := found["group"]) is not None:
+            held = dict.fromkeys(map(str, group["partitions"]), 1)
+            held |= dict.fromkeys(map(str, group["waiting"]), 0)
+            name = "1 if the partition is learned here, 0 if it is to be."
+            yield _gauge("partition", name, held, "partition")
+            yield _gauge("group_generation", "Of the consumer group.", group["generation"])
+            yield _gauge("lease", "1 if snapshots are made here.", int(group["lease"]))
         build = _gauge("build_info", "Versions.")
         labels = {"version": version("streamlda"), "python": python_version()}
         build.add_sample(build.name, labels, 1)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from streamlda.checks import require
 from streamlda.errors import SourceAwayError
 from streamlda.run.opened_run import OpenedRun
-from streamlda.run.parts import skip_records
+from streamlda.run.parts import OnRejected, skip_records
 from streamlda.service import messages as m
 from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, show
 from streamlda.service.logs import log_failure, reason_of
@@ -38,32 +38,48 @@ class Start:
             except SourceAwayError as error:
                 log_failure("open-failed", error)
                 self.status.count_failure(what, reason_of(error))
-                self._show(retry.failed(time.monotonic(), reason_of(error)))
+                self.show(retry.failed(time.monotonic(), reason_of(error)))
             else:
-                self._show(retry.done(time.monotonic()))
+                self.show(retry.done(time.monotonic()))
                 return found
             while retry.waits(time.monotonic()):
                 self.status.beat()
                 self.supervisor.alive()
                 time.sleep(TICK_SECONDS)
 
-    def _show(self, instructions: list[m.Instruction]) -> None:
+    def show(self, instructions: list[m.Instruction]) -> None:
+        """Show what is waited for, or no longer."""
         for instruction in instructions:
             show(instruction, self.status, self.supervisor)
+
+
+class Letters:
+    """Dead letters, if they are written somewhere."""
+
+    def __init__(self, sink: DeadLetterSink | None, status: Status) -> None:
+        self._sink, self._status = sink, status
+
+    @property
+    def on_rejected(self) -> OnRejected | None:
+        """What takes rejected records; None if nothing does."""
+        return None if self._sink is None else self._put
+
+    def _put(self, record: Any, reason: str) -> None:
+        assert self._sink is not None
+        self._sink.put(record, reason)
+        self._status.count_dead_letter(reason)
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Make them durable."""
+        if self._sink is not None:
+            self._sink.flush(timeout_seconds)
 
 
 class SourceOpening:
     """Opens the source of a run, and brings it to where the run goes on; from one thread."""
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        found: OpenedRun,
-        status: Status,
-        letters: DeadLetterSink | None,
-    ) -> None:
-        self._settings, self._found, self._status = settings, found, status
-        self._letters = letters
+    def __init__(self, settings: RunSettings, found: OpenedRun, letters: Letters) -> None:
+        self._settings, self._found, self._letters = settings, found, letters
         # What a release has used is skipped once, however often the source is away meanwhile.
         self._left_to_skip = found.slots_to_skip
         self._skipped_to: Position | None = None
@@ -75,9 +91,7 @@ class SourceOpening:
         `SourceAwayError` for what may be there later, and this may be called again then; other
         errors as `OpenedRun.go_on`, and `SourceError` if the source ends before that.
         """
-        source = self._found.open_source(
-            self._settings, None if self._letters is None else self._put
-        )
+        source = self._found.open_source(self._settings, self._letters.on_rejected)
         try:
             if position is not None:
                 source.seek(position)
@@ -102,17 +116,7 @@ class SourceOpening:
         skip_records(source, self._left_to_skip, self._found.pipeline, on_poll)
         if self._skipped_to is not None:
             # The checkpoint behind them comes next.
-            self.flush(FLUSH_SECONDS)
-
-    def _put(self, record: Any, reason: str) -> None:
-        assert self._letters is not None
-        self._letters.put(record, reason)
-        self._status.count_dead_letter(reason)
-
-    def flush(self, timeout_seconds: float) -> None:
-        """Make dead letters durable, if there are any."""
-        if self._letters is not None:
-            self._letters.flush(timeout_seconds)
+            self._letters.flush(FLUSH_SECONDS)
 
 
 def _check_there(source: Source) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from streamlda.checks import require
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
@@ -19,19 +20,23 @@ from streamlda.run.parts import (
 from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import Daemon, end_at_signals
 from streamlda.service.inference import start as start_inference
+from streamlda.service.lease import Lease
 from streamlda.service.logs import log
 from streamlda.service.machine import Machine
 from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
-from streamlda.service.opening import SourceOpening, Start
+from streamlda.service.opening import Letters, SourceOpening, Start
 from streamlda.service.rules import Rules
+from streamlda.service.sharing import run_shared, shares_partitions
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import SERVICE, Committed, Worker
 from streamlda.settings.build import public_words
+from streamlda.settings.rules import shared_clashes
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
+from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.snapshots import Snapshots
 
 #: How long the end waits for the results that are being written; others are made again.
@@ -73,25 +78,21 @@ def run(settings: RunSettings) -> int:
     with ExitStack() as opened:
         assert settings.output.folder is not None
         assert settings.checkpoint.folder is not None
+        if shares_partitions(settings):
+            return _run_shared(settings, opened)
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-        status = Status(
-            private=settings.private,
-            stream=stream_name(settings),
-            memory_limit_bytes=memory_limit(settings),
-            shown=ShownCounters(store.folder),
-        )
+        status = _status(settings, ShownCounters(store.folder))
         publisher = Publisher(
             settings.output.folder, settings.output.file, private=settings.private
         )
-        _closed_with(opened, publisher)
+        closed_with(opened, publisher)
         snapshots = publisher.snapshots
         assert snapshots is not None
-        _serve(settings, status, snapshots, opened)
+        serve(settings, status, snapshots, opened)
         start = Start(status, Supervisor())
-        letters = start.wait_for("dead-letters", lambda: dead_letter_sink(settings))
-        _closed_with(opened, letters)
+        letters = open_letters(settings, start, opened)
         publisher.sink = start.wait_for("publish", lambda: snapshot_sink(settings))
-        _closed_with(opened, publisher.sink)
+        closed_with(opened, publisher.sink)
         ledger = start.wait_for(
             "publish",
             lambda: open_ledger(
@@ -112,7 +113,7 @@ def run(settings: RunSettings) -> int:
             status.keep(found.checkpoint.about[SERVICE])
 
         _tell_where(found)
-        opening = SourceOpening(settings, found, status, letters)
+        opening = SourceOpening(settings, found, letters)
 
         def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
             # Without a group there is nowhere to show offsets.
@@ -122,19 +123,56 @@ def run(settings: RunSettings) -> int:
                 unstored=found.released,
             )
 
-        if settings.infer.topic is not None:
-            end = start_inference(settings, snapshots, status, start.supervisor)
-            opened.callback(end, INFERENCE_SECONDS)
+        _infer(settings, snapshots, start, opened)
         daemon = Daemon(
             Machine(rules_of(settings)),
             opening.open,
             worker_of,
             status,
             start.supervisor,
-            flush=opening.flush,
+            flush=letters.flush,
             memory_limit_bytes=memory_limit(settings),
         )
         return daemon.run(_started(found, snapshots))
+
+
+def open_letters(settings: RunSettings, start: Start, opened: ExitStack) -> Letters:
+    """Open the topic for rejected records, if there is one, as soon as it is there."""
+    sink = start.wait_for("dead-letters", lambda: dead_letter_sink(settings))
+    return Letters(closed_with(opened, sink), start.status)
+
+
+def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
+    """Run a daemon that shares partitions with others."""
+    refused = shared_clashes(settings)
+    named = "; ".join(refused).translate({ord(brace): None for brace in "{}"})
+    require(not refused, named, partitions=settings.kafka.partitions)
+    assert settings.output.folder is not None
+    assert settings.checkpoint.folder is not None
+    folder, status = SharedFolder(settings.checkpoint.folder), _status(settings)
+    snapshots = Snapshots(settings.output.folder)
+    serve(settings, status, snapshots, opened)
+    start = Start(status, Supervisor())
+    letters = open_letters(settings, start, opened)
+    lease = Lease(settings, folder, start, snapshots)
+    _infer(settings, snapshots, start, opened)
+    return run_shared(settings, rules_of(settings), folder, lease, start, letters, opened)
+
+
+def _infer(settings: RunSettings, snapshots: Snapshots, start: Start, opened: ExitStack) -> None:
+    """Begin to infer what comes in another topic, if there is one."""
+    if settings.infer.topic is not None:
+        end = start_inference(settings, snapshots, start.status, start.supervisor)
+        opened.callback(end, INFERENCE_SECONDS)
+
+
+def _status(settings: RunSettings, shown: ShownCounters | None = None) -> Status:
+    return Status(
+        private=settings.private,
+        stream=stream_name(settings),
+        memory_limit_bytes=memory_limit(settings),
+        shown=shown,
+    )
 
 
 def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
@@ -150,7 +188,7 @@ def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
     )
 
 
-def _serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: ExitStack) -> None:
+def serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: ExitStack) -> None:
     """Begin to answer over HTTP, if there is a port."""
     http = settings.http
     if not http.port:
@@ -173,7 +211,8 @@ def _serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: 
     log("info", "http", address=f"http://{shown}:{server.port}/")
 
 
-def _closed_with(opened: ExitStack, part: Any) -> Any:
+def closed_with(opened: ExitStack, part: Any) -> Any:
+    """Return a part, if there is one, that is closed in the end."""
     if part is not None:
         opened.callback(part.close)
     return part

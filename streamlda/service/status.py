@@ -41,7 +41,10 @@ FAILURES = (
 )
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
-STALLABLE = ("source", "dead-letters", "output", "checkpoint", "publish", "infer")
+STALLABLE = (
+    *("source", "dead-letters", "output", "checkpoint", "publish", "infer"),
+    *("beginning", "partitions"),
+)
 
 #: Upper bounds of the histogram of checkpoint durations, in seconds.
 CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
@@ -103,6 +106,7 @@ class Status:
         self._undated: int | None = None
         self._late: int | None = None
         self._lost: dict[str, int] | None = None
+        self._group: dict[str, Any] | None = None
         self._inferred: dict[str, int] | None = None
         self._inferred_by: int | None = None
         self._infer_lag: dict[int, int | None] = {}
@@ -139,6 +143,16 @@ class Status:
         """Note that it can be again."""
         with self._lock:
             self._stalled.pop(what, None)
+
+    def share(self, **group: Any) -> None:
+        """Note what is known of partitions that are shared with other daemons.
+
+        ``partitions`` that are learned here, and those that are ``waiting`` to be, the
+        ``generation`` of the group, and whether the ``lease`` is here.
+        """
+        with self._lock:
+            none: dict[str, Any] = {"partitions": [], "waiting": [], "generation": None}
+            self._group = (self._group or {**none, "lease": False}) | group
 
     def set_phase(self, phase: str) -> None:
         """Note the value of a `streamlda.service.machine.Phase`."""
@@ -365,6 +379,7 @@ class Status:
                 },
                 "budget": self._budget and dict(self._budget),
                 "last_answer": _iso(self._last_answer),
+                "group": self._group and dict(self._group),
                 "inference": self._inference(),
             }
 

@@ -54,13 +54,14 @@ class Worker:
     Nobody else uses the pipeline from now on. `tell` takes what each answers, from any thread;
     `committed` is called when a checkpoint with this position is on the disk. The `ledger` of a
     private run shows what was spent. `unstored` is a release of before, for the first `release`.
+    A pipeline that releases nothing has no `publisher`.
     """
 
     def __init__(
         self,
         pipeline: Pipeline[Any],
         store: Checkpoints,
-        publisher: Publisher,
+        publisher: Publisher | None,
         status: Status,
         tell: Callable[[Event], None],
         committed: Committed,
@@ -78,7 +79,8 @@ class Worker:
         ]
         self._show()
         self._show_budget()
-        self._status.set_snapshot(publisher.newest())
+        if publisher is not None:
+            self._status.set_snapshot(publisher.newest())
         for thread in self._threads:
             thread.start()
 
@@ -123,6 +125,7 @@ class Worker:
         self._tell(Failed(time.monotonic(), what, exit_code(error), reason))  # type: ignore[arg-type]
 
     def _publish(self) -> None:
+        assert self._publisher is not None
         self._publisher.send()
         self._tell(Published(time.monotonic()))
 
@@ -157,6 +160,7 @@ class Worker:
             self._tell(BudgetExhausted(time.monotonic()))
             return
         self._unstored = released
+        assert self._publisher is not None
         try:
             made = publish_model(self._publisher, released)
         except OSError as error:
@@ -174,7 +178,7 @@ class Worker:
     def _take(self, position: Position) -> None:
         start = time.monotonic()
         about = {SERVICE: self._status.kept()}
-        captured = capture(self._pipeline, self._store, position, about)
+        captured = self._copied(position, about)
         stalled = time.monotonic() - start
         self._tell(CheckpointTaken(time.monotonic()))
         if captured is None:
@@ -182,6 +186,9 @@ class Worker:
             self._tell(CheckpointDone(time.monotonic()))
             return
         self._writes.put(lambda: self._guard("checkpoint", lambda: self._write(captured, stalled)))
+
+    def _copied(self, position: Position, about: dict[str, Any]) -> PendingCheckpoint | None:
+        return capture(self._pipeline, self._store, position, about)
 
     def _write(self, captured: PendingCheckpoint, stalled: float) -> None:
         start = time.monotonic()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from streamlda.checks import require
 from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import PrivateSettings
 from streamlda.settings.table import RunSettings, TopicsSettings
 from streamlda.stream.time_bins import TimeBins
@@ -32,12 +35,33 @@ def analyzer(settings: RunSettings) -> TextAnalyzer:
 def public_words(settings: RunSettings) -> Vocabulary | None:
     """Return the words if they are known before a document is read, else None."""
     words = settings.vocabulary
-    if words.kind == "given":
-        assert words.file is not None
-        return Vocabulary.from_file(words.file, analyzer(settings))
     if words.kind == "hashed":
         return Vocabulary.hashed(words.hash_bits, analyzer(settings))
-    return None
+    if words.kind != "given":
+        return None
+    if words.file is not None:
+        return Vocabulary.from_file(words.file, analyzer(settings))
+    model = public_model(settings)
+    assert model is not None
+    listed = words_of(model)
+    assert model.vocabulary is not None
+    return Vocabulary.given(listed, model.vocabulary.analyzer)
+
+
+def public_model(settings: RunSettings) -> TopicModel | None:
+    """Return the model of public documents, read from its file if it is one."""
+    model = settings.privacy.public_model
+    return load(model) if isinstance(model, str) else model
+
+
+def public_topics(
+    settings: RunSettings, n_features: int, words: Sequence[str] | None
+) -> PublicTopics | None:
+    """Return the topics of the public model over words, or over columns without names."""
+    model = public_model(settings)
+    if model is None:
+        return None
+    return PublicTopics.of(model, settings.topics.count, n_features, words)
 
 
 def words_to_learn(settings: RunSettings) -> VocabularyLearner:
@@ -60,12 +84,18 @@ def most_words(settings: RunSettings) -> int:
     return int(2**words.hash_bits) if words.kind == "hashed" else words.size
 
 
-def engine_settings(settings: RunSettings, n_features: int) -> EngineSettings:
-    """Return what an engine without privacy is asked for."""
+def engine_settings(
+    settings: RunSettings, n_features: int, sums: bool | None = None
+) -> EngineSettings:
+    """Return what an engine without privacy is asked for.
+
+    `sums` says whether what it begins with is a projection; None if it begins by itself.
+    """
     topics = settings.topics
+    refine = False if sums or topics.refinement_passes == 0 else topics.refine
     return EngineSettings(
         n_features=n_features,
-        refine=False if topics.projection_file or topics.refinement_passes == 0 else topics.refine,
+        refine=refine,
         documents_per_round=topics.documents_per_round,
         memory_documents=topics.memory_documents,
         **_common(settings, n_features),
@@ -74,7 +104,10 @@ def engine_settings(settings: RunSettings, n_features: int) -> EngineSettings:
 
 
 def private_settings(
-    settings: RunSettings, n_features: int, delta: float | None = None
+    settings: RunSettings,
+    n_features: int,
+    delta: float | None = None,
+    public: PublicTopics | None = None,
 ) -> PrivateSettings:
     """Return what a private engine is asked for; `delta` is what a choice of words left of it."""
     privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
@@ -93,6 +126,7 @@ def private_settings(
         clipping=privacy.clipping,
         noise_in_state=privacy.noise_in_state,
         refinement_rounds=0 if topics_alone else privacy.refinement_rounds,
+        public_model=None if public is None else public.digest,
         **_common(settings, n_features),
     )
 
@@ -112,8 +146,13 @@ def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
     return asked
 
 
-def window_settings(settings: RunSettings, n_features: int, rows: int | None) -> PrivateSettings:
-    """Return what a private engine is asked for; `rows` of a fit that are its one window."""
+def window_settings(
+    settings: RunSettings, n_features: int, rows: int | None, words: Sequence[str] | None = None
+) -> tuple[PrivateSettings, PublicTopics | None]:
+    """Return what a private engine is asked for, and the public topics that it begins with.
+
+    `rows` of a fit are its one window, and `words` the names of its columns.
+    """
     every, most = settings.snapshots.every, settings.snapshots.most
     require(
         rows is not None or every is not None,
@@ -125,7 +164,9 @@ def window_settings(settings: RunSettings, n_features: int, rows: int | None) ->
         counted = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
         every, most = rows, most or (1 if counted else None)
     snapshots = replace(settings.snapshots, every=every, most=most)
-    return private_settings(replace(settings, snapshots=snapshots), n_features)
+    public = public_topics(settings, n_features, words)
+    asked = private_settings(replace(settings, snapshots=snapshots), n_features, public=public)
+    return asked, public
 
 
 #: Records between the snapshots of a source without an end.

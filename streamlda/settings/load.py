@@ -83,6 +83,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
 
     Raises `InvalidSettingError` for the first that is wrong, under its name as a parameter.
     """
+    from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.clipping import ClipBounds
 
     values: dict[str, Any] = {s.name: s.default for s in TABLE}
@@ -94,9 +95,9 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
         try:
             if isinstance(raw, str) and setting.kind != "text" and raw != "auto":
                 raise ValueError("must be a number")
-            # Public bounds are a value that only a program can give.
-            bounds = name == "clipping" and isinstance(raw, ClipBounds)
-            values[setting.name] = raw if bounds else parsed(setting, raw)
+            # Public bounds, and a model at hand, are values that only a program can give.
+            at_hand = {"clipping": ClipBounds, "public_model": TopicModel}.get(name, ())
+            values[setting.name] = raw if isinstance(raw, at_hand) else parsed(setting, raw)
         except ValueError as error:
             raise InvalidSettingError(f"{name} {error}, got {name}={raw!r}") from None
         if values[setting.name] != setting.default:
@@ -135,8 +136,10 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
         resolved["source.format"] = "registry"
     if values["vocabulary.kind"] == "auto":
         hashed = "vocabulary.hash_bits" in origins
-        given = "given" if values["vocabulary.file"] is not None else "learned"
-        resolved["vocabulary.kind"] = "hashed" if hashed else given
+        listed = ("vocabulary.file", "privacy.public_model")
+        given = any(values[name] is not None for name in listed)
+        kind = "given" if given else "learned"
+        resolved["vocabulary.kind"] = "hashed" if hashed else kind
     sections = {
         section: made(**{s.key: resolved[s.name] for s in TABLE if s.section == section})
         for section, made in SECTIONS.items()

@@ -11,13 +11,16 @@ from streamlda.stream.event_time import RECORD_TIME
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
 
+#: `kafka.partitions` that the members of a consumer group share.
+GROUP = "group"
+
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 #: Settings that say nothing without a budget, and those that a private run must not have.
 ONLY_PRIVATE = (
     *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
-    "privacy.noise_in_state",
+    *("privacy.noise_in_state", "privacy.public_model"),
 )
 TOP = ("infer.top",)
 #: Settings of words, of which a projection has its own.
@@ -46,7 +49,8 @@ NOT_PRIVATE = {
 
 def clashes(settings: RunSettings) -> list[str]:
     """Return what is wrong with settings that are right one by one, a rule each."""
-    return [*_sources(settings), *_learning(settings), *_outputs(settings), *_privacy(settings)]
+    own = (_sources, _sharing, _learning, _outputs, _privacy)
+    return [wrong for rules in own for wrong in rules(settings)]
 
 
 def _sources(settings: RunSettings) -> Iterator[str]:
@@ -96,10 +100,38 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         yield "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL"
 
 
+def _sharing(settings: RunSettings) -> Iterator[str]:
+    if settings.kafka.partitions != GROUP or settings.private:
+        return
+    if settings.command == FIT:
+        yield "{kafka.partitions} group must be those of a daemon (streamlda run)"
+    if settings.command != RUN:
+        return
+    if settings.kafka.group is None:
+        yield "{kafka.group} must be set with {kafka.partitions} group"
+    if settings.source.kind != "kafka":
+        yield "{source.kind} must be kafka with {kafka.partitions} group"
+    yield from shared_clashes(settings)
+
+
+def shared_clashes(settings: RunSettings) -> list[str]:
+    """Return what is wrong with settings of a daemon that shares partitions with others."""
+    topics = settings.topics
+    wrong = {
+        "topics.solver": topics.solver != "whitened-tensor",
+        "topics.representative_documents": topics.representative_documents,
+        "snapshots.most": settings.snapshots.most is not None,
+    }
+    why = "must be left out where {kafka.partitions} are shared: group, or i/n"
+    return [f"{{{name}}} {why}" for name, found in wrong.items() if found]
+
+
 def _learning(settings: RunSettings) -> Iterator[str]:
     words, topics = settings.vocabulary, settings.topics
     other_solver = topics.solver != "whitened-tensor"
-    if (words.kind == "given") != (words.file is not None):
+    by_file = words.file is not None
+    # A public model brings words, too.
+    if (words.kind == "given") != by_file and (by_file or settings.privacy.public_model is None):
         yield "{vocabulary.file} goes with {vocabulary.kind} given, and with no other"
     if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
         yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
@@ -229,8 +261,30 @@ def _private_terms(settings: RunSettings) -> Iterator[str]:
         yield "{privacy.documents_per_user} must be set for {privacy.unit} user"
     if by_user and privacy.mode == "prefix":
         yield "{privacy.mode} prefix must have {privacy.unit} document"
+    if privacy.public_model is not None:
+        yield from _public_model(settings)
     if settings.command and (by_user or privacy.mode == "prefix") and not settings.snapshots.most:
         yield "{snapshots.most} must be set for users and in prefix mode"
+
+
+def _public_model(settings: RunSettings) -> Iterator[str]:
+    wanted = {
+        "privacy.mode": ("window",),
+        "privacy.clipping": ("quantile",),
+        "topics.solver": ("whitened-tensor",),
+        # Its words are public: there is nothing to choose.
+        "vocabulary.kind": ("given",),
+    }
+    for name, allowed in wanted.items():
+        if settings[name] not in allowed:
+            yield f"{{{name}}} must be {' or '.join(allowed)} with {{privacy.public_model}}"
+    if settings.vocabulary.file is None:
+        for name in ("stop_words", "ngrams", "token_pattern"):
+            if settings.given(f"vocabulary.{name}"):
+                yield (
+                    f"{{vocabulary.{name}}} must have {{vocabulary.file}} with "
+                    "{privacy.public_model}, which says how its words are read"
+                )
 
 
 def _private_stream(settings: RunSettings) -> Iterator[str]:
@@ -245,7 +299,8 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
     if words.kind == "learned":
         yield (
             "{vocabulary.kind} must not be learned with {privacy.epsilon}: words are data; give "
-            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, or {vocabulary.kind} private"
+            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, {privacy.public_model} FILE, or "
+            "{vocabulary.kind} private"
         )
     if by_user and words.kind == "private":
         yield (
@@ -260,6 +315,11 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
         yield (
             "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have "
             "been in a release, which the ledger knows by the topic they came from"
+        )
+    if settings.kafka.partitions == GROUP:
+        yield (
+            "{kafka.partitions} must not be group with privacy: the partitions of a promise are "
+            "fixed before any record is read"
         )
     many = source.kind == "kafka" and not settings.kafka.partitions.isdecimal()
     if many and source.allow_gaps:

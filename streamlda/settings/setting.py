@@ -31,9 +31,10 @@ INFER = "infer"
 #: Kinds of sources that are topics of Kafka.
 TOPICS = ("kafka", "dead-letters")
 
-#: The command in which sites agree on settings, and readers of settings that read no documents.
-AGREEMENT = "site config"
-WITHOUT_DOCUMENTS = ("", AGREEMENT)
+#: Commands in which sites agree on settings, and in which a private run is planned; readers of
+#: settings that read no documents.
+AGREEMENT, PLAN = "site config", "plan"
+WITHOUT_DOCUMENTS = ("", AGREEMENT, PLAN)
 
 #: Sections whose flags begin with their name, and those of the daemon alone.
 PREFIXED = (

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry, setting_of
-from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
+from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.clipping import ClipBounds
 
 MIB = 2**20
@@ -76,14 +77,20 @@ class KafkaSettings:
 
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("text", None, "Topic to read.")
-    partitions: str = entry("text", "all", "all, a list such as 0,3, or share i/n.")
+    partitions: str = entry(
+        "text", "all", "all, a list such as 0,3, share i/n, or group: those that the members of "
+        "kafka.group agree on. Each of a share or a group has its own folder in "
+        "checkpoint.folder, which all daemons have in common.")
     start: str = entry(
         "text", "earliest", "Where to begin without a checkpoint, and to infer without an offset "
         "of the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
-        "text", None, "Consumer group under which lag is shown, and a private run notes its "
-        "ledger; positions are kept in checkpoints.")
+        "text", None, "Consumer group that shares partitions, under which lag is shown, and a "
+        "private run notes its ledger; positions are kept in checkpoints.")
+    client: str = entry(
+        "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
+        "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
     protocol: str = entry(
         "text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry(
@@ -162,7 +169,7 @@ class TopicsSettings:
         parameter="solver")
     refine: bool | None = entry(
         "bool", None, "Let likelihood refine the topics; default: yes, but not with privacy, a "
-        "projection file or another solver.")
+        "projection file of sums or another solver.")
     refinement_passes: int | Literal["auto"] = entry(
         "int", "auto", "How often the documents at hand are gone over to refine the topics.",
         least=0, auto=True, parameter="refinement_passes", commands=ESTIMATOR_ONLY)
@@ -200,8 +207,8 @@ class TopicsSettings:
         "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
         "texts then.")
     projection_file: str | None = entry(
-        "text", None, "Projection of `streamlda projection`, shared by runs that are to be "
-        "merged; default: its own.", flag="--projection")
+        "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
+        "share that are to be merged; default: its own.", flag="--projection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +266,10 @@ class PrivacySettings:
         "int", None, "Rounds of fresh documents, half of a window together, that refine the "
         "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
         unit="rounds", least=0)
+    public_model: str | TopicModel | None = entry(
+        "text", None, "Model of public documents, whose topics a window begins with if they fit "
+        "(and its words, unless others are given); --topics beyond its number are private.",
+        parameter="public_model")
     noise_in_state: bool = entry(
         "bool", False, "Start the accumulators with noise in them, so that one copy of the state "
         "shows no more than a release; noise is sqrt(2) times as large.",

@@ -333,5 +333,5 @@ class FederationConfig:
 
 
 def _plain(settings: PrivateSettings) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(to_json(asdict(settings)))
+    plain: dict[str, Any] = json.loads(to_json(settings.values()))
     return plain

@@ -41,7 +41,8 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.contributions import TripleNorms
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.refinement import RefinementRounds, check_array, is_round
+from streamlda.private.refinement import RefinementRounds, is_round
+from streamlda.private.responsibilities import check_array
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.private.topics import PairView, PrivateTopics
@@ -357,7 +358,7 @@ def _names(stage: str) -> set[str]:
 
 
 def _topics(prefix: str) -> set[str]:
-    others = ("spectral", "prevalence", "refinement")
+    others = ("spectral", "prevalence", "refinement", "fits")
     own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
     return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
 

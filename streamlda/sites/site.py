@@ -147,12 +147,16 @@ class Site:
         check_allowed(config, key, round_keys, max_epsilon_alone)
         round_keys.check_ledger(config.digest, ledger.ledger_id)
         self.config, self.stream, self.ledger = config, stream, ledger
-        #: Gets every record that is read, if the ledger is to know documents by what they are:
-        #: then slots count from the first record that was in no release.
+        #: Gets every record that is read, if the ledger is to know documents by what they are: of
+        #: files, slots then count from the first record that was in no release.
         self.provenance: Provenance | None = None
         self._key, self._round_keys = key, round_keys
         self._noise = SecureNoise() if noise is None else noise
         self.name = key.public.name
+
+    @property
+    def _by_slots(self) -> bool:
+        return self.provenance is None or self.provenance.by_slots
 
     def slots_wanted(self, this: Round) -> tuple[int, int]:
         """Return the slots that this site fills in a round, first and last + 1.
@@ -161,7 +165,7 @@ class Site:
         """
         _, stage = this.open(self.config)
         wanted = self.config.allocation(stage.slots_left)[self.name]
-        if self.provenance is not None:
+        if not self._by_slots:
             return 0, wanted
         first = max(
             (
@@ -221,7 +225,7 @@ class Site:
         )
         self._round_keys.check(this.key_of(self.name))
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
-        cohort = None if self.provenance is not None else self._cohort(accumulator)
+        cohort = self._cohort(accumulator) if self._by_slots else None
         self.ledger.check(self.config.event, cohort)
         return accumulator
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.index import CheckpointIndex, Row, has_checksum
+from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
@@ -67,7 +69,10 @@ ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 #: Begins the names of arrays that are no documents, in ``rows``.
 BESIDE = "beside."
 #: Words of 0.1.0, which generations shared, are named by their digest.
-OURS = re.compile(r"((state|rows|words)-\d{6,}|words-[0-9a-f]{32}|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+OURS = re.compile(
+    r"((state|rows|words)-\d{6,}(-[0-9a-f]{16})?|words-[0-9a-f]{32}"
+    r"|\.streamlda-[0-9a-f]{16}\.tmp)\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,16 @@ class Checkpoint:
         return read_arrays(self._rows, ROWS_FORMAT, ROWS_VERSION).arrays
 
 
+class Claim(NamedTuple):
+    """A partition of a group that was assigned to this process, in a generation of the group.
+
+    None where no group assigns it. Generations only grow, unless the group was `reset`.
+    """
+
+    generation: int | None
+    reset: bool = False
+
+
 class PendingCheckpoint(NamedTuple):
     """A checkpoint that is not written yet: a copy of its own. Made by `Checkpoints.capture`."""
 
@@ -140,13 +155,31 @@ class Checkpoints:
         self._lock = lock
         self._step: OnStep = on_step or (lambda name: None)
         self._index = CheckpointIndex(folder, self._step)
+        #: Tells this opening from all others, once the folder was claimed.
+        self._owner: str | None = None
         # Arrays of a capture that was written: memory for the next.
         self._spare: Arrays = {}
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, on_step: OnStep | None = None) -> Self:
-        """Open a folder of checkpoints as its only user, or make it, for its owner only."""
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        on_step: OnStep | None = None,
+        claim: Claim | None = None,
+    ) -> Self:
+        """Open a folder of checkpoints as its only user, or make it, for its owner only.
+
+        With a `claim`, no earlier opening can write from now on, whatever became of its lock;
+        raises `FencedError` if a later one has claimed the folder.
+        """
         path = Path(os.path.realpath(folder))
+        require(
+            not SharedFolder.is_one(path),
+            "a folder with a state for each partition must be used by those who share partitions",
+            path=str(path),
+            remedy="set kafka.partitions to group or a share i/n, or choose another folder",
+        )
         path.mkdir(mode=0o700, exist_ok=True)
         try:
             lock = FileLock(path / "lock")
@@ -160,6 +193,9 @@ class Checkpoints:
         try:
             store = cls(path, lock, on_step)
             store._index.make()
+            if claim is not None:
+                store._owner = secrets.token_hex(8)
+                store._index.claim(store._owner, claim.generation, reset=claim.reset)
             store._remove_leftovers()
         except BaseException:
             lock.free()
@@ -216,7 +252,8 @@ class Checkpoints:
     def write(self, captured: PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation; it may run in a thread.
 
-        No release may be begun meanwhile, and nothing captured. Time O(bytes), memory O(1); the
+        No release may be begun meanwhile, and nothing captured. Raises `FencedError` if another
+        has claimed the folder. Time O(bytes), memory O(1); the
         memory of the copy is kept for the next one. The generation that is returned is on the disk;
         after an `OSError` the one before stays the current one.
         """
@@ -229,20 +266,22 @@ class Checkpoints:
         body = dict(captured.body)
         generation = self._index.newest_number() + 1
         self._step("save:begin")
-        path = self.folder / f"words-{generation:06d}"
+        # What two write at once has two names.
+        name = f"{generation:06d}" + (f"-{self._owner}" if self._owner else "")
+        path = self.folder / f"words-{name}"
         _write_words(path, captured.vocabulary)
         body["words"] = _described(path)
         self._step("save:words")
         body["rows"] = None
         if captured.rows:
-            path = self.folder / f"rows-{generation:06d}"
+            path = self.folder / f"rows-{name}"
             write_arrays(path, ROWS_FORMAT, ROWS_VERSION, captured.rows, {}, mode=OWNER_ONLY)
             body["rows"] = _described(path)
-        path = self.folder / f"state-{generation:06d}"
+        path = self.folder / f"state-{name}"
         write_state(path, captured.arrays, captured.metadata)
         body["state"] = _described(path)
         self._step("save:state")
-        self._index.make_current(generation, body, KEPT)
+        self._index.make_current(generation, body, KEPT, self._owner)
         self._step("save:current")
         self._remove_leftovers()
         self._step("save:cleaned")

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from streamlda.checks import failure
 from streamlda.container import sync_folder, to_json
-from streamlda.errors import ModelFileError, NewerFormatError
+from streamlda.errors import FencedError, ModelFileError, NewerFormatError
 from streamlda.storage.state import OWNER_ONLY
 
 #: Marks the index as one of ours ("sCKP"), and counts the formats.
@@ -25,6 +25,8 @@ APPLICATION_ID = 0x73434B50
 FORMAT_VERSION = 1
 
 BUSY_SECONDS = 30.0
+#: Who may write, if that changes: the last who came, and the number of its group by then.
+FENCE = "CREATE TABLE IF NOT EXISTS fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)"
 SCHEMA = "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)"
 
 #: Number, body and digest of a generation.
@@ -77,11 +79,37 @@ class CheckpointIndex:
         """Return the number of the newest generation, 0 if there is none."""
         return max((number for number, *_ in self.rows()), default=0)
 
-    def make_current(self, generation: int, body: Mapping[str, Any], kept: int) -> None:
-        """Add a generation and drop all but the newest `kept`, in one transaction."""
+    def claim(self, owner: str, number: int | None, *, reset: bool = False) -> None:
+        """Let none but this owner write, from now on.
+
+        Owners that come by a group have its `number`, which only grows while the group lasts: an
+        older one comes too late, unless it is known that numbers were `reset`. Raises
+        `FencedError`.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(FENCE)
+            found = database.execute("SELECT number FROM fence").fetchone()
+            newest = None if found is None or reset else found[0]
+            if number is not None and newest is not None and newest > number:
+                raise _fenced(self._folder, number, newest)
+            database.execute("INSERT OR REPLACE INTO fence VALUES (0, ?, ?)", (owner, number))
+            database.execute("COMMIT")
+
+    def make_current(
+        self, generation: int, body: Mapping[str, Any], kept: int, owner: str | None = None
+    ) -> None:
+        """Add a generation and drop all but the newest `kept`, in one transaction.
+
+        Raises `FencedError` if there is an `owner`, and another has claimed the folder since.
+        """
         text = to_json(body)
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
+            if owner is not None:
+                found = database.execute("SELECT owner, number FROM fence").fetchone()
+                if found is None or found[0] != owner:
+                    raise _fenced(self._folder, None, found and found[1])
             row = (generation, text, _digest(generation, text))
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
@@ -118,6 +146,19 @@ class CheckpointIndex:
                 remedy="restore it from a copy, or start in an empty folder",
                 error=ModelFileError,
             ) from error
+
+
+def _fenced(folder: Path, number: int | None, newest: int | None) -> FencedError:
+    error = failure(
+        "a partition must have one daemon, and another has taken it over",
+        path=str(folder),
+        generation=number,
+        taken_in=newest,
+        remedy="nothing was written; the other goes on with it",
+        error=FencedError,
+    )
+    assert isinstance(error, FencedError)
+    return error
 
 
 def has_checksum(row: Row) -> bool:

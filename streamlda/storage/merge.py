@@ -1,16 +1,19 @@
-"""Several engines as one: joining what daemons have learned through a shared projection.
+"""Several engines as one: joining what daemons have learned from one beginning.
 
-*Why one projection.* An engine keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen through its
-projection W. Through one and the same W the sums of two sets of documents add up to those of all
-documents. Through two they do not, and neither can be turned into the other: W has far fewer
-columns than there are words. But each engine makes its own W from its own first documents, and
-replaces it. So engines that are to be merged, on one machine or many, are given one W before their
-first document, and keep it. Topics are consistent for every W, and a good one lowers their
-variance: take it from an engine that has run for a while ::
+*Why one beginning.* An engine that sums keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen
+through its projection W. Through one and the same W the sums of two sets of documents add up to
+those of all documents. Through two they do not, and neither can be turned into the other: W has far
+fewer columns than there are words. An engine that refines keeps expected tokens by word and topic;
+those of two can be added where topic k of both is one topic, as they are if both began with the
+same ones. But each engine makes its own W and topics from its own first documents. So engines that
+are to be merged, on one machine or many, are given one beginning before their first document. Make
+it of an engine that has run for a while ::
 
     streamlda projection CHECKPOINTS --output FILE     of one daemon
     topics.projection_file = "FILE"                    of all, with new folders of checkpoints
     streamlda merge CHECKPOINTS... --output MODEL      at any time, while they run
+
+`streamlda.refinement.shared_start` says how refined topics are merged, and how good they are.
 
 *Twice the same documents.* Sums do not say what is in them; positions do, as far as they name what
 was read. Refused are: one folder twice; a partition of one Kafka topic (cluster, name and id) in
@@ -144,7 +147,7 @@ class MergedCheckpoints:
 def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckpoints:
     """Return one engine with all that the newest checkpoints of several daemons have learned.
 
-    Of one folder it is the engine there, with or without a shared projection. The order matters by
+    Of one folder it is the engine there, with or without a shared beginning. The order matters by
     rounding only. Time O(bytes of the states), memory three times that of one.
     """
     require(folders, "states to merge must be at least one, got none", remedy="name folders")

@@ -1,10 +1,15 @@
-"""A shared projection in a file: the W that several engines sum through, and its words.
+"""A shared beginning in a file: what several engines begin with that are to be merged.
 
-A projection file is a checked file of `streamlda.container` of kind ``streamlda-map``, version 1,
-readable and writable by its owner only: how often words occur, and together, can be read off W. It
-has the arrays ``whitening`` (F64, (d, m): W, leading directions first) and ``vocabulary`` (U8: the
-vocabulary as JSON text), and the metadata ``fingerprint`` (of the vocabulary) and ``settings`` (of
-the engine that made W). `streamlda.storage.merge` says what it is for.
+It is the projection W that all of them sum through, or the start that all of them refine from, with
+the words. A projection file is a checked file of `streamlda.container` of kind ``streamlda-map``,
+readable and writable by its owner only: how often words occur, and together, can be read off it. It
+has the array ``vocabulary`` (U8: the vocabulary as JSON text), the metadata ``fingerprint`` (of the
+vocabulary) and ``settings`` (of the engine that made it), and
+
+version 1: the array ``whitening`` (F64, (d, m): W, leading directions first);
+version 2: the arrays ``start.*`` and the metadata ``start``, of `SharedStart.state`.
+
+`streamlda.storage.merge` says what it is for.
 """
 
 from __future__ import annotations
@@ -18,43 +23,72 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
+from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
 from streamlda.engine.engine import Engine
-from streamlda.engine.warmup import projection_digest
+from streamlda.engine.members import Beginning, digest_of
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import VocabularyError
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.text.vocabulary import Vocabulary
 
-FORMAT, FORMAT_VERSION = "streamlda-map", 1
+FORMAT = "streamlda-map"
+
+#: Versions of a file with a projection, and of one with a start.
+PROJECTION_VERSION, FORMAT_VERSION = 1, 2
 
 
 @dataclass(frozen=True, eq=False)
 class SharedProjection:
-    """W for several engines, (d, m), float64: `Engine(settings, shared_projection=...)`.
+    """What several engines begin with: W, (d, m), float64, or the start of a refinement.
 
     Engines that share it must use its vocabulary, of d words. `settings` are those of the engine
     that made it, as plain JSON values; K and oversampling make up m.
     """
 
-    whitening: NDArray[np.float64]
+    beginning: Beginning
     vocabulary: Vocabulary
     settings: Mapping[str, Any]
 
     @property
+    def refines(self) -> bool:
+        """Whether engines refine from it; else they sum."""
+        return isinstance(self.beginning, SharedStart)
+
+    @property
+    def whitening(self) -> NDArray[np.float64]:
+        """The projection, (d, m); raises where there is a start."""
+        if isinstance(self.beginning, SharedStart):
+            raise failure(
+                "a projection must be of an engine that does not refine",
+                start=self.digest,
+                remedy="make one of a run with topics.refine = false",
+            )
+        return self.beginning
+
+    @property
     def digest(self) -> str:
-        """16 hex digits that tell W from other projections."""
-        return projection_digest(self.whitening)
+        """16 hex digits that tell it from others."""
+        return str(digest_of(self.beginning))
+
+    def engine(self, settings: EngineSettings) -> Engine:
+        """Return an engine that begins here."""
+        if isinstance(self.beginning, SharedStart):
+            return Engine(settings, shared_start=self.beginning)
+        return Engine(settings, shared_projection=self.beginning)
 
 
 def save_projection(
     path: str | os.PathLike[str], engine: Engine, vocabulary: Vocabulary, *, renew: bool = False
 ) -> SharedProjection:
-    """Write the projection of an engine to a file for its owner only, whole or not at all.
+    """Write what others begin with to a file for its owner only, whole or not at all.
 
-    That is the shared one, if the engine has one, so that others can join it; else the one that its
-    next round would begin with. `renew` makes a better one even so: for a new beginning of all.
-    Needs the solver ``"whitened-tensor"``. Time O(d m^2), memory O(d m).
+    That is what the engine itself began with, if it is shared, so that others can join it; else the
+    topics of its snapshot, where they are refined, or the projection that its next round would
+    begin with. `renew` makes a better one even so: for a new beginning of all. Needs the solver
+    ``"whitened-tensor"``. Time O(d m^2) and of a snapshot, memory O(d m).
     """
     require(
         vocabulary.n_features == engine.settings.n_features,
@@ -63,17 +97,21 @@ def save_projection(
         n_features=engine.settings.n_features,
         remedy="pass that one",
     )
-    shared = None if renew else engine.shared_projection
-    whitening = engine.better_projection() if shared is None else shared
+    shared = None if renew else engine.beginning
+    beginning = engine.new_beginning() if shared is None else shared
     text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
-    arrays: dict[str, NDArray[Any]] = {
-        "whitening": whitening,
-        "vocabulary": np.frombuffer(text.encode("ascii"), dtype=np.uint8),
-    }
+    arrays: Arrays = {"vocabulary": np.frombuffer(text.encode("ascii"), dtype=np.uint8)}
     settings = asdict(engine.settings)
-    metadata = {"fingerprint": vocabulary.fingerprint, "settings": settings}
-    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata, mode=OWNER_ONLY)
-    return SharedProjection(whitening, vocabulary, settings)
+    metadata: dict[str, Any] = {"fingerprint": vocabulary.fingerprint, "settings": settings}
+    version = PROJECTION_VERSION
+    if isinstance(beginning, SharedStart):
+        own, metadata["start"] = beginning.state()
+        arrays |= with_prefix(own, "start.")
+        version = FORMAT_VERSION
+    else:
+        arrays["whitening"] = beginning
+    write_arrays(path, FORMAT, version, arrays, metadata, mode=OWNER_ONLY)
+    return SharedProjection(beginning, vocabulary, settings)
 
 
 def load_projection(
@@ -92,16 +130,21 @@ def load_projection(
 
 
 def _projection_from(file: ArraysFile) -> SharedProjection:
-    whitening = file.arrays["whitening"]
     words = json.loads(file.arrays["vocabulary"].tobytes())
     vocabulary = Vocabulary.from_metadata(words["metadata"], words["words"])
     if vocabulary.fingerprint != file.metadata["fingerprint"]:
         raise ValueError("the fingerprint is not that of the vocabulary")
-    if whitening.ndim != 2 or whitening.dtype != np.float64 or not np.isfinite(whitening).all():
-        raise ValueError(f"{whitening.dtype} of shape {whitening.shape} is no finite projection")
-    if len(whitening) != vocabulary.n_features:
-        raise ValueError(f"{len(whitening)} rows for {vocabulary.n_features} words")
-    return SharedProjection(whitening, vocabulary, dict(file.metadata["settings"]))
+    beginning = _start_from(file) if "start" in file.metadata else file.arrays["whitening"]
+    rows = beginning.stepwise.mean if isinstance(beginning, SharedStart) else beginning
+    if rows.ndim != 2 or rows.dtype != np.float64 or not np.isfinite(rows).all():
+        raise ValueError(f"{rows.dtype} of shape {rows.shape} is no finite projection")
+    if len(rows) != vocabulary.n_features:
+        raise ValueError(f"{len(rows)} rows for {vocabulary.n_features} words")
+    return SharedProjection(beginning, vocabulary, dict(file.metadata["settings"]))
+
+
+def _start_from(file: ArraysFile) -> SharedStart:
+    return SharedStart.from_state(named(file.arrays, "start."), file.metadata["start"])
 
 
 def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:

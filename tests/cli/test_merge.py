@@ -14,6 +14,7 @@ from streamlda.storage.projection import load_projection
 from streamlda.storage.state import load_state
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import refused, run
+from tests.engine.kinds import KINDS, fed, text_documents
 
 D = 30
 WORDS = Vocabulary.given([f"w{i}" for i in range(D)])
@@ -22,13 +23,13 @@ SETTINGS = EngineSettings(
 )
 
 
-def save(folder, engine, partition):
+def save(folder, engine, partition, words=WORDS):
     position = {
         **{"cluster": "c", "topic": "news", "topic_id": "t", "partitions": [partition]},
         **{"offsets": {str(partition): engine.documents_seen}, "lost": {}},
     }
     with Checkpoints.open(folder) as store:
-        store.write(store.capture(engine, position, WORDS))
+        store.write(store.capture(engine, position, words))
     return folder
 
 
@@ -78,6 +79,45 @@ def test_daemons_that_share_a_projection_are_merged_to_one_model(daemons, tmp_pa
     assert load(tmp_path / "model").documents_seen == 1000
 
 
+def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
+    words = Vocabulary.given([f"w{i}" for i in range(300)])
+
+    def saved(name, engine, partition, start, stop):
+        return save(tmp_path / name, fed(engine, text_documents(), start, stop), partition, words)
+
+    first = KINDS["refining"].engine()
+    saved("first", first, 9, 0, 600)
+    said = run("projection", tmp_path / "first", "-o", tmp_path / "start").stderr
+    made = load_projection(tmp_path / "start", words)
+    assert "be annealed, which takes about 3,000 documents, got documents_seen=600" in said
+    about = f"start {made.digest}: 12 refined topics, 300 words"
+    assert f"{about}, made by an engine of 600 documents\n" in said
+    folders = [
+        saved(str(n), made.engine(first.settings), n, 600 + 50 * n**2, 650 + 50 * (n**2 + 2 * n))
+        for n in range(3)
+    ]
+    said = run("projection", folders[1], "-o", tmp_path / "again").stderr
+    assert f"{about}, shared by an engine of 150" in said
+    assert "annealed" not in said
+    said = run("merge", *folders, "-o", tmp_path / "model").stderr
+    assert "450 documents of 3 states, " in said
+    model = load(tmp_path / "model")
+    assert model.documents_seen == 450
+    assert model.diagnostics["refinement"]["documents"] == 450
+    # What each daemon has had since its own last snapshot is no interval of the merged one.
+    assert model.interval is None
+    run("merge", folders[1], "-o", tmp_path / "model")
+    assert load(tmp_path / "model").interval.documents == 150
+    # One that sums, of as many words, is not merged with them.
+    sums = KINDS["refining"].engine(refine=False)
+    saved("sums", sums, 5, 0, 600)
+    run("projection", tmp_path / "sums", "-o", tmp_path / "projection")
+    shared = load_projection(tmp_path / "projection", words)
+    other = saved("other", shared.engine(sums.settings), 6, 0, 50)
+    said = refused("merge", folders[0], other, "-o", tmp_path / "model", code=78)
+    assert f"beginning={made.digest},{shared.digest}" in said
+
+
 def test_a_shared_projection_is_given_on_and_a_better_one_made_by_renew(daemons, tmp_path):
     said = run("projection", daemons[0], "-o", tmp_path / "again").stderr
     assert "shared by an engine of 1,000 documents" in said
@@ -116,7 +156,7 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
         (("merge", *model), "Missing argument", 2),
         (("merge", one), "Missing option '--output'", 2),
         (("merge", one, two, one, *model), "the same folder", 78),
-        (("merge", one, tmp_path / "first", *model), "shared_projection=True,False", 78),
+        (("merge", one, tmp_path / "first", *model), ",None; make one", 78),
         (("merge", one, *model, "--state", tmp_path / "model"), "or another output", 78),
         (("merge", *daemons, *model, "--state", two / "index"), "must not lie in", 2),
         (("merge", one, "-o", tmp_path / "no" / "model"), "must exist and be writable", 78),

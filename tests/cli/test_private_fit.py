@@ -313,7 +313,8 @@ def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, slots, wanted, 
     assert wanted in said
     assert ("nothing was spent" in said) == (not spent)
     assert bool(re.search(r"spent: epsilon=[\d.]+ of 1 by releases=1 ", said)) == bool(spent)
-    assert said.count("\n") == 1 + spent
+    # What is expected, with a warning, stands before what is paid for.
+    assert said.count("\n") == 1 + 3 * spent
     assert len(check_releases(tmp_path)["snapshots"]) == spent
     assert not (tmp_path / "m").exists()
 
@@ -392,3 +393,43 @@ def test_private_rounds_from_the_command_line(folder, tmp_path, options, stages)
     assert statement["statement"] == "private"
     names = [stage["name"] for stage in statement["stages"]]
     assert len([name for name in names if name.startswith(("power", "refine"))]) == stages
+
+
+def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
+    truth = folder / "truth"
+    fit(folder, tmp_path, "--public-model", truth, words=False, epsilon=1)
+    model, public = load(tmp_path / "m"), load(truth)
+    assert model.vocabulary.words == public.vocabulary.words
+    check_statement(model.privacy)
+    assert model.privacy["public_model"] == public.digest
+    assert model.privacy["vocabulary"] == "public"
+    assert matched_l1_error(public.components, model.components).mean < 0.1
+    # Two windows of two stages.
+    report = check_releases(tmp_path)
+    assert [start for start, _ in slots_of(report)[::2]] == [0, EVERY]
+    assert len(slots_of(report)) == 4
+    said = run("topics", tmp_path / "m").stdout
+    assert f"begun with  public model {public.digest}" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "code", "rule"),
+    [
+        (("missing",), False, 74, "No such file"),
+        (("words",), True, 65, "a streamlda file must be in its format"),
+        (("truth", "--vocabulary-kind", "private"), False, 78, "--vocabulary-kind must be given"),
+        (("truth", "--hash-bits", 8), False, 78, "--vocabulary-kind must be given"),
+        (("truth", "--stop-words", "none"), False, 78, "--stop-words must have --vocabulary"),
+        (("truth", "--mode", "prefix", "--snapshots", 2), True, 78, "--mode must be window"),
+        (("truth", "-k", 2), True, 78, "topics=3 n_components=2"),
+    ],
+)
+def test_a_public_model_of_no_use_is_refused_and_spends_nothing(
+    folder, tmp_path, given, words, code, rule
+):
+    name, *more = given
+    said = fit(
+        folder, tmp_path, "--public-model", folder / name, *more, words=words, epsilon=1, code=code
+    )
+    assert rule in said
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]

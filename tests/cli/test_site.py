@@ -4,6 +4,8 @@ import gzip
 import json
 import shutil
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -260,6 +262,40 @@ def test_records_that_a_site_has_shared_are_known_under_another_path(folder, tmp
     ((origin, start, stop),) = one
     assert start == 0
     assert two == [[origin, stop, 2 * stop]]
+
+
+@pytest.mark.long
+def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tmp_path):
+    """By slots under one name, round by round; under another one by what they hold."""
+    records = (folder / "east.jsonl").read_text("ascii")
+
+    def at_east(to, round_file, config="config", *more):
+        command = share_command(folder, to, "east", round_file, config)
+        command[command.index(str(folder / "east.jsonl"))] = "-"
+        command += ["--format", "jsonl", "--ledger", str(tmp_path / "east.ledger"), *more]
+        program = [sys.executable, "-m", "streamlda", *command]
+        return subprocess.run(program, input=records, capture_output=True, text=True, check=False)
+
+    first = begun(folder, tmp_path)
+    assert at_east(tmp_path, first).returncode == 0
+    for site in ("north", "south"):
+        run(*share_command(folder, tmp_path, site, first))
+    shares = [shutil.move(tmp_path / f"{site}.share", tmp_path / f"{site}.1") for site in SITES]
+    run(*aggregate_command(folder, tmp_path, shares, first))
+    # The next round goes on behind the first.
+    assert at_east(tmp_path, tmp_path / "next").returncode == 0
+    make_config(folder, "another", label="another")
+    again = tmp_path / "again"
+    again.mkdir()
+    other = begun(folder, again, config="another")
+    result = at_east(again, other, "another", "--stream", "other")
+    assert (result.returncode, "under whatever name" in result.stderr) == (CONFIGURATION, True)
+    copy = share_command(folder, again, "east", other, "another")
+    copy[copy.index("--ledger") + 1] = tmp_path / "east.ledger"
+    assert "two releases" in run(*copy, code=CONFIGURATION).stderr
+    report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
+    (one, two) = (shot["documents"] for shot in report["snapshots"])
+    assert (one[0][0], two[0][0], one[0][2]) == ("stdin", "stdin", two[0][1])
 
 
 def test_shares_that_do_not_fit_are_refused_by_name(folder, learned, tmp_path):

@@ -56,7 +56,14 @@ def changing_documents():
 def shared_projection():
     learner = Engine(EngineSettings(**PLANTED, refine=False))
     learner.add(planted_documents().rows(0, 3000))
-    return learner.better_projection()
+    return learner.new_beginning()
+
+
+@cache
+def shared_start():
+    learner = Engine(EngineSettings(**TEXT))
+    learner.add(text_documents().rows(0, 3100))
+    return learner.new_beginning()
 
 
 class Kind(NamedTuple):
@@ -65,11 +72,13 @@ class Kind(NamedTuple):
     settings: dict[str, Any]
     documents: Any
     cuts: list[int]
-    shared: bool = False
+    begins: str = "alone"
 
     def engine(self, **changes):
-        W = shared_projection() if self.shared else None
-        return Engine(EngineSettings(**{**self.settings, **changes}), shared_projection=W)
+        settings = EngineSettings(**{**self.settings, **changes})
+        given = {"projection": shared_projection, "start": shared_start}
+        shared = {f"shared_{name}": make() for name, make in given.items() if name == self.begins}
+        return Engine(settings, **shared)
 
 
 def online(solver):
@@ -84,7 +93,8 @@ def forgetting(solver):
 
 KINDS = {
     "sums": Kind({**PLANTED, "refine": False}, planted_documents, [1, 399, 400, 1999, 2000, 2001]),
-    "shared": Kind(PLANTED, planted_documents, [0, 401], shared=True),
+    "shared": Kind(PLANTED, planted_documents, [0, 401], "projection"),
+    "started": Kind(TEXT, text_documents, [0, 1, 29, 30, 1000], "start"),
     "follows": Kind(PLANTED, planted_documents, [1, 400, 425, 2100]),
     "refining": Kind(TEXT, text_documents, [0, 1, 299, 300, 301, 345, 2000, 3299, 3330]),
     "online-power": online("online-power"),

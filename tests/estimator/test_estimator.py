@@ -245,11 +245,11 @@ def test_every_parameter_reaches_the_engine():
     for more in ({"privacy_unit": "user", "documents_per_user": 2}, {"noise_in_state": True}):
         given = {**topics, **private, **more, "random_state": 9}
         wanted = PrivateSettings(**topics, **private, **more, seed=9, n_features=60)
-        assert window_settings(settings_of_parameters(given), 60, None) == wanted
+        assert window_settings(settings_of_parameters(given), 60, None) == (wanted, None)
     # Refinement is left out by 0, and chosen by the engine for "auto".
     for passes, rounds in ((0, 0), ("auto", None)):
         settings = settings_of_parameters({**private, "refinement_passes": passes})
-        assert window_settings(settings, 60, 900).refinement_rounds == rounds
+        assert window_settings(settings, 60, 900)[0].refinement_rounds == rounds
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,9 @@ def test_a_ledger_remembers_across_fits(X, tmp_path):
     # Free again, and it refuses the same rows under the same name before it reads them.
     with pytest.raises(LedgerError, match="must not be in two releases"):
         private(ledger=str(path), stream="one").fit(X[:1000])
+    # Other rows are told to take another name.
+    with pytest.raises(LedgerError, match=r"stream='one' released=1000 .*another name \(stream="):
+        private(ledger=str(path), stream="one").fit(X[2000:])
     again = private(ledger=path, stream="one", documents_per_snapshot=1000)
     with pytest.raises(LedgerError, match="must not be in two releases"):
         again.partial_fit(X[:5])

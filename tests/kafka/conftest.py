@@ -21,9 +21,13 @@ def opened():
 
 
 @pytest.fixture
-def source_of(opened):
+def source_of(opened, client):
     """Open a source, of text unless another format is named."""
-    return lambda *where, **options: opened(KafkaSource, *where, **{"format": "text", **options})
+
+    def source_of(topics, topic, **options):
+        return opened(KafkaSource, topics, topic, **{"format": "text", "client": client, **options})
+
+    return source_of
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from streamlda.stream.credentials import CLIENTS
 from tests.kafka.choice import Choice, NotReadyError, choose
 from tests.kafka.jars import BrokerUnavailable
 
@@ -136,6 +137,12 @@ def topics(request):
         return
     with closing(Topics(bootstrap)) as topics:
         yield topics
+
+
+@pytest.fixture(scope="session", params=CLIENTS)
+def client(request):
+    """Return the package that reads."""
+    return request.param
 
 
 @pytest.fixture

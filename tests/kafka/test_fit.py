@@ -33,18 +33,26 @@ def model_of(folder, name, **flags):
     return found
 
 
-def from_topic(folder, name, topics, topic, **flags):
-    return model_of(folder, name, kafka__bootstrap=topics.bootstrap, kafka__topic=topic, **flags)
+@pytest.fixture
+def from_topic(topics, topic, client, tmp_path):
+    def fitted(name, **flags):
+        where = {"bootstrap": topics.bootstrap, "topic": topic, "client": client}
+        named = {f"kafka__{key}": value for key, value in where.items()}
+        return model_of(tmp_path, name, **named, **flags)
+
+    return fitted
 
 
-def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(topics, topic, tmp_path):
+def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(
+    topics, topic, from_topic, tmp_path
+):
     records = planted(1200)
     topics.fill(topic, records[:700])
     kept = {"checkpoint__folder": str(tmp_path / "kept")}
-    first = from_topic(tmp_path, "a", topics, topic, **kept)
+    first = from_topic("a", **kept)
     assert (first.counts.documents, first.stopped) == (700, False)
     topics.send(topic, records[700:])
-    both = from_topic(tmp_path, "a", topics, topic, **kept)
+    both = from_topic("a", **kept)
     assert both.counts.documents == 1200
     file = tmp_path / "all.jsonl"
     file.write_bytes(b"\n".join(records))
@@ -52,7 +60,7 @@ def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(topics, topic
     np.testing.assert_array_equal(both.model.components, whole.model.components)
 
 
-def test_a_topic_of_transactions_and_an_empty_partition_end(topics, topic, tmp_path):
+def test_a_topic_of_transactions_and_an_empty_partition_end(topics, topic, from_topic):
     topics.make(topic, 2)
     producer = KafkaProducer(bootstrap_servers=topics.bootstrap, transactional_id=topic)
     producer.init_transactions()
@@ -66,10 +74,10 @@ def test_a_topic_of_transactions_and_an_empty_partition_end(topics, topic, tmp_p
             producer.send(topic, record, partition=0)
         producer.flush()  # An abort drops what was not sent.
         end()
-    assert from_topic(tmp_path, "a", topics, topic).counts.documents == 400
+    assert from_topic("a").counts.documents == 400
     producer.begin_transaction()
     producer.send(topic, records[0], partition=1).get(30)
-    assert from_topic(tmp_path, "b", topics, topic).counts.documents == 400
+    assert from_topic("b").counts.documents == 400
     producer.abort_transaction()
     producer.close()
 

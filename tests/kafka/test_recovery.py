@@ -14,9 +14,10 @@ from collections import Counter, deque
 import pytest
 
 from streamlda.errors import SourceError
+from streamlda.stream.credentials import CLIENTS
 from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
-from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
+from streamlda_connectors.kafka.clients import connected
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read
 
@@ -93,14 +94,20 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
     """One node never elects an unclean leader, so the real client reports the cut once."""
     cuts = deque()
 
-    class Cut(KafkaPythonClient):
-        def poll(self, timeout_seconds, max_records):
+    def cut_off(settings):
+        made = connected(settings)
+        poll = made.poll
+
+        def polled(timeout_seconds, max_records):
             if cuts:
                 raise cuts.pop()
-            return super().poll(timeout_seconds, max_records)
+            return poll(timeout_seconds, max_records)
+
+        made.poll = polled
+        return made
 
     topics.fill(topic, numbers(0, 3))
-    source = source_of(topics, topic, allow_gaps=allow_gaps, connect=Cut)
+    source = source_of(topics, topic, allow_gaps=allow_gaps, connect=cut_off)
     read(source, 3)
     cuts.append(Truncated())
     topics.send(topic, numbers(3, 9))
@@ -123,6 +130,16 @@ def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 9))
     with pytest.raises(SourceError, match="topic_id="):
         at(source_of(topics, topic), position)
+
+
+def test_a_position_of_one_package_is_taken_up_by_the_other(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 20))
+    source = source_of(topics, topic)
+    seen = read(source, 7, max_records=7)[0]
+    for reader in (*CLIENTS, *CLIENTS):
+        source = at(source_of(topics, topic, client=reader), source.position())
+        seen += read(source, 3, max_records=3)[0]
+    assert seen == texts_from(0, 19)
 
 
 def test_shares_cover_all_partitions_disjointly(topics, topic, source_of):

@@ -198,7 +198,7 @@ DIGESTS = {
     "gather_topics": ("388b099e93a4060b", "37b14a0bac2652c4"),
     "take_step": ("149f58a4960a6406", "7771c72606e0dab1"),
     "propose": ("4b067b51d9524c1b", "967bbafa1ae34068"),
-    "fold_in": ("26ef3f7e0bfe0647", "3d7b3952149fe7d7"),
+    "fold_in": ("f837e00c13842d5a", "002e1ef21ded740b"),
     "word_probabilities": ("9de177f332afe081", "54605cf6f6583022"),
     "expect_topics": ("31b94c5ea4d10654", "0315e01583c6c12a"),
     "draw_topics": ("567e324acc5a05d0", "da3ea371ada95dee"),

@@ -16,7 +16,7 @@ from streamlda.kernels import I64, kernel
 OF_A_FIT = {
     *("association.associate_projections", "association.group_by_word", "association.project"),
     *("association.random_signs", "checking.find_faults", "refinement.add_responsibilities"),
-    *("cooccurrence.count_windows", "inference.fold_in", "inference.word_probabilities"),
+    *("cooccurrence.count_documents", "inference.fold_in", "inference.word_probabilities"),
     *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.expect_topics", "stepwise.gather_topics", "stepwise.take_step"),
     *("text.count_ids", "text.fill_slots", "text.find_words"),

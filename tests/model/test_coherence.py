@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
-from streamlda.kernels.cooccurrence import count_windows
+from streamlda.kernels.cooccurrence import count_documents, count_windows
 from streamlda.model.coherence import NpmiCounter
 from streamlda.model.evaluation import top_words
 from streamlda.simulate import PlantedLDA
@@ -59,6 +59,21 @@ def test_count_windows_equals_oracle(kind, window):
     for k, i, j in itertools.product(range(2), range(3), range(3)):
         both = halves[3 * k + i, j] + halves[3 * k + j, i]
         assert both == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_count_documents_is_a_window_that_holds_the_longest(kind):
+    tokens, offsets = packed(DOCUMENTS[kind])
+    occurrences, pairs, _ = oracle_text.count_windows(DOCUMENTS[kind], TOPICS, 2**62)
+    slot_of_word = np.array([0, 1, 2, 3, -1, 4], dtype=np.int32)
+    counted, halves = np.zeros(5, dtype=np.int64), np.zeros((6, 3), dtype=np.int64)
+    places = np.array([0, 1, 2, 4, 5, 6]), np.arange(6)
+    count_documents(tokens, offsets, slot_of_word, *places, counted, halves)
+    assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
+    whole = halves.reshape(2, 3, 3)
+    whole = whole + whole.transpose(0, 2, 1)
+    for k, i, j in itertools.product(range(2), range(3), range(3)):
+        assert whole[k, i, j] == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
 
 
 def gensim_npmi(documents, top, window):

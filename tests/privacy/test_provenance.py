@@ -1,6 +1,7 @@
 """What documents are known by: fingerprints, sketches, and the accumulator of a release."""
 
 import json
+import pickle
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from streamlda.privacy.ledger import (
     KnownDocuments,
     Provenance,
 )
-from streamlda.privacy.ledger.fingerprints import value_of
+from streamlda.privacy.ledger.fingerprints import text_of, value_of
 from streamlda.privacy.ledger.provenance import MOST_PARTS
 from streamlda.privacy.ledger.sketches import SKETCH, Sample, Sketch
 
@@ -271,3 +272,48 @@ def test_case_marks_and_white_space_make_no_other_document(text):
     assert KEY.of_text(text) == KEY.of_text("apple bread")
     assert KEY.of_text(text) != KEY.of_text("bread apple")
     assert KEY.of_text(" \n") == KEY.of_text(None) == b"" != KEY.of_text("?")
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("caf\u00e9 cr\u00e8me", "cafe\u0301 cre\u0300me"),
+        ("caf\u00e9", "cafe"),
+        ("co\u00adoperate", "cooperate"),
+        ("\ufeffapple", "apple"),
+        ("apple_bread", "apple bread"),
+        ("\ufb01ne \u2160", "FINE i"),
+        ("Stra\u00dfe", "STRASSE"),
+    ],
+)
+def test_a_text_that_is_encoded_otherwise_is_the_same(text, other):
+    assert KEY.of_text(text) == KEY.of_text(other) != KEY.of_text("other")
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ('{"text": "a b", "title": "c"}', "a b"),
+        ('{"body": {"plain": "a b"}, "title": "c"}', "a b"),
+        ('{"message": "a b", "number": 3}', "a b"),
+        *(
+            (record, record)
+            for record in (
+                '{"x": "a", "y": "b"}',
+                '{"text": 1}',
+                "{a b}",
+                "{}",
+                "[1]",
+                "{" * 9999,
+                "",
+            )
+        ),
+        (None, None),
+    ],
+)
+def test_a_line_of_json_is_known_by_its_text(record, text):
+    assert text_of(record, ["body.plain", "text"]) == text
+
+
+def test_a_key_that_travels_is_the_same():
+    assert pickle.loads(pickle.dumps(KEY)).of_text("a") == KEY.of_text("a")

@@ -267,7 +267,7 @@ class Scene:
         words = terms.words
         if terms.choice is not None:
             words = opening._selection(settings, terms.choice, manager)
-        pipeline = opening._private_pipeline(settings, terms.settings, words, manager)
+        pipeline = opening._private_pipeline(settings, terms, words, manager)
         model, at = None, 0
         while manager.left:
             start, at = at, at + pipeline.due

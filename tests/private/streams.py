@@ -22,7 +22,8 @@ from streamlda.private.contributions import (
 )
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.power import PowerStatistic
-from streamlda.private.refinement import RefinementStatistic
+from streamlda.private.public_start import PublicTopics
+from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
 from streamlda.private.topics import PrivateTopics
@@ -126,16 +127,26 @@ COMPARED = {
     ),
 }
 
+#: Public topics: word 3 is all but certain of one, words 0 to 2 are in the other, and word 4, like
+#: all of them, in the word frequencies. So words are e times as probable as these, or less.
+FITTING = PublicTopics(
+    np.array([[0, 0, 0, 1, 0], [1, 1, 1, 0, 0]]) / [[1], [3]], np.ones(2), EVEN, ""
+)
+
 #: What a stage may consist of. Bounds are in units of the largest norm.
 KINDS = ["norms", "triple norms", "pairs dense", "pairs through a projection", "triples", "all"]
 ROUNDS = [f"{answers} {probes}" for answers in ("images", "values") for probes in PROBES]
 ROUNDS += [f"refined {public}" for public in PUBLIC]
-ROUNDS += [*(f"compared {which}" for which in COMPARED), "lengths"]
+ROUNDS += [*(f"compared {which}" for which in COMPARED), "lengths", "fits", "public"]
 
 
 def statistics_of(kind, bound, d=D):
     if kind == "lengths":
         return [NormStatistic(Lengths(), 1.0)]
+    if kind == "fits":
+        return [FITTING.fits()]
+    if kind == "public":
+        return [FITTING.shares()]
     if kind in ROUNDS:
         which, name = kind.split(" ", 1)
         if which == "refined":

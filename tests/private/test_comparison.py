@@ -84,7 +84,7 @@ def test_no_document_moves_what_another_says(count):
     said = []
     for first in ({}, {0: 1, 2: count}):
         batch = batch_of_counts([first, *rows] if first else rows)
-        seen, held = comparison._halves(batch)
+        seen, held = comparison.halves(batch)
         theta = [
             topic_proportions(seen, found.components, found.alpha)
             for found in COMPARED["mixed"][:2]

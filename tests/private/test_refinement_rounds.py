@@ -14,17 +14,19 @@ from scipy.optimize import linear_sum_assignment
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.private import denoising, refinement
+from streamlda.private import denoising, responsibilities
 from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, posterior_mean
 from streamlda.private.refinement import (
-    BACKGROUND_PRIOR,
     DOCUMENTS_PER_TOPIC,
-    INNER_ITERATIONS,
     RefinementRounds,
-    RefinementStatistic,
     most_topics,
     split_topics,
+)
+from streamlda.private.responsibilities import (
+    BACKGROUND_PRIOR,
+    INNER_ITERATIONS,
+    RefinementStatistic,
 )
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement
@@ -84,14 +86,14 @@ def test_sums_are_made_of_documents_that_count_whatever_the_parts(monkeypatch):
     part = View(batch_of_counts(rows), np.array([True, False]))
     np.testing.assert_array_equal(sums_of(part), sums_of(view_of(rows[:1])))
     whole = sums_of(view_of(POOL.values()))
-    monkeypatch.setattr(refinement, "MOST_RESPONSIBILITIES", 9)
+    monkeypatch.setattr(responsibilities, "MOST_RESPONSIBILITIES", 9)
     np.testing.assert_array_equal(sums_of(view_of(POOL.values())), whole)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_document_without_a_norm_adds_exactly_nothing(value, monkeypatch):
     """The attack: responsibilities that are no numbers where a word stands would spoil the sum."""
-    original = refinement.expect_topics
+    original = responsibilities.expect_topics
 
     def broken(counts, word_ids, *others):
         original(counts, word_ids, *others)
@@ -99,7 +101,7 @@ def test_a_document_without_a_norm_adds_exactly_nothing(value, monkeypatch):
 
     rows = [{0: 5, 1: 5}, {3: 2, 4: 9}, {2: 7}]
     without = sums_of(view_of([rows[0], {}, rows[2]]))
-    monkeypatch.setattr(refinement, "expect_topics", broken)
+    monkeypatch.setattr(responsibilities, "expect_topics", broken)
     np.testing.assert_array_equal(sums_of(view_of(rows)), without)
 
 
@@ -135,7 +137,7 @@ def test_the_posterior_mean_is_near_the_truth_where_noise_is_small_and_the_backg
     for size in (1e-3, 10.0, 1e6):
         noise = np.full(d, size)
         seen = truth + size * rng.standard_normal(truth.shape)
-        found = posterior_mean(seen, noise, background, tokens)
+        found = posterior_mean(seen, noise, background, np.outer(background, tokens))
         assert np.all(found > 0)
         errors.append(np.linalg.norm(found - truth) / np.linalg.norm(truth))
         if size == 10.0:
@@ -159,10 +161,12 @@ def test_the_posterior_mean_is_that_of_bayes_for_each_entry(monkeypatch):
     prior = posterior.reshape(-1, len(LIFTS)).mean(axis=0) + 1e-6
     weights = density * prior / prior.sum()
     expected = np.sum(weights * centres, axis=-1) / weights.sum(axis=-1)
-    np.testing.assert_allclose(posterior_mean(sums, noise, background, tokens), expected)
+    np.testing.assert_allclose(
+        posterior_mean(sums, noise, background, np.outer(background, tokens)), expected
+    )
     monkeypatch.setattr(denoising, "FITTED", 5)
     # Fitted on every third entry, applied in runs of five: other weights, all the entries.
-    assert np.all(posterior_mean(sums, noise, background, tokens) > 0)
+    assert np.all(posterior_mean(sums, noise, background, np.outer(background, tokens)) > 0)
 
 
 def test_the_prior_is_fitted_on_all_topics(monkeypatch):
@@ -179,7 +183,8 @@ def test_the_prior_is_fitted_on_all_topics(monkeypatch):
     monkeypatch.setattr(denoising, "GROUPS", 1)
     d, K = 256, 4
     tokens = np.array([1.0, 10.0, 100.0, 1000.0])
-    posterior_mean(np.ones((d, K)), np.ones(d), np.full(d, 1 / d), tokens)
+    background = np.full(d, 1 / d)
+    posterior_mean(np.ones((d, K)), np.ones(d), background, np.outer(background, tokens))
     np.testing.assert_allclose(np.unique(seen[0]), tokens / d)
 
 

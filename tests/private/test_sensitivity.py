@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
-from streamlda.private import comparison, contributions, power, refinement
+from streamlda.private import comparison, contributions, power, responsibilities
 from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic
 from streamlda.private.power import PowerStatistic
-from streamlda.private.refinement import RefinementStatistic
+from streamlda.private.public_start import FitsStatistic
+from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.stage import groups_touched, joint_mechanism, unit_blocks
 from tests.private.streams import (
     DOCUMENTS,
@@ -89,7 +90,8 @@ POWER = [
     f"{answers} {name}" for answers in ("images", "values") for name in ("orthonormal", "equal")
 ]
 ATTAINED = [
-    (kind, 1.0, 0.99) for kind in [*KINDS, *POWER, "refined apart", "compared apart", "lengths"]
+    (kind, 1.0, 0.99)
+    for kind in [*KINDS, *POWER, "refined apart", "compared apart", "lengths", "fits", "public"]
 ]
 ATTAINED += [(kind, 0.3, 0.99) for kind in KINDS if kind not in ("triples", "all")]
 ATTAINED += [(kind, 0.3, 0.97) for kind in POWER]
@@ -138,6 +140,8 @@ def test_documents_at_all_bounds_attain_the_sensitivity_of_a_user():
         # All but the part of the number of documents, which is the same in both.
         ("images a row", "one word", "its opposite", 0.97),
         ("refined apart", "one word", "longest row", 0.99),
+        ("fits", "longest row", "shortest row", 0.99),
+        ("public", "one word", "longest row", 0.99),
     ],
 )
 def test_documents_at_all_bounds_attain_the_sensitivity_of_replace_one(kind, one, other, least):
@@ -223,7 +227,7 @@ def only(clipped):
 )
 def test_wrong_clip_factors_are_seen(kind, bound, planted, cases, monkeypatch):
     assert worst(kind, bound, cases) <= 1
-    for module in (comparison, contributions, power, refinement):
+    for module in (comparison, contributions, power, responsibilities):
         monkeypatch.setattr(module, "clip_factors", planted)
     assert worst(kind, bound, cases) > 1.05
 
@@ -240,6 +244,7 @@ def test_restarts_for_the_price_of_one_are_seen(monkeypatch):
         (PowerStatistic, "images equal"),
         (RefinementStatistic, "refined apart"),
         (ComparisonStatistic, "compared apart"),
+        (FitsStatistic, "fits"),
     ],
 )
 def test_a_document_that_counts_twice_is_seen(statistic, kind, monkeypatch):

@@ -15,13 +15,14 @@ from streamlda.model.quality import exclusivity, nearest_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import fit_alpha
 from streamlda.refinement.measures import (
-    INFERRED_DOCUMENTS,
+    FIRST_DOCUMENTS,
     ExpectedTokens,
     Samples,
     correction,
+    fitted_alpha,
     inferred,
+    inferred_in_few,
     measured,
-    with_fitted_alpha,
 )
 from streamlda.refinement.refine import refined
 from streamlda.refinement.sample import Drawn, Sample
@@ -155,10 +156,10 @@ def test_refined_topics_have_the_share_that_inference_gives_them(text):
     start = replace(start, alpha=start.alpha * rng.permutation(np.geomspace(0.05, 5, 12)))
     start = replace(start, diagnostics={"eigenvalues": [1.0] * 12, "directions_supported": 12})
     model = refined(start, documents, passes=2)
-    assert off(model, documents, model.prevalence) < 1.1
+    assert off(model, documents, model.prevalence) < 1.2
     assert off(model, documents, model.alpha / model.alpha_0) > 1.5
     assert np.all(np.diff(model.prevalence) <= 0)
-    assert model.diagnostics["prevalence_documents"] <= INFERRED_DOCUMENTS
+    assert model.diagnostics["prevalence_documents"] <= FIRST_DOCUMENTS
     assert model.alpha_0 == pytest.approx(start.alpha_0)
 
 
@@ -182,7 +183,7 @@ def test_a_sample_corrects_the_sums_of_e_steps(text):
     sample = Sample(600, 10**6)
     sample.add(documents)
     drawn = sample.drawn()
-    found = inferred(model, drawn._replace(totals=None))
+    found = inferred(model, drawn._replace(totals=None), model.alpha)
     corrected = expected.tokens * correction(model, found, expected)
     corrected /= corrected.sum()
     raw = off(model, documents, expected.tokens / expected.tokens.sum())
@@ -200,7 +201,31 @@ def test_prevalence_is_that_of_all_documents_of_a_short_stream(text):
     few.add(documents.rows(0, 700))
     found, inference = measured(model, few)
     assert found.diagnostics["prevalence_documents"] == len(inference.theta) == 700
-    assert off(model, documents.rows(0, 700), found.prevalence) < 1.01
+    assert off(model, documents.rows(0, 700), found.prevalence) < 1.03
+
+
+@pytest.mark.statistical
+def test_the_error_of_prevalence_is_that_of_the_worst_topic():
+    """The median of the largest error in 40 samples, over what was said, was 1.4."""
+    corpus = LikeText(12, 400, seed=3, alpha=np.geomspace(1.0, 0.02, 12))
+    documents = corpus.documents(6000)
+    model, ratios = model_of(corpus), []
+
+    def every(part):
+        return Drawn(part, part.lengths, np.zeros(len(part)))
+
+    wanted = inferred(model, every(documents), model.alpha).prevalence
+    for first in range(40):
+        part = documents.take(np.arange(first, len(documents), 40))
+        found = inferred(model, every(part), model.alpha)
+        off = np.abs(found.prevalence / wanted - 1)[found.prevalence >= 0.005].max()
+        ratios.append(off / found.error)
+    assert 0.8 < np.median(ratios) < 2.0
+    few = inferred(model, every(documents).fewer(50), model.alpha)
+    more = inferred_in_few(model, every(documents), model.alpha, 50, few.error / 3)
+    assert len(few.theta) <= 50
+    assert 300 < len(more.theta) <= 450
+    assert more.error < few.error / 2
 
 
 @pytest.mark.statistical
@@ -214,7 +239,8 @@ def test_the_words_of_all_documents_correct_a_sample(text):
     for first in range(24):
         part = documents.take(np.arange(first, len(documents), 40))
         drawn = Drawn(part, part.lengths, np.zeros(len(part)), totals)
-        found = [inferred(model, one).prevalence for one in (drawn, drawn._replace(totals=None))]
+        both = drawn, drawn._replace(totals=None)
+        found = [inferred(model, one, model.alpha).prevalence for one in both]
         errors.append([np.abs(shares - wanted).sum() for shares in found])
     corrected, plain = np.mean(errors, axis=0)
     assert corrected < 0.67 * plain
@@ -279,13 +305,14 @@ def test_alpha_follows_the_documents(alpha_0):
     documents = corpus.documents(1500)
     drawn = Drawn(documents, documents.lengths, np.zeros(1500))
     model = model_of(corpus)
-    kept = with_fitted_alpha(replace(model, alpha=np.full(5, alpha_0 / 5)), drawn)
-    assert kept.alpha_0 == pytest.approx(alpha_0)
-    np.testing.assert_allclose(kept.alpha / alpha_0, shares, rtol=0.3)
-    free = with_fitted_alpha(replace(model, settings={"alpha_0": None}), drawn)
-    assert free.alpha_0 == pytest.approx(alpha_0, rel=0.25)
-    assert free.diagnostics.get("warnings", []) == []
-    np.testing.assert_array_equal(free.alpha, with_fitted_alpha(free, drawn).alpha)
+    kept, _ = fitted_alpha(replace(model, alpha=np.full(5, alpha_0 / 5)), drawn)
+    assert kept.sum() == pytest.approx(alpha_0)
+    np.testing.assert_allclose(kept / alpha_0, shares, rtol=0.3)
+    free = replace(model, settings={"alpha_0": None})
+    alpha, said = fitted_alpha(free, drawn)
+    assert alpha.sum() == pytest.approx(alpha_0, rel=0.25)
+    assert said == {}
+    np.testing.assert_array_equal(fitted_alpha(replace(free, alpha=alpha), drawn)[0], alpha)
 
 
 def test_an_alpha_0_beyond_its_range_is_said(monkeypatch):
@@ -293,9 +320,9 @@ def test_an_alpha_0_beyond_its_range_is_said(monkeypatch):
     corpus = LikeText(5, 200, seed=5, alpha=np.full(5, 1.0))
     documents = corpus.documents(300)
     model = replace(model_of(corpus), settings={"alpha_0": None}, diagnostics={"warnings": ["a"]})
-    found = with_fitted_alpha(model, Drawn(documents, documents.lengths, np.zeros(300)))
-    assert found.alpha_0 == pytest.approx(0.5)
-    first, second = found.diagnostics["warnings"]
+    alpha, said = fitted_alpha(model, Drawn(documents, documents.lengths, np.zeros(300)))
+    assert alpha.sum() == pytest.approx(0.5)
+    first, second = said["warnings"]
     assert first == "a"
     assert "alpha_0=0.5" in second
 

@@ -7,6 +7,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.settings.load import load_settings
 from streamlda.storage.projection import save_projection
+from streamlda.stream.source import RecordBatch
 from streamlda.text.vocabulary import Vocabulary
 from tests.service import planted
 from tests.service.daemon_process import settings_of, texts
@@ -28,6 +29,7 @@ KINDS = {
     "learned": {"vocabulary.kind": "learned", "vocabulary.size": 100, "vocabulary.documents": 150}
     | {"topics.representative_documents": 1, "topics.representative_texts": True},
     "projected": {},
+    "started": {"topics.alpha_0": 10.0},
     "private": {},
 }
 
@@ -41,6 +43,8 @@ def run_settings(kind, folder, flags=None):
         more["vocabulary.file"] = str(folder / "words")
     if kind == "projected":
         more |= projected(folder)
+    if kind == "started":
+        more |= started(folder)
     flags = settings_of(folder, folder / "documents.jsonl", {**more, **(flags or {})})
     return load_settings(environment={}, flags=flags)
 
@@ -64,4 +68,16 @@ def projected(folder):
     W = np.random.default_rng(0).normal(size=(200, 8))
     path = folder / "projection"
     save_projection(path, Engine(settings, shared_projection=W), Vocabulary.given(NAMES))
+    return {"topics.projection_file": str(path)}
+
+
+def started(folder):
+    """Return the flags of a run from the topics of another one over `NAMES`, made once."""
+    path = folder / "start"
+    if not path.exists():
+        words = {"topics.alpha_0": 10.0, "topics.seed": 3, "snapshots.every": 400}
+        pipeline = new_pipeline("given", folder / "first", words)
+        pipeline.add(RecordBatch(ROWS[:400]))
+        assert pipeline.release().model is not None
+        assert save_projection(path, pipeline.learner, pipeline.vocabulary).refines
     return {"topics.projection_file": str(path)}

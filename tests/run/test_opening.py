@@ -9,11 +9,12 @@ from streamlda.container import to_json
 from streamlda.errors import InvalidSettingError
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.projection import save_projection
 from streamlda.stream import blocks
 from streamlda.stream.source import RecordBatch, RecordLocation
 from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
 
-LEARNING = ["given", "hashed", "learned"]
+LEARNING = ["given", "hashed", "learned", "started"]
 
 
 def run(kind, folder, cuts, restarts):
@@ -68,7 +69,7 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
     assert (pipeline.records, pipeline.due, pipeline.since_release) == (700, 100, 100)
     # Topics are refined where that predicts documents set aside better.
     if kind != "learned":
-        refined = kind == "hashed"
+        refined = kind in ("hashed", "started")
         assert all((b"start_documents" in snapshot) == refined for snapshot in found)
         model = pipeline.release().model
         assert ("refinement" in model.diagnostics) == refined
@@ -88,6 +89,7 @@ def test_rounds_documents_and_snapshots_are_counted(tmp_path):
     assert (pipeline.rounds, pipeline.due) == (1, None)
     # An engine with a projection from elsewhere has no warm-up.
     assert new_pipeline("projected", tmp_path).rounds == 1
+    assert new_pipeline("started", tmp_path).rounds == 1
     # Too few documents give a reason and no model.
     pipeline = new_pipeline("hashed", tmp_path)
     pipeline.add(RecordBatch([None] * 200))
@@ -137,6 +139,27 @@ def test_a_checkpoint_from_before_refinement_is_gone_on_with(tmp_path, kind):
         if spectral:
             with pytest.raises(InvalidSettingError, match=r"refine=None \(saved: False\)"):
                 open_pipeline(run_settings(kind, tmp_path), store)
+
+
+@pytest.mark.parametrize("kind", ["projected", "started"])
+def test_a_run_goes_on_from_its_own_beginning_alone(tmp_path, kind):
+    asked = run_settings(kind, tmp_path)
+    pipeline = open_pipeline(asked).pipeline
+    pipeline.add(RecordBatch(ROWS[:200]))
+    with Checkpoints.open(tmp_path / "c") as store:
+        save(pipeline, store)
+        assert open_pipeline(asked, store).pipeline.records == 200
+        assert pipeline.release().model is not None
+        path = asked.topics.projection_file
+        save_projection(path, pipeline.learner, pipeline.vocabulary, renew=True)
+        with pytest.raises(InvalidSettingError, match=r"projection='\w{16}' \(saved: '\w{16}'"):
+            open_pipeline(asked, store)
+
+
+def test_a_run_from_shared_topics_refines_them(tmp_path):
+    asked = run_settings("started", tmp_path, {"topics.refine": False})
+    with pytest.raises(InvalidSettingError, match="shared start must refine, got refine=False"):
+        open_pipeline(asked)
 
 
 def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp_path):

@@ -6,14 +6,17 @@ import gzip
 import json
 import random
 import shutil
+import unicodedata
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 import pytest
 
 from streamlda.errors import InsufficientDataError, LedgerError
-from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger import KnownDocuments, Ledger
+from streamlda.privacy.ledger.known import Reading
 from streamlda.private.release_manager import ReleaseManager
+from streamlda.run import copies
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.private_terms import PrivateTerms
 from streamlda.settings.load import load_settings
@@ -44,14 +47,18 @@ def opened_ledger(settings, opened):
     return open_ledger(settings, opened, print, publisher)
 
 
-def release(folder, *sources, store=False, most=99, warn=print, **flags):
-    """Make all releases of a run that its files suffice for; return the documents of each."""
+def release(folder, *sources, store=False, most=99, warn=print, between=lambda: None, **flags):
+    """Make all releases of a run that its files suffice for; return the documents of each.
+
+    `between` is called when files were counted, before they are read.
+    """
     settings = settings_at(folder, sources, **flags)
     with ExitStack() as opened:
         ledger = opened_ledger(settings, opened)
         before = ledger.generation
         kept = opened.enter_context(Checkpoints.open(folder / "kept")) if store else None
         run = open_pipeline(settings, kept, ledger, warn=warn)
+        between()
         source = opened.enter_context(closing(run.open_source(settings)))
         pipeline, ended = run.pipeline, False
         while not ended and ledger.generation < before + most:
@@ -158,6 +165,11 @@ AGAIN = {
     "among many others": lambda folder, data: rows(
         "b.jsonl", random.Random(1).sample(SHUFFLED + MANY, RECORDS + len(MANY))
     )(folder),
+    "accents and hidden marks": lambda folder, data: rows(
+        "b.jsonl",
+        [unicodedata.normalize("NFD", f"\ufeff{t[:2]}\u00ad{t[2:]}\u0301") for t in TEXTS],
+    )(folder),
+    "lines that are JSON": lambda folder, data: stored("b.txt", LINES)(folder),
     "one file a record": lambda folder, data: [
         stored(f"{number:03d}.txt", text.encode())(folder)[0] for number, text in enumerate(TEXTS)
     ],
@@ -188,15 +200,16 @@ def test_a_file_must_begin_with_what_was_released_under_its_name(spent, tmp_path
         release(tmp_path, jsonl(data / "b.jsonl", documents))
 
 
-def test_what_a_run_leaves_out_follows_from_names_and_numbers_alone(tmp_path):
-    """Of neighbours, one of which holds a document twice, slots are the same, or one is refused."""
+@pytest.mark.parametrize("again", [16, 120])
+def test_what_a_run_leaves_out_follows_from_names_and_numbers_alone(tmp_path, again):
+    """Of neighbours, one of which holds a document twice, slots are the same, or it is refused."""
     for number, first in enumerate((TEXTS[:WINDOW], [*TEXTS[:3], "", *TEXTS[4:WINDOW]])):
         folder = tmp_path / str(number)
         folder.mkdir()
         release(folder, jsonl(folder / "a.jsonl", first))
-        with pytest.raises(LedgerError) if number == 0 else nullcontext():
-            found = release(folder, jsonl(folder / "b.jsonl", TEXTS[:16] + OTHERS[:500]))
-    assert ranges(found) == {"b.jsonl": (0, WINDOW)}
+        with pytest.raises(LedgerError) if again > WINDOW / 3 else nullcontext():
+            found = release(folder, jsonl(folder / "b.jsonl", TEXTS[:again] + OTHERS[:500]))
+            assert ranges(found) == {"b.jsonl": (0, WINDOW)}
 
 
 def grown(folder, name, documents):
@@ -269,28 +282,89 @@ def test_thousands_of_files_are_known_again_in_bounded_space(tmp_path):
         release(tmp_path, *few)
 
 
+def in_files(documents, size):
+    def make(folder):
+        for number, begin in enumerate(range(0, len(documents), size)):
+            jsonl(folder / f"{number:03d}.jsonl", documents[begin : begin + size])
+        return folder
+
+    return make
+
+
+def in_one(documents):
+    return lambda folder: jsonl(folder / "all.jsonl", documents)
+
+
+def shuffled(documents, size):
+    """Return documents, those of each file of `size` in another order."""
+    parts = [documents[begin : begin + size] for begin in range(0, len(documents), size)]
+    return [text for part in parts for text in random.Random(4).sample(part, len(part))]
+
+
+#: Nearly all texts of it come several times.
+ALIKE = random.Random(5).choices(TEXTS[:100], k=RECORDS)
 TWICE = {
-    "a copy": (TEXTS, TEXTS),
-    "a copy that grew": (TEXTS[:300], TEXTS),
-    "a part": (TEXTS, TEXTS[:300]),
-    "another order": (TEXTS, SHUFFLED),
+    "a copy": (in_one(TEXTS), in_one(TEXTS)),
+    "a copy that grew": (in_one(TEXTS[:300]), in_one(TEXTS)),
+    "a part": (in_one(TEXTS), in_one(TEXTS[:300])),
+    "another order": (in_one(TEXTS), in_one(SHUFFLED)),
+    "a small part, in another order": (in_one(OTHERS), in_one(shuffled(OTHERS, 1000)[:100])),
+    "few texts, in another order": (in_one(ALIKE), in_one(shuffled(ALIKE, RECORDS))),
+    "small files": (in_files(TEXTS, 4), in_files(TEXTS, 4)),
+    "small files, each in another order": (in_files(TEXTS, 40), in_files(shuffled(TEXTS, 40), 40)),
+    "all of small files": (in_files(TEXTS, 40), in_one(SHUFFLED)),
+    "a file in parts": (in_one(TEXTS), in_files(TEXTS, 10)),
 }
 
 
-@pytest.mark.parametrize("case", TWICE)
-def test_the_same_documents_twice_in_one_run_are_refused(tmp_path, case):
-    one, two = TWICE[case]
-    sources = [jsonl(tmp_path / "a.jsonl", one), jsonl(tmp_path / "b.jsonl", two)]
-    with pytest.raises(LedgerError, match="two files of a run"):
-        release(tmp_path, *sources)
+#: More documents than there are values to compare them by.
+FEW_VALUES = {"a copy", "another order", "a small part, in another order", "all of small files"}
 
 
-def test_a_folder_of_small_files_and_its_copy_are_refused(tmp_path):
-    for number in range(100):
-        jsonl(tmp_path / "a" / f"{number}.jsonl", TEXTS[4 * number : 4 * number + 4])
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
+@pytest.mark.parametrize(
+    ("case", "values"),
+    [
+        *((case, copies.MOST_VALUES) for case in TWICE),
+        *((case, 512) for case in sorted(FEW_VALUES)),
+    ],
+)
+def test_the_same_documents_twice_in_one_run_are_refused(tmp_path, monkeypatch, case, values):
+    monkeypatch.setattr(copies, "MOST_VALUES", values)
+    for make, name in zip(TWICE[case], "ab", strict=True):
+        (tmp_path / name).mkdir()
+        make(tmp_path / name)
     with pytest.raises(LedgerError, match="two files of a run"):
-        release(tmp_path, tmp_path / "a", tmp_path / "b")
+        release(tmp_path, tmp_path / "a", tmp_path / "b", **{"snapshots.every": 100})
+
+
+HEAD = [f"this is line {number} of what all of these begin with" for number in range(20)]
+ALIKE_BY_NATURE = {
+    "the same lines first": (HEAD + TEXTS, HEAD + OTHERS[:400]),
+    "blanks first": ([""] * 300 + TEXTS, [""] * 300 + OTHERS[:400]),
+    "the same lines between": tuple(
+        [text for pair in zip(texts, HEAD * 20, strict=True) for text in pair]
+        for texts in (TEXTS, OTHERS[:400])
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALIKE_BY_NATURE)
+def test_files_that_have_lines_in_common_are_other_documents(tmp_path, case):
+    one, two = ALIKE_BY_NATURE[case]
+    first, second = jsonl(tmp_path / "a.jsonl", one), jsonl(tmp_path / "b.jsonl", two)
+    assert ranges(release(tmp_path, first))["a.jsonl"][0] == 0
+    assert ranges(release(tmp_path, second))["b.jsonl"][0] == 0
+    together = tmp_path / "together"
+    together.mkdir()
+    assert ranges(release(together, first, second))["a.jsonl"][0] == 0
+
+
+def test_some_days_on_which_nothing_else_happened_are_no_copies(tmp_path):
+    """Of small files, a few may be equal, and one may be what another begins with."""
+    for day in range(20):
+        more = [] if day % 4 == 0 else MANY[80 * day : 80 * day + 80]
+        jsonl(tmp_path / "days" / f"{day:02d}.jsonl", HEAD + more)
+    assert release(tmp_path, tmp_path / "days")
 
 
 @pytest.mark.parametrize("tail", [TEXTS, SHUFFLED], ids=["itself", "another order"])
@@ -301,18 +375,106 @@ def test_a_file_to_which_its_own_records_were_appended_is_refused(tmp_path, tail
 
 
 def test_records_read_by_another_field_are_no_other_documents(spent, tmp_path):
-    both = tmp_path / "b.jsonl"
-    both.write_text(
-        "".join(
-            json.dumps({"text": text, "title": title}) + "\n"
-            for text, title in zip(OTHERS[:400], texts(400, seed=9), strict=True)
-        ),
-        "utf-8",
-    )
-    release(tmp_path, both)
+    both, title = tmp_path / "b.jsonl", {"source.text_field": "title"}
+    titles = texts(800, seed=9)
+
+    def write(path, n):
+        records = zip(OTHERS[:n], titles[:n], strict=True)
+        lines = [json.dumps({"text": text, "title": title}) for text, title in records]
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        return path
+
+    release(tmp_path, write(both, 400))
     for name in (both, tmp_path / "*.jsonl"):
-        with pytest.raises(LedgerError, match="read by other settings"):
-            release(tmp_path, name, **{"source.text_field": "title"})
+        with pytest.raises(LedgerError, match="too few of these were in none"):
+            release(tmp_path, name, **title)
+    with pytest.raises(LedgerError, match="under another name"):
+        release(tmp_path, write(tmp_path / "c.jsonl", 400), **title)
+    (tmp_path / "c.jsonl").unlink()
+    # A file that grew goes on, by whatever field, and then by the first one.
+    assert ranges(release(tmp_path, write(both, 600), **title)) == {"b.jsonl": (300, 600)}
+    with pytest.raises(LedgerError, match="too few of these were in none"):
+        release(tmp_path, both)
+    # One that cannot be read as it was is known by its name alone.
+    release(tmp_path, as_csv(tmp_path)[0], **{"source.text_field": "text"})
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["title"], *[[text] for text in MANY]])
+    with pytest.raises(LedgerError, match="read by other settings"):
+        release(tmp_path, tmp_path / "a.csv", **title)
+
+
+def test_a_wrong_field_costs_the_slots_that_were_paid_for_and_no_file(tmp_path):
+    source = jsonl(tmp_path / "a.jsonl", TEXTS)
+    assert (
+        ranges(release(tmp_path, source, most=1, **{"source.text_field": "t"}))["a.jsonl"][0] == 0
+    )
+    (begin, _), *_ = ranges(release(tmp_path, source)).values()
+    assert begin > 0
+
+
+def test_files_that_were_once_read_by_a_field_of_few_values_can_be_read_by_another(tmp_path):
+    def labelled(path, documents):
+        records = [{"text": text, "lang": f"l{number % 30}"} for number, text in documents]
+        path.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        return path
+
+    one, other = (
+        labelled(tmp_path / f"{n}.jsonl", enumerate(d)) for n, d in enumerate((TEXTS, MANY))
+    )
+    release(tmp_path, one, **{"source.text_field": "lang"})
+    assert release(tmp_path, other)
+
+
+@pytest.mark.parametrize("stored", ["registry", "parquet", "csv", "text"])
+def test_readings_that_files_do_not_have_are_left_out(tmp_path, monkeypatch, stored):
+    """A ledger may hold documents of topics, or of files of other kinds."""
+    release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS))
+    other = Reading(stored, "body", 1000)
+    monkeypatch.setattr(KnownDocuments, "readings", {other})
+    assert release(tmp_path, jsonl(tmp_path / "b.jsonl", OTHERS))
+    with pytest.raises(LedgerError, match="under another name"):
+        release(tmp_path, jsonl(tmp_path / "c.jsonl", TEXTS))
+
+
+def test_another_format_is_no_other_reading(tmp_path):
+    data = tmp_path / "data"
+    release(tmp_path, jsonl(data / "a.jsonl", TEXTS).parent, **{"source.format": "jsonl"})
+    found = release(tmp_path, jsonl(data / "b.jsonl", OTHERS[:300]).parent)
+    assert ranges(found) == {"a.jsonl": (300, 400), "b.jsonl": (0, 200)}
+
+
+CHANGED = {
+    "other documents": lambda data: jsonl(
+        data / "a.jsonl", random.Random(1).sample(TEXTS, RECORDS)
+    ),
+    "one record more, first": lambda data: jsonl(data / "a.jsonl", OTHERS[-1:] + OTHERS[:700]),
+    "the end altered": lambda data: jsonl(data / "a.jsonl", OTHERS[:699] + TEXTS[:1]),
+}
+
+
+@pytest.mark.parametrize("grown", [False, True])
+@pytest.mark.parametrize("case", CHANGED)
+def test_files_that_change_once_they_were_counted_are_refused(tmp_path, case, grown):
+    """What they hold then was never compared with what was released."""
+    data, half = tmp_path / "data", {"snapshots.every": 350}
+    release(tmp_path, jsonl(tmp_path / "old.jsonl", TEXTS))
+    if grown:
+        release(tmp_path, jsonl(data / "a.jsonl", OTHERS[:350]), **half)
+    jsonl(data / "a.jsonl", OTHERS[:700])
+    with pytest.raises(LedgerError, match="must stay as they are"):
+        release(tmp_path, data, between=lambda: CHANGED[case](data), **half)
+
+
+def test_what_was_written_once_files_were_counted_is_for_the_next_run(tmp_path):
+    data = tmp_path / "data"
+    release(tmp_path, jsonl(tmp_path / "old.jsonl", TEXTS))
+    jsonl(data / "b.jsonl", OTHERS[:350])
+
+    def write():
+        jsonl(data / "a.jsonl", SHUFFLED)
+        jsonl(data / "b.jsonl", OTHERS[:350] + SHUFFLED)
+
+    assert ranges(release(tmp_path, data, between=write)) == {"b.jsonl": (0, 300)}
 
 
 @pytest.mark.parametrize("again", ["a.jsonl", "data", "*.jsonl", "b.jsonl a.jsonl"])
@@ -357,6 +519,25 @@ def test_a_run_that_goes_on_leaves_out_what_others_had_released_before_it(tmp_pa
             while not (batch := polled.poll(2)).n_records:
                 pass
             assert [at.record for at in batch.locations] == [301, 302]
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [OTHERS[::-1], OTHERS[:5] + MANY, OTHERS[6:], OTHERS[:5]],
+    ids=["another order", "others", "cut at the front", "cut"],
+)
+def test_a_run_goes_on_in_the_files_that_it_began_with(tmp_path, documents):
+    """Its own releases are no others to it: documents that moved would be in two of them."""
+    source = jsonl(tmp_path / "a.jsonl", OTHERS)
+    assert ranges(release(tmp_path, source, store=True, most=1)) == {"a.jsonl": (0, 6)}
+    settings = settings_at(tmp_path, [source])
+    for now, refused in ((documents, True), (OTHERS + MANY, False)):
+        jsonl(source, now)
+        with ExitStack() as opened:
+            store = opened.enter_context(Checkpoints.open(tmp_path / "kept"))
+            ledger = opened_ledger(settings, opened)
+            with pytest.raises(LedgerError, match="must begin") if refused else nullcontext():
+                assert open_pipeline(settings, store, ledger).slots_to_skip == 6
 
 
 def test_a_ledger_is_of_no_use_without_its_key(tmp_path):

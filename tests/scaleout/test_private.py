@@ -11,11 +11,15 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.learner import feed
+from streamlda.privacy.ledger import FingerprintKey
+from streamlda.privacy.ledger.fingerprints import value_of
+from streamlda.privacy.ledger.sketches import Sketch
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.matrix import VOCABULARY
+from streamlda.private.matrix import VOCABULARY, fingerprints_of
+from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import fit_privately, of_partitions
@@ -31,6 +35,8 @@ D, SLOTS = 30, 40_000
 #: Their ends are at no border of a group, and one is empty.
 CUTS = [0, 1, 9000, 9000, 20_011, 33_333, SLOTS]
 
+KEY = FingerprintKey(bytes(32))
+
 
 def settings_of(**changes):
     values = {
@@ -44,6 +50,10 @@ def settings_of(**changes):
     return PrivateSettings(**values | changes)
 
 
+def planted_topics():
+    return PlantedLDA(3, D, seed=4, topic_concentration=0.1).components
+
+
 @pytest.fixture(scope="module")
 def rows():
     planted = PlantedLDA(3, D, seed=4, mean_length=10, topic_concentration=0.1)
@@ -54,9 +64,9 @@ def partitions(rows):
     return [rows.rows(a, b) for a, b in itertools.pairwise(CUTS)]
 
 
-def in_one_process(settings, rows):
+def in_one_process(settings, rows, public=None):
     recorder = Recorder(SeededNoise(7))
-    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
+    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY, public=public)
     feed(learner, rows, last=True)
     if learner.ends_well:
         learner.release()
@@ -74,9 +84,9 @@ def assert_same_releases(mine, theirs):
             np.testing.assert_array_equal(arrays[name], others[name], f"{stage} {name}")
 
 
-def on_cluster(client, parts, settings):
+def on_cluster(client, parts, settings, public=None):
     recorder = Recorder(SeededNoise(7))
-    return recorder, fit_privately(client, of_partitions(parts), settings, recorder)
+    return recorder, fit_privately(client, of_partitions(parts), settings, recorder, public=public)
 
 
 def killing(part, marker):
@@ -94,17 +104,23 @@ def killing(part, marker):
         ({"solver": "simultaneous", "n_iterations": 3}, False),
         ({"documents_per_snapshot": 19_000}, False),
         ({"refinement_rounds": 2}, False),
+        ({"public_model": "given"}, False),
         ({"documents_per_snapshot": 20_000, "snapshots": 1}, True),
     ],
-    ids=["tensor", "power", "two windows, and a rest", "refinement", "a lost worker"],
+    ids=["tensor", "power", "two windows, and a rest", "refinement", "public", "a lost worker"],
 )
 def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kills):
     settings, parts, marker = settings_of(**changes), partitions(rows), tmp_path / "killed"
+    public = None
+    if settings.public_model is not None:
+        topics = planted_topics()[:2]
+        public = PublicTopics(topics, np.ones(2), np.full(D, 1 / D), settings.public_model)
     if kills:
         parts = [dask.delayed(killing)(part, marker) for part in parts]
-    wanted, model = in_one_process(settings, rows)
-    recorder, found = on_cluster(client, parts, settings)
+    wanted, model = in_one_process(settings, rows, public)
+    recorder, found = on_cluster(client, parts, settings, public)
     assert_same_releases(recorder, wanted)
+    assert (wanted.released[1][0] == "public") == (public is not None)
     np.testing.assert_array_equal(found.components, model.components)
     assert found.documents_seen == model.documents_seen
     assert found.privacy == model.privacy
@@ -139,7 +155,7 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
 
     def part(a, b, first_row=None):
         start = a if first_row is None else first_row
-        return sum_groups(state, None, a, [Piece(Shard("p"), start, start + b - a)], rows)
+        return sum_groups(state, (None, KEY), a, [Piece(Shard("p"), start, start + b - a)], rows)
 
     borders = [first, *range(first + 64, last, 192), last]
     pieces = [part(a, b) for a, b in itertools.pairwise(borders)]
@@ -148,6 +164,12 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
         total = merged(total, other)
     for name in wanted:
         np.testing.assert_array_equal(total.sums[name], wanted[name], name)
+    every = fingerprints_of(rows.rows(first, last), KEY)
+    documents = Sketch(value_of(document) for document in every if document)
+    assert (total.documents.values, total.documents.documents) == (
+        documents.values,
+        documents.documents,
+    )
     # Other rows are other sums.
     shifted = part(first, last, first + 20_000)
     assert any((shifted.sums[name] != wanted[name]).any() for name in wanted)

@@ -19,6 +19,7 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.publishing import MESSAGE_WORDS
 from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.credentials import CLIENTS
 from streamlda_connectors.kafka.rounds import BLOCK
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
@@ -51,10 +52,19 @@ N_RECORDS = 10_000
 SECRET = "zebrafinch"
 
 
+@pytest.fixture(
+    params=[CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])]
+)
+def client(request):
+    """Return the package that reads; daemons take seconds each."""
+    return request.param
+
+
 @pytest.fixture
-def settings_for(topics, topic, tmp_path):
+def settings_for(topics, topic, tmp_path, client):
     def make(name, **more):
-        return topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
+        found = topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
+        return found | {"kafka.client": client}
 
     return make
 
@@ -256,7 +266,7 @@ def learn_window(settings, topics, windows):
 
     def shown():
         entries = topics.admin.list_group_offsets([group]).get(group, {})
-        return [entry.metadata for entry in entries.values()] == [note]
+        return [entry.metadata.rstrip("\0") for entry in entries.values()] == [note]
 
     with Daemon(settings) as daemon:
         daemon.wait_for("snapshot")

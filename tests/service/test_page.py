@@ -146,6 +146,11 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     notes = ["too short 40, not-json 2, too-long 1", "too late for the time bins: 12"]
     seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))
     seen.has(lag="2.0 KiB", lag_note="in files")
+    status.set_lag({3: 5}, "records")
+    status.share(partitions=[0, 3], waiting=[5], generation=7, lease=True)
+    seen.page.reload()
+    shared = ["here: 0, 3", "to come: 5", "generation 7", "snapshots of all are made here"]
+    seen.has(lag_note="; ".join(["records in 1 partition", *shared]))
     status.stalled("source", "KafkaTimeoutError", 60.0)
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
     seen.has(link="source away", lag="\N{EN DASH}")

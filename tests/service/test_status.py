@@ -90,6 +90,18 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status):
     assert status.ready() == (True, "")
 
 
+def test_what_is_shared_with_other_daemons_is_said(status):
+    assert not any(name in ("partition", "lease") for name, *_ in samples(status))
+    status.share(lease=True)
+    none = {"partitions": [], "waiting": [], "generation": None, "lease": True}
+    assert status.status()["group"] == none
+    status.share(partitions=[0, 3], waiting=[5], generation=7)
+    found = samples(status)
+    held = {labels[0][1]: n for (name, *labels), n in found.items() if name == "partition"}
+    assert held == {"0": 1, "3": 1, "5": 0}
+    assert (found["group_generation",], found["lease",]) == (7, 1)
+
+
 def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
     told = status.status()
     unknown = {name for name, value in told.items() if value is None}
@@ -105,6 +117,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "undated",
             "late",
             "last_snapshot",
+            "group",
             "inference",
         ),
     }
@@ -162,7 +175,12 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     expected = {
         "phase": "learning",
         "documents": documents,
-        "lag": {"records": 12, "bytes": None, "partitions": {"0": 7, "1": 5, "2": None}},
+        "lag": {
+            "records": 12,
+            "bytes": None,
+            "partitions": {"0": 7, "1": 5, "2": None},
+            "waits_for": None,
+        },
         "lost": {"records": 4},
         "undated": 17,
         "late": 3,

@@ -15,6 +15,7 @@ from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
 
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
+GROUP = {"kafka.partitions": "group", "kafka.group": "readers"}
 PRIVATE |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
 FOLLOWED = {"source.kind": "follow", "source.files": ["a"], "kafka.topic": None}
 REGISTRY = {"registry.url": "http://localhost:8081"}
@@ -216,6 +217,10 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "privacy.mode": "prefix"}, "snapshots.most must be set"),
         ({**PRIVATE, "topics.solver": "online-power"}, "take noisy-power"),
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
+        ({"kafka.partitions": "group"}, "kafka.group must be set with kafka.partitions group"),
+        ({**GROUP, "topics.solver": "simultaneous"}, "topics.solver must be left out where"),
+        ({**GROUP, "snapshots.most": 3}, "snapshots.most must be left out where"),
+        ({**PRIVATE, **GROUP}, "kafka.partitions must not be group with privacy"),
         ({"topics.representative_texts": True}, "goes with topics.representative_documents"),
         ({**PRIVATE, "topics.representative_documents": 1}, "a document that is shown is not priv"),
         ({"source.id_field": "id"}, "goes with topics.representative_documents or infer.topic"),

@@ -29,11 +29,12 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
-from streamlda.storage.projection import FORMAT, load_projection, save_projection
+from streamlda.storage.projection import FORMAT, FORMAT_VERSION, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
 from streamlda.stream.illustrations import COLUMNS
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
+from tests.engine.kinds import KINDS, assert_same_state, fed, text_documents
 
 ROWS, D = 3000, 30
 WORDS, OTHERS = (Vocabulary.given([f"{letter}{i}" for i in range(D)]) for letter in "wv")
@@ -78,14 +79,6 @@ def assert_equal_sums(one, other):
         assert np.abs(mine - theirs[name]).max() <= 1e-10 * scale, name
     names = ("documents_seen", "documents_skipped", "tokens_seen", "rounds_finished")
     assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
-
-
-def assert_same_state(one, other):
-    (mine, my_values), (theirs, their_values) = one.state(), other.state()
-    assert my_values == their_values
-    assert mine.keys() == theirs.keys()
-    for name in mine:
-        np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
 
 
 def test_two_halves_equal_one_engine_over_all(documents):
@@ -194,13 +187,13 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     other_seed = replace(SETTINGS, seed=7)
     for other, rule in [
         (engine, "the same engine twice; its documents would count twice"),
-        (own, "shared_projection=True,False; make a projection file"),
-        (learned(documents, 500, shared=other_projection), "share one projection.*projection="),
+        (own, r"beginning=[0-9a-f]{16},None; make one"),
+        (learned(documents, 500, shared=other_projection), "one beginning.*beginning="),
         (learned(documents, 500, settings=other_seed), "equal settings to be merged, got seed=0,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             engine.merge(other)
-    with pytest.raises(InvalidSettingError, match="shared_projection=False,False"):
+    with pytest.raises(InvalidSettingError, match="beginning=None,None"):
         own.merge(Engine(SETTINGS))
     for name, array in engine.state()[0].items():
         np.testing.assert_array_equal(array, before[name])
@@ -409,6 +402,75 @@ def test_a_projection_comes_back_with_its_words(path, documents):
     assert load_projection(path).vocabulary == hashed
 
 
+@pytest.fixture(scope="module")
+def start_file(tmp_path_factory):
+    """A file of an engine whose topics are refined, and the engine."""
+    path = tmp_path_factory.mktemp("start") / "start"
+    engine = fed(KINDS["refining"].engine(), text_documents(), 0, 600)
+    save_projection(path, engine, Vocabulary.given([f"w{i}" for i in range(300)]))
+    return path, engine
+
+
+def test_a_start_comes_back_bit_for_bit_and_is_given_on(start_file, path):
+    saved, engine = start_file
+    shared = load_projection(saved)
+    assert shared.refines
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    begun = fed(shared.engine(engine.settings), text_documents(), 600, 700)
+    straight = Engine(engine.settings, shared_start=engine.new_beginning())
+    assert_same_state(begun, fed(straight, text_documents(), 600, 700))
+    save_projection(path, begun, shared.vocabulary)
+    assert path.read_bytes() == saved.read_bytes()
+    assert save_projection(path, begun, shared.vocabulary, renew=True).digest != shared.digest
+    with pytest.raises(InvalidSettingError, match="of an engine that does not refine, got start="):
+        _ = shared.whitening
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (
+            lambda a, m: a.update({"start.totals": a["start.totals"][1:]}),
+            r"\(299, 12\) totals",
+        ),
+        (
+            lambda a, m: a.update({"start.alpha": a["start.alpha"][1:]}),
+            "totals for 11 numbers",
+        ),
+        (lambda a, m: a["start.totals"].fill(np.nan), "no finite projection"),
+        (lambda a, m: m["start"].pop("known"), "KeyError"),
+        (lambda a, m: a.pop("start.background"), "KeyError"),
+    ],
+)
+def test_a_made_up_start_is_refused(start_file, path, change, rule):
+    file = read_arrays(start_file[0], FORMAT, FORMAT_VERSION)
+    change(file.arrays, file.metadata)
+    write_arrays(path, FORMAT, FORMAT_VERSION, file.arrays, file.metadata)
+    with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
+        load_projection(path)
+
+
+def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
+    saved, engine = start_file
+    shared, folders = load_projection(saved), []
+    words = shared.vocabulary
+    for number, (begin, end) in enumerate([(600, 1100), (1100, 1130), (1130, 1131)]):
+        learner = fed(shared.engine(engine.settings), text_documents(), begin, end)
+        folders.append(save(tmp_path / str(number), learner, kafka({str(number): 1}), words))
+    # Those of a block that is not full yet are learned too.
+    waiting = text_documents().rows(1131, 1140)
+    begun = shared.engine(engine.settings)
+    folders.append(save(tmp_path / "3", begun, kafka({"3": 1}), words, rows=waiting))
+    one, other = (merge_checkpoints(each).engine for each in (folders, folders[::-1]))
+    assert one.documents_seen == 540
+    np.testing.assert_allclose(one.snapshot().components, other.snapshot().components, rtol=1e-9)
+    np.testing.assert_array_equal(one.snapshot().alpha, other.snapshot().alpha)
+    assert_same_state(merge_checkpoints(folders[:1]).engine, newest_of(folders[0]).engine)
+    # What was merged can be saved, and goes on.
+    save_state(tmp_path / "state", one)
+    assert_same_state(load_state(tmp_path / "state"), one)
+
+
 def test_a_projection_of_other_words_is_refused(path, documents):
     engine = learned(documents, 0, 100)
     save_projection(path, engine, WORDS)
@@ -429,13 +491,13 @@ def test_a_projection_of_other_words_is_refused(path, documents):
 )
 def test_a_made_up_projection_is_refused(path, documents, change, rule):
     save_projection(path, learned(documents, 0, 10), WORDS)
-    file = read_arrays(path, FORMAT, 1)
+    file = read_arrays(path, FORMAT, FORMAT_VERSION)
     change(file.arrays, file.metadata)
     write_arrays(path, FORMAT, 1, file.arrays, file.metadata)
     with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
         load_projection(path)
-    write_arrays(path, FORMAT, 2, file.arrays, file.metadata)
-    with pytest.raises(NewerFormatError, match="format_version=2"):
+    write_arrays(path, FORMAT, FORMAT_VERSION + 1, file.arrays, file.metadata)
+    with pytest.raises(NewerFormatError, match="format_version=3"):
         load_projection(path)
 
 

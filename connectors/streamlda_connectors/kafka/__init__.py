@@ -4,8 +4,9 @@ Reading: ``source`` has the connector, ``reader`` keeps it at its offsets, ``dec
 documents of records (with ``registry`` and ``schemas`` of those that have a schema, with
 ``letters`` of dead letters), ``share`` says which partitions are ours. Writing: ``dead_letters``,
 and ``values`` for snapshots and shares of sites. Both, in transactions: ``exchange``. ``client`` is
-what a library must do, ``kafka_python`` the library in use, ``connecting`` how it connects and what
-its errors mean; ``security`` has the settings of TLS and SASL.
+what a library must do, ``kafka_python`` and ``confluent`` are libraries that do it, of which
+``clients`` takes one; ``connecting`` is how kafka-python connects and what its errors mean;
+``security`` has the settings of TLS and SASL.
 """
 
 from streamlda_connectors.kafka.client import Record

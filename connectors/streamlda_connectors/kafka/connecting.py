@@ -57,7 +57,7 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
         "security_protocol": security.protocol,
     }
     if security.tls:
-        options["ssl_context"] = _tls(security)
+        options["ssl_context"] = tls_context(security)
     if security.sasl:
         options |= {
             "sasl_mechanism": security.mechanism,
@@ -84,7 +84,7 @@ class _Context(ssl.SSLContext):
     sslsocket_class = _Socket
 
 
-def _tls(security: Security) -> _Context:
+def tls_context(security: Security) -> _Context:
     """Return how to trust brokers, and what to show them."""
     context, problem = _Context(ssl.PROTOCOL_TLS_CLIENT), ""
     password = security.key_password()
@@ -133,7 +133,7 @@ def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]
         if isinstance(error, SourceError):
             raise
         if getattr(options.get("ssl_context"), "untrusted", False):
-            raise _failure(
+            raise refusal(
                 settings,
                 "have a trusted certificate",
                 "SSLCertVerificationError",
@@ -162,13 +162,13 @@ def refused(settings: ClientSettings, rule: str, error: BaseException) -> Stream
         kind = SourceAccessError
     elif isinstance(error, ValueError | AssertionError | errors.KafkaConfigurationError):
         kind = SourceRefusedError
-    # The text of the package's errors may quote settings; its class says enough.
-    return _failure(settings, rule, type(error).__name__, kind)
+    return refusal(settings, rule, type(error).__name__, kind)
 
 
-def _failure(
+def refusal(
     settings: ClientSettings, rule: str, error_type: str, kind: type[SourceError]
 ) -> StreamLDAError:
+    """Return an error of brokers; the text of a package's own may quote settings."""
     return failure(
         f"the brokers must {rule}",
         bootstrap_servers=settings.bootstrap_servers,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from time import monotonic
 
-from streamlda_connectors.kafka.client import Broken, ClientSettings
-from streamlda_connectors.kafka.kafka_python import Connect
+from streamlda_connectors.kafka.client import Broken, ClientSettings, Connect
 
 #: How long a probe waits for a record before it takes the rest of the log for empty.
 PROBE_SECONDS = 5.0

@@ -108,36 +108,50 @@ class Decoding:
         first, stop = run.taken, run.taken + wanted
         values = run.values[first:stop]
         inputs: Iterable[Any] = map(run.record, range(first, stop)) if self._whole else values
-        start = number = run.offsets[first]
+        start = run.offsets[first]
+        # Added together: one by one it costs as much again as parsing them.
+        found: list[Document | None] = []
+        n_bytes = n_read = 0
+
+        def gathered() -> None:
+            nonlocal n_bytes
+            batch.extend(location, start + n_read - len(found) + 1, found, n_bytes)
+            if self._by_record:
+                begin = first + n_read - len(found)
+                batch.times[len(batch.times) - len(found) :] = [
+                    None if document is None else self._time(run, index)
+                    for index, document in enumerate(found, begin)
+                ]
+            found.clear()
+            n_bytes = 0
+
         for value, given in zip(values, inputs, strict=True):
-            document = reason = None
-            if value is not None:
-                try:
-                    if len(value) > max_bytes:
-                        raise Rejected("too-long")
-                    document = decode(given)
-                except StreamLDAError:
-                    # It is not this record's fault.
-                    if batch.empty:
-                        raise
+            try:
+                if value is None:
+                    found.append(None)
+                elif len(value) > max_bytes:
+                    raise Rejected("too-long")
+                else:
+                    found.append(decode(given))
+                    n_bytes += len(value)
+            except StreamLDAError:
+                # It is not this record's fault.
+                gathered()
+                if batch.empty:
+                    raise
+                break
+            except Exception as error:
+                # One record that a decoder cannot stand must not stop the stream.
+                reason = error.reason if isinstance(error, Rejected) else DECODER_FAILED
+                gathered()
+                if not self._report(run, first + n_read, reason, batch):
                     break
-                except Exception as error:
-                    # One record that a decoder cannot stand must not stop the stream.
-                    reason = error.reason if isinstance(error, Rejected) else DECODER_FAILED
-                    if not self._report(run, first + number - start, reason, batch):
-                        break
-            number += 1
-            if reason is not None:
-                batch.reject(location, number, reason)
-            elif value is None or document is None:
-                batch.blank(location, number)
-            else:
-                batch.add(location, number, len(value), *document)
-                if self._by_record:
-                    batch.times[-1] = self._time(run, first + number - 1 - start)
-                if batch.bytes >= MAX_POLL_BYTES:
-                    break
-        return number - start
+                batch.reject(location, start + n_read + 1, reason)
+            n_read += 1
+            if batch.bytes + n_bytes >= MAX_POLL_BYTES:
+                break
+        gathered()
+        return n_read
 
     def _time(self, run: Run, index: int) -> float | None:
         if self._letters:
@@ -191,11 +205,19 @@ def _decoder(
         remedy="name both, or neither",
     )
     if callable(format):
-        return format
+        return lambda record: _padded(format(record))
     if registry is not None:
         return RegistryDecoder(registry, options)
     check_has_fields(format, options.user_field, options.time_field, options.id_field)
     return value_parser() if format == "text" else json_parser(options)
+
+
+def _padded(found: tuple[Any, ...] | None) -> Document | None:
+    """Return what a decoder gave with None for what it left out."""
+    if found is None:
+        return None
+    text, user, time, name = (*found, None, None, None)[:4]
+    return text, user, time, name
 
 
 def _of_letters(decode: Callable[[Any], Any], *, whole: bool) -> Callable[[Record], Any]:

@@ -220,7 +220,8 @@ class KafkaPythonClient:
                 entry = self._consumer.committed(
                     self._partition(number), metadata=True, timeout_ms=timeout
                 )
-                found += [] if entry is None else [str(entry.metadata)]
+                # The other client ends notes with a zero, as C ends text.
+                found += [] if entry is None else [str(entry.metadata).rstrip("\0")]
         except self._kafka.errors.GroupIdNotFoundError:
             return []
         except self._kafka.errors.KafkaError as error:
@@ -233,7 +234,7 @@ class KafkaPythonClient:
             return
         entry = self._kafka.structs.OffsetAndMetadata
         rows = {self._partition(number): entry(at, note, -1) for number, at in offsets.items()}
-        self._consumer.commit_async(rows, callback=_log_commit)
+        self._consumer.commit_async(rows, callback=log_commit)
 
     def close(self) -> None:
         """Close all connections. Closing twice is allowed."""
@@ -259,17 +260,14 @@ def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, 
     return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 
 
-#: Makes a client that is connected and has nothing assigned.
-Connect = Callable[[ClientSettings], KafkaPythonClient]
-
-
 def _record(rows: Sequence[Any], index: int) -> Record:
     row = rows[index]
     headers = tuple(row.headers or ())
     return Record(row.topic, row.partition, row.offset, row.timestamp, row.key, row.value, headers)
 
 
-def _log_commit(offsets: object, response: object) -> None:
+def log_commit(offsets: object, response: object) -> None:
+    """Say that offsets are not shown."""
     if isinstance(response, Exception):
         logger.warning(
             "offsets could not be shown to the group (%s); nothing is lost by it",

@@ -13,13 +13,14 @@ from streamlda.stream.source import Log, Position
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
+    Client,
     ClientSettings,
+    Connect,
     OutOfRange,
     Run,
     Truncated,
 )
 from streamlda_connectors.kafka.damage import first_readable
-from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
 from streamlda_connectors.kafka.rounds import Rounds
 from streamlda_connectors.kafka.share import Share, after_gap, read_position
 
@@ -43,12 +44,15 @@ class Reader:
         *,
         start: str,
         allow_gaps: bool,
-        fixed_order: bool,
+        fixed_order: bool = False,
+        taken: bool = False,
     ) -> None:
         self._settings = settings
         self._share = share
         self._connect = connect
         self._allow_gaps = allow_gaps
+        #: Partitions are read once they are taken, and not by themselves.
+        self._taken = taken
         #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
         self.pending: deque[Run] = deque()
         #: Records known to be lost, by partition.
@@ -61,10 +65,12 @@ class Reader:
         self._answered: dict[int, float] = {}
         self._silent: defaultdict[int, float] = defaultdict(float)
         self._listened = 0.0
-        self._client: KafkaPythonClient | None = connect(settings)
+        self._client: Client | None = connect(settings)
         try:
             self._identity = self._client.identity()
             ours = share.first(self._client.partitions(), settings.topic)
+            if taken:
+                ours = set()
             bounds = self._client.bounds(ours)
             #: The next offset of each partition; moved by the taker of `pending`.
             self.next = {
@@ -115,7 +121,7 @@ class Reader:
             self._rebuilds = 0
         return bool(fetched)
 
-    def _take(self, client: KafkaPythonClient, fetched: Sequence[Run]) -> None:
+    def _take(self, client: Client, fetched: Sequence[Run]) -> None:
         """Put fetched records where they are taken from, in order if that is fixed."""
         if self._rounds is None:
             self.pending.extend(fetched)
@@ -134,15 +140,12 @@ class Reader:
         return set() if self._rounds is None else self._rounds.held
 
     def waits_for(self) -> int | None:
-        """Return the partition without a record for which records of others wait, if there is one.
-
-        None where the order is not fixed, too.
-        """
+        """Return the partition without a record for which records of others wait, if any."""
         if self._rounds is None or self.pending or not self._held:
             return None
         return self._rounds.turn
 
-    def _listen(self, client: KafkaPythonClient, seconds: float) -> None:
+    def _listen(self, client: Client, seconds: float) -> None:
         """Note who was silent. Only the time of polls counts: between them nothing is fetched."""
         self._listened += seconds
         if self._listened < LISTEN_SECONDS:
@@ -222,7 +225,7 @@ class Reader:
             self._note_gap(number, good, good - at, "damaged")
         self._rebuild()
 
-    def _rebuild(self) -> KafkaPythonClient:
+    def _rebuild(self) -> Client:
         """Make a client at our own offsets, if it still is the same topic and the log has them."""
         self._drop_client()
         client = self._connect(self._settings)
@@ -244,7 +247,7 @@ class Reader:
         self._client = client
         return client
 
-    def _go_to(self, client: KafkaPythonClient, offsets: Mapping[int, int]) -> None:
+    def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
         bounds = client.bounds(set(offsets))
         moved = self._check_gaps(offsets, bounds)
         client.assign(moved)
@@ -290,16 +293,15 @@ class Reader:
         if lost:
             self.lost[number] += lost
 
-    def _pick_up_partitions(self, client: KafkaPythonClient) -> None:
-        if monotonic() < self._look_at:
+    def _pick_up_partitions(self, client: Client) -> None:
+        if self._taken or monotonic() < self._look_at:
             return
         self._look_at = monotonic() + min(1.0, self._settings.refresh_seconds)
         new = self._share.of(client.partitions()) - set(self.next) - self._left_out
         if new and self._rounds is not None:
             self._left_out |= new
             logger.warning(
-                "topic %s has new partitions %s, which are left out: those of a fixed order are "
-                "those it began with",
+                "topic %s has new partitions %s, which a fixed order leaves out",
                 *(self._settings.topic, sorted(new)),
             )
         elif new:
@@ -325,13 +327,14 @@ class Reader:
         if self._client is not None:
             self._client.pause(paused)
 
-    def position(self) -> Position:
-        """Return the offsets as plain JSON values."""
+    def position(self, number: int | None = None) -> Position:
+        """Return the offsets as plain JSON values: of all partitions, or of one."""
+        of = sorted(self.next) if number is None else [number]
         return {
             **self._identity._asdict(),
-            "partitions": self._share.name,
-            "offsets": {str(number): at for number, at in sorted(self.next.items())},
-            "lost": {str(number): count for number, count in sorted(self.lost.items())},
+            "partitions": self._share.name if number is None else of,
+            "offsets": {str(each): self.next[each] for each in of},
+            "lost": {str(each): self.lost[each] for each in of if each in self.lost},
             **({} if self._rounds is None else {"rounds": self._rounds.to_json()}),
         }
 
@@ -339,8 +342,16 @@ class Reader:
         """Go on from `position`, or raise and change nothing."""
         client = self._client or self._rebuild()
         ours = self._share.of(client.partitions()) | set(self.next)
-        offsets, lost = self._of_position(position, ours)
-        rounds = self._rounds and Rounds.of(position["rounds"], offsets)
+        fixed = self._rounds is not None
+        found = read_position(position, self._identity, self._share, ours, fixed=fixed)
+        rounds = self._rounds and Rounds.of(position["rounds"], found[0])
+        self._move(client, *found)
+        self._rounds = rounds
+        self._drop_fetched()
+        self._rebuilds = 0
+        self._truncated = False
+
+    def _move(self, client: Client, offsets: Mapping[int, int], lost: Mapping[int, int]) -> None:
         before = self.next, self.lost
         self.next, self.lost = dict(offsets), Counter(lost)
         try:
@@ -348,16 +359,33 @@ class Reader:
         except BaseException:
             self.next, self.lost = before
             raise
-        self._rounds = rounds
-        self._drop_fetched()
-        self._rebuilds = 0
-        self._truncated = False
+        self.pending.clear()
 
-    def _of_position(
-        self, position: Position, ours: set[int]
-    ) -> tuple[dict[int, int], dict[int, int]]:
-        fixed = self._rounds is not None
-        return read_position(position, self._identity, self._share, ours, fixed=fixed)
+    def ours(self) -> set[int]:
+        """Return the partitions of our share that there are by now."""
+        return self._share.of((self._client or self._rebuild()).partitions())
+
+    def take(self, positions: Mapping[int, Position | None]) -> None:
+        """Read more partitions, each from a position of its own, or from its first record on."""
+        client = self._client or self._rebuild()
+        fresh = {number for number, position in positions.items() if position is None}
+        found = {number: bound.first for number, bound in client.bounds(fresh).items()}
+        lost = dict(self.lost)
+        for number, position in positions.items():
+            if position is not None:
+                own = read_position(position, self._identity, Share([number]), {number})
+                found |= own[0]
+                lost |= own[1]
+        self._move(client, self.next | found, lost)
+
+    def give_up(self, numbers: set[int]) -> None:
+        """Read partitions no longer."""
+        for known in (self.next, self.lost, self._answered, self._silent):
+            for number in numbers & known.keys():
+                del known[number]
+        self.pending.clear()
+        if self._client is not None:
+            self._client.assign(self.next)
 
     def lag(self) -> dict[int, int | None]:
         """Return the distance of each partition from its last known end, None where unknown."""
@@ -372,10 +400,7 @@ class Reader:
         return unknown | {n: max(0, ends[n] - at[n]) for n in there}
 
     def at_end(self) -> bool:
-        """Ask the brokers whether each partition was read to its present end.
-
-        Of a fixed order that is the end of the partition whose turn it is.
-        """
+        """Ask the brokers if each partition, or the one whose turn it is, was read to its end."""
         if self._client is None:
             return False
         try:
@@ -385,7 +410,7 @@ class Reader:
         last = bounds if self._rounds is None else {self._rounds.turn}
         return all(at[number] >= bounds[number].end for number in last)
 
-    def _read(self, client: KafkaPythonClient) -> dict[int, int]:
+    def _read(self, client: Client) -> dict[int, int]:
         """Return the next offset of each partition; may raise `Broken`.
 
         Marks of transactions, and records of those that were aborted, are passed where nothing
@@ -398,12 +423,9 @@ class Reader:
     def logs(self, ahead: int) -> dict[str, Log]:
         """Return what tells each partition from all others, and its next offset, so far ahead."""
         cluster, topic, topic_id = self._identity
-        next_ = self.next
-        if ahead and self._rounds is not None:
-            next_ = self._rounds.ahead(next_, ahead)
-        elif ahead:
-            require(len(next_) == 1, "the order of partitions must be fixed", partitions=len(next_))
-            next_ = {number: at + ahead for number, at in next_.items()}
+        next_ = {number: at + ahead for number, at in self.next.items()}
+        if self._rounds is not None:
+            next_ = self._rounds.ahead(self.next, ahead)
         return {
             f"{topic}/{number}": Log(f"kafka:{cluster}/{topic_id}/{number}", at)
             for number, at in next_.items()
@@ -416,11 +438,10 @@ class Reader:
         client = self._client or self._rebuild()
         return client.notes(set(self.next))
 
-    def commit(self, position: Position, note: str) -> None:
-        """Show the offsets of `position` under the group, with a note."""
+    def commit(self, offsets: Mapping[int, int], note: str) -> None:
+        """Show offsets under the group, with a note."""
         require(self._settings.group, "group must be set to show offsets", group=None)
         if self._client is not None:
-            offsets, _ = self._of_position(position, set(self.next))
             self._client.commit(offsets, note)
 
     def close(self) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 from streamlda.checks import one_of, require
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
-from streamlda_connectors.kafka.client import ClientSettings
+from streamlda_connectors.kafka.client import ClientSettings, Connect
+from streamlda_connectors.kafka.clients import connected
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
-from streamlda_connectors.kafka.kafka_python import Connect, KafkaPythonClient
+from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
 from streamlda_connectors.kafka.reader import Reader
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security, check_names
 from streamlda_connectors.kafka.share import Share
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
+
+#: Of partitions that the members of a consumer group share.
+GROUP = "group"
 
 #: Most records taken from the client at once.
 MAX_FETCHED = 1000
@@ -40,7 +45,7 @@ class KafkaSource:
         The topic; it must exist.
     bootstrap_servers : str
         ``host:port``, several with commas.
-    partitions : "all", "i/n" or sequence of int, default "all"
+    partitions : "all", "i/n", "group" or sequence of int, default "all"
         What to read. Of ``"all"`` and ``"i/n"`` (rest i when divided by n), new partitions are
         picked up, from their first record, up to `refresh_seconds` after they are made.
     start : {"earliest", "latest"}, default "earliest"
@@ -81,11 +86,18 @@ class KafkaSource:
         Consumer group in which `commit` shows offsets.
     security : Security or mapping of its attributes, optional
         TLS and SASL.
+    client : {"kafka-python", "confluent"}, default "kafka-python"
+        The package that reads; ``"confluent"`` needs ``streamlda[confluent]``.
     read_committed, client_id, fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
 request_timeout_seconds
         As in `streamlda_connectors.kafka.client.ClientSettings`.
+    give_up : callable, optional
+        Partitions are then read once they are taken (`take`), and `assigned` says which are ours:
+        those of `partitions`, or, where that is ``"group"``, those that the members of `group`
+        have agreed on. It is called, from another thread, with partitions that others are to have,
+        which wait until it returns.
     connect : callable, optional
-        Makes a client from `ClientSettings`.
+        Makes a client from `ClientSettings`, in place of `client`.
 
     Raises
     ------
@@ -125,7 +137,8 @@ request_timeout_seconds
         on_reject: OnReject | None = None,
         group: str | None = None,
         security: Security | Mapping[str, Any] | None = None,
-        connect: Connect = KafkaPythonClient,
+        give_up: GiveUp | None = None,
+        connect: Connect = connected,
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
@@ -150,14 +163,34 @@ request_timeout_seconds
             None if registry is None else Registry.of(registry),
             dead_letters=dead_letters,
         )
+        joins = partitions == GROUP
+        require(
+            not joins or (give_up is not None and group),
+            "a member of a group must name it, and give partitions up",
+            partitions=partitions,
+            group=group,
+            remedy="set both, or choose partitions",
+        )
         self._paused = False
         self._closed = False
         self._reader = Reader(
-            *(connection, Share(partitions), connect),
+            # The group takes offsets of its members alone.
+            replace(connection, group=None) if joins else connection,
+            Share("all" if joins else partitions),
+            connect,
             start=start,
             allow_gaps=allow_gaps,
             fixed_order=fixed_order,
+            taken=give_up is not None,
         )
+        self._member: GroupMember | None = None
+        if joins:
+            assert give_up is not None
+            try:
+                self._member = GroupMember(connection, give_up)
+            except BaseException:
+                self._reader.close()
+                raise
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
@@ -195,6 +228,33 @@ request_timeout_seconds
         """Take records again after `pause`."""
         self._paused = False
         self._reader.pause(False)
+
+    def assigned(self) -> Assignment:
+        """Return which partitions are ours."""
+        check_open(self._closed)
+        if self._member is not None:
+            return self._member.assigned()
+        return Assignment(frozenset(self._reader.ours()))
+
+    def confirm(self, partition: int) -> bool:
+        """Return whether the brokers know us as a member of the group at hand, by a commit."""
+        return self._member is None or self._member.confirm(partition)
+
+    def take(self, positions: Mapping[int, Position | None]) -> None:
+        """Read more partitions: each from what `position_of` returned, or its first record on.
+
+        Raises `SourceError`, and changes nothing, as `seek`.
+        """
+        check_open(self._closed)
+        self._reader.take(positions)
+
+    def give_up(self, partitions: set[int]) -> None:
+        """Read partitions no longer."""
+        self._reader.give_up(partitions)
+
+    def position_of(self, partition: int) -> Position:
+        """Return where one partition goes on: the `position` of a source of it alone."""
+        return self._reader.position(partition)
 
     def position(self) -> Position:
         """Return where the next poll will go on.
@@ -278,9 +338,12 @@ request_timeout_seconds
         No offset is ever read back: call it after the position is durable elsewhere. The `note`, of
         a few hundred characters at most, lies beside each.
         """
-        self._reader.commit(position, note)
+        shown = self._reader if self._member is None else self._member
+        shown.commit({int(n): at for n, at in position["offsets"].items()}, note)
 
     def close(self) -> None:
-        """Close the connections. Closing twice is allowed."""
+        """Close the connections, and leave the group. Closing twice is allowed."""
+        if self._member is not None:
+            self._member.close()
         self._closed = True
         self._reader.close()

@@ -13,18 +13,19 @@ from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
+    Client,
     ClientSettings,
+    Connect,
     Message,
     NotWritten,
     OutOfRange,
     Record,
     TooLarge,
 )
+from streamlda_connectors.kafka.clients import connected
 from streamlda_connectors.kafka.kafka_python import (
     MAX_REQUEST_BYTES,
-    Connect,
     ConnectProducer,
-    KafkaPythonClient,
     KafkaPythonProducer,
 )
 from streamlda_connectors.kafka.security import Security
@@ -99,9 +100,7 @@ class ValueTopic(TopicWriter, ABC):
     if_too_large: ClassVar[str]
     made_with: ClassVar[Mapping[str, str]]
 
-    def __init__(
-        self, topic: str, *, connect_client: Connect = KafkaPythonClient, **options: Any
-    ) -> None:
+    def __init__(self, topic: str, *, connect_client: Connect = connected, **options: Any) -> None:
         super().__init__(topic, **options)
         self._connect_client = connect_client
 
@@ -166,7 +165,7 @@ class ValueTopic(TopicWriter, ABC):
         )
 
     @contextmanager
-    def _reading(self) -> Iterator[tuple[KafkaPythonClient, dict[int, Bounds]]]:
+    def _reading(self) -> Iterator[tuple[Client, dict[int, Bounds]]]:
         """Give a client, and what the partitions hold now."""
         try:
             with closing(self._connect_client(self._settings)) as client:
@@ -181,7 +180,7 @@ class ValueTopic(TopicWriter, ABC):
                 error=SourceError,
             ) from error
 
-    def _until(self, client: KafkaPythonClient, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
+    def _until(self, client: Client, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
         """Yield the records within the bounds, partition by partition in the order of the log."""
         bounds = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
         if not bounds:

@@ -21,10 +21,12 @@ each, and no more: 16 bytes;
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, shake_256
 from pathlib import Path
@@ -42,7 +44,9 @@ from streamlda.privacy.ledger.sketches import SKETCH, Sketch
 FIRST_MARK = 16
 
 _KEY_BYTES, _VALUE_BYTES, _LINK_BYTES = 32, 8, 16
-_WORDS = re.compile(r"\w+")
+_WORDS = re.compile(r"[^\W_]+")
+#: Accents, soft hyphens, and characters without a width: the same text has them or not.
+_UNSEEN = re.compile("[\u0300-\u036f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _VALUES = np.dtype("<u8")
 
 
@@ -50,9 +54,13 @@ class FingerprintKey:
     """A random secret, and the functions that it chooses."""
 
     def __init__(self, secret: bytes) -> None:
-        self._keyed = blake2b(key=secret, digest_size=_LINK_BYTES)
+        self._secret, self._keyed = secret, blake2b(key=secret, digest_size=_LINK_BYTES)
         #: Tells keys apart, and says nothing about this one.
         self.name = self._of(b"name").hex()[:16]
+
+    def __reduce__(self) -> tuple[type[Self], tuple[bytes]]:
+        """Travel to workers, who see documents too."""
+        return type(self), (self._secret,)
 
     @classmethod
     def make(cls, path: Path) -> None:
@@ -78,10 +86,12 @@ class FingerprintKey:
         return cls(bytes.fromhex(text))
 
     def of_text(self, text: str | None) -> bytes:
-        """Return the fingerprint of a document: of its words, without case, marks and white space.
+        """Return the fingerprint of a document: of its words, without case, accents and marks.
 
         Blank ones and records without one are alike.
         """
+        if text is not None and not text.isascii():
+            text = _UNSEEN.sub("", unicodedata.normalize("NFKD", text))
         words = [] if text is None else _WORDS.findall(text.casefold()) or text.split()
         return self._of(b"text", " ".join(words).encode("utf-8", "surrogatepass")) if words else b""
 
@@ -139,6 +149,27 @@ class FingerprintKey:
         state = self._keyed.copy()
         state.update(b"".join(parts))
         return state.digest()
+
+
+def text_of(record: str | None, fields: Iterable[str]) -> str | None:
+    """Return the text of a record that may be a line of JSON, as a source of plain text has it.
+
+    It is in one of the `fields`, or the only text there is.
+    """
+    if record is None or record[:1] != "{":
+        return record
+    try:
+        found: dict[str, Any] = json.loads(record)
+    except (ValueError, RecursionError):
+        return record
+    for field in fields:
+        text: Any = found
+        for name in field.split("."):
+            text = text.get(name) if isinstance(text, dict) else None
+        if isinstance(text, str):
+            return text
+    texts = [each for each in found.values() if isinstance(each, str)]
+    return texts[0] if len(texts) == 1 else record
 
 
 def is_mark(records: int) -> bool:

@@ -13,6 +13,24 @@ from streamlda.privacy.ledger.sketches import Repeats, Sample
 from streamlda.privacy.ledger.terms import Cohort
 
 
+class Reading(NamedTuple):
+    """The settings by which equal files give equal documents."""
+
+    format: str
+    text_field: str
+    max_record: int
+
+    @classmethod
+    def of(cls, text: str) -> Reading | None:
+        """Return what its text says; None of rows of a matrix, which are not read."""
+        stored, _, rest = text.partition(" ")
+        field, _, most = rest.rpartition(" ")
+        return cls(stored, field, int(most)) if most.isdecimal() else None
+
+    def __str__(self) -> str:
+        return f"{self.format} {self.text_field} {self.max_record}"
+
+
 class Whose(NamedTuple):
     """What a release is of: its run, and the origins of its documents."""
 
@@ -72,12 +90,18 @@ class KnownDocuments:
             self.longest = max(part.stop, self.longest)
         self._to_index.append(replace(found, sketch=()))
 
-    def read_otherwise(self, reading: str) -> list[str]:
-        """Return the sources whose documents are not known, read like this; as they were spelled.
+    @property
+    def readings(self) -> set[Reading]:
+        """The settings by which records became documents."""
+        every: set[str] = set().union(*self._readings.values())
+        return {found for reading in every if (found := Reading.of(reading)) is not None}
+
+    def read_otherwise(self, readings: set[str]) -> list[str]:
+        """Return the sources whose documents are not known, read like these; as they were spelled.
 
         Those that were read by other settings, and those of releases without fingerprints.
         """
-        otherwise = {name for name, found in self._readings.items() if found - {reading}}
+        otherwise = {name for name, found in self._readings.items() if found - readings}
         return sorted(otherwise | self.unmarked)
 
     def find(self, value: int) -> str | None:
@@ -145,3 +169,8 @@ class KnownDocuments:
             sample, before = Sample.of(self.key.opened(sealed)), self._samples.get(whose)
             self._samples[whose] = sample if before is None else before.with_(sample)
         self._to_open.clear()
+
+
+def fields_of(known: KnownDocuments, reading: Reading | None) -> list[str]:
+    """Return where texts may stand in lines of JSON that are read as plain text."""
+    return sorted({each.text_field for each in (*known.readings, reading) if each is not None})

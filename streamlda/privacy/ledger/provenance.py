@@ -7,12 +7,12 @@ keeps, in bounded space, ranges of each container and what they are known by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from hashlib import blake2b
 from typing import Any
 
-from streamlda.checks import failure
+from streamlda.checks import failure, require
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger.fingerprints import (
     FIRST_MARK,
@@ -21,9 +21,10 @@ from streamlda.privacy.ledger.fingerprints import (
     Mark,
     is_mark,
     packed,
+    text_of,
     value_of,
 )
-from streamlda.privacy.ledger.known import KnownDocuments
+from streamlda.privacy.ledger.known import KnownDocuments, Reading, fields_of
 from streamlda.privacy.ledger.sketches import Sketch
 from streamlda.privacy.ledger.terms import Cohort, DocumentRange
 
@@ -35,12 +36,14 @@ MOST_PARTS = 32
 class Container:
     """What a ledger calls a container, and how many of its first records are spent.
 
-    `link` is the fingerprint of those (`FingerprintKey.link`).
+    `link` is the fingerprint of those (`FingerprintKey.link`). `records` are those that were met
+    before the run; None if it was not read then.
     """
 
     origin: str
     spent: int = 0
     link: bytes = b""
+    records: int | None = None
 
 
 @dataclass(slots=True)
@@ -61,8 +64,9 @@ class Provenance:
 
     `known` are those of releases before, by the `key` of the ledger. `source` and `reading` are as
     in `Fingerprints`. Ranges are of containers or, `by_slots`, of the record slots of the run under
-    the name of the source. `container_of` says what is
-    known of a container before its first record is read; one of which nothing is goes by its name.
+    the name of the source. `container_of` says what is known of a container before its first record
+    is read; one of which nothing is goes by its name. One that was read before the run must begin
+    with values that were `met` there.
     """
 
     def __init__(
@@ -71,13 +75,15 @@ class Provenance:
         known: KnownDocuments,
         source: str,
         *,
-        reading: str = "",
+        reading: Reading | None = None,
         by_slots: bool = False,
         container_of: Callable[[str], Container | None] = lambda location: None,
+        met: Collection[int] = (),
     ) -> None:
         self.key, self.known = key, known
-        self._source, self._reading = source, reading
-        self._by_slots, self._container_of = by_slots, container_of
+        self._source, self._reading = source, "" if reading is None else str(reading)
+        self.by_slots, self._container_of, self._beginnings = by_slots, container_of, met
+        self._fields = fields_of(known, reading)
         #: What tells logs from all others, where their locations do not: containers that are read
         #: by turns, of each of which a release has one range.
         self.names: Mapping[str, str] = {}
@@ -87,6 +93,9 @@ class Provenance:
         # the fingerprint of all records up to there (None if the first ones were not seen).
         self._location, self._record, self._origin = "", 0, ""
         self._link: bytes | None = None
+        # How many records the container had before the run, if known, and those that are spent.
+        self._records: int | None = None
+        self._spent = 0
         self.clear()
 
     def clear(self) -> None:
@@ -107,8 +116,8 @@ class Provenance:
         released: bool = False,
     ) -> None:
         """Take records, each with its text or None; `released` ones were in a release already."""
-        of_text = self.key.of_text
-        self.add(locations, map(of_text, texts), released=released)
+        of_text, fields = self.key.of_text, self._fields
+        self.add(locations, (of_text(text_of(text, fields)) for text in texts), released=released)
 
     def add(
         self,
@@ -133,15 +142,17 @@ class Provenance:
             if self._link is None:
                 continue
             self._link = link(self._link, document)
-            if released:
+            if self._records is not None:
+                self._check_unchanged(location, record)
+            if released or record < FIRST_MARK:
                 continue
-            if record >= FIRST_MARK:
-                value = value_of(self._link)
-                met = find(value)
-                if is_mark(record):
-                    self._marks.append(Mark(self._origin, record, value))
-                if met is not None:
-                    self._met = (location, record, met)
+            value = value_of(self._link)
+            if is_mark(record):
+                self._marks.append(Mark(self._origin, record, value))
+            # What is known under the name of the run's own slots, these tell.
+            own = self._source if self.by_slots else None
+            if self._records is None and (met := find(value)) not in (None, own):
+                self._met = (location, record, met)
 
     @property
     def sketch(self) -> Sketch:
@@ -158,6 +169,20 @@ class Provenance:
         if self._left.get(found.origin, (0,))[0] == record - 1 > 0:
             self._link = self._left[found.origin][1]
             self._open = self._part_at(record - 1)
+        self._records, self._spent = found.records, found.spent
+
+    def _check_unchanged(self, location: str, record: int) -> None:
+        """Refuse a file that is not what was met before the run, at marks and where it ended."""
+        assert self._link is not None
+        end = record == self._records
+        require(
+            not (end or is_mark(record - self._spent)) or value_of(self._link) in self._beginnings,
+            "files must stay as they are while a private run reads them",
+            source=location,
+            first_records=record,
+            remedy="what was released before is spent; begin again with files that nobody writes",
+            error=LedgerError,
+        )
 
     def _part_at(self, stop: int) -> Part | None:
         """Return the part of the container that is being read which ends at a record."""
@@ -212,7 +237,7 @@ class Provenance:
             for record, link in [self._left.get(part.origin, (0, None))]
             if record == part.stop and link is not None
         ]
-        if not self._by_slots:
+        if not self.by_slots:
             ranges = [DocumentRange(part.origin, part.start, part.stop) for part in self._parts]
             if self._files:
                 name = blake2b(self._files, digest_size=8).hexdigest()
@@ -261,6 +286,8 @@ class Provenance:
         self._sketch = Sketch(found.sketch, values["documents"])
         self._met = None if values["met"] is None else tuple(values["met"])
         self._location, self._record, self._origin = values["at"]
+        container = self._container_of(self._location) or Container(self._origin)
+        self._records, self._spent = container.records, container.spent
         self._link = _of_hex(values["link"])
         self._open = self._part_at(self._record) if values["open"] else None
         left = values.get("left", {})

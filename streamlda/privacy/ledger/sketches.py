@@ -61,6 +61,13 @@ class Sketch:
             self._kept.add(value)
             self._kept.discard(-heapreplace(self._heap, -value))
 
+    def join(self, other: Sketch) -> None:
+        """Take what another sketch has taken, of other documents."""
+        documents = self.documents + other.documents
+        for value in other.values:
+            self.add(value)
+        self.documents = documents
+
     @property
     def values(self) -> tuple[int, ...]:
         """The values, smallest first."""
@@ -109,8 +116,13 @@ class Sample:
         return Repeats(repeated, min(len(here), len(there)))
 
     @property
+    def distinct(self) -> float:
+        """About how many documents differ; exact if fewer than `SKETCH`."""
+        drawn = int(np.count_nonzero(self.values <= self.limit))
+        return drawn * (_LARGEST / max(1, self.limit))
+
+    @property
     def is_diverse(self) -> bool:
         """Whether nearly all documents are different ones."""
-        drawn = int(np.count_nonzero(self.values <= self.limit))
-        distinct = drawn * (_LARGEST / max(1, self.limit))
+        distinct = self.distinct
         return bool(distinct >= LEAST_DISTINCT and self.documents <= MOST_ALIKE * distinct)

@@ -345,6 +345,19 @@ def _status() -> Schema:
             **_or_null(_TIME),
             "description": "When the source answered last; of Kafka, when a fetch was completed.",
         },
+        group={
+            **_or_null(
+                _object(
+                    partitions=_list(_WHOLE),
+                    waiting=_list(_WHOLE),
+                    generation=_MAYBE_WHOLE,
+                    lease=_YES_NO,
+                )
+            ),
+            "description": "Partitions that are learned here and that are to be, the generation of "
+            "the consumer group, and whether snapshots of all partitions are made here; null where "
+            "none are shared.",
+        },
         inference={
             **_or_null(
                 _object(

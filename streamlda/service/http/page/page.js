@@ -11,6 +11,8 @@ const STALLED = {
   output: "snapshots cannot be stored",
   checkpoint: "checkpoints cannot be written",
   publish: "snapshots cannot be sent",
+  beginning: "words and projection are made",
+  partitions: "partitions are still with another daemon",
 };
 const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
 
@@ -36,6 +38,16 @@ function badge(id, text) {
   at(id).hidden = !text;
 }
 
+/** What of the partitions that daemons share is here, in words. */
+function shared({ partitions, waiting, generation, lease }) {
+  return [
+    partitions.length ? `here: ${partitions.join(", ")}` : "none here",
+    waiting.length ? `to come: ${waiting.join(", ")}` : "",
+    generation === null ? "" : `generation ${generation}`,
+    lease ? "snapshots of all are made here" : "",
+  ];
+}
+
 function showStatus(status) {
   at("now").hidden = false;
   at("stream").textContent = status.stream;
@@ -56,8 +68,10 @@ function showStatus(status) {
   const blind = parts.filter((lag) => lag === null).length;
   figure("lag", known(bytes) ? size(bytes) : records === null ? "–" : short.format(records));
   at("lag-note").textContent = known(bytes) ? "in files"
-    : parts.length ? `records in ${count(parts.length, "partition")}` + (blind ? `, ${blind} not known` : "")
-    : "";
+    : [
+      parts.length ? `records in ${count(parts.length, "partition")}` + (blind ? `, ${blind} not known` : "") : "",
+      ...(status.group ? shared(status.group) : []),
+    ].filter(Boolean).join("; ");
 
   const { places, places_left: left } = status;
   figure("left", known(left) ? short.format(left) : "–");

@@ -1,0 +1,270 @@
+"""What a document of a topic costs in processor time, part by part, and beside a bare client."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.daemon import gathered
+from bench.daemon_tasks import TOKENS, TOPIC, Daemon, filled_topic, topical_values
+from bench.kinds import Case, Figure, Json, Scenario, at_least
+from streamlda.stream.credentials import CLIENTS
+
+if TYPE_CHECKING:
+    from bench.measure import Meter
+
+PARTITIONS, COMPRESSION, HASH_BITS = 4, "lz4", 14
+#: Most records of a poll, of the bare loops and of the daemon.
+POLL_RECORDS, DAEMON_POLL_RECORDS = 1000, 4096
+#: Parts of a document in the order of its way.
+PARTS = ("client", "JSON and records", "words", "counts", "learning", "the rest")
+
+
+def bare_kafka_python(bootstrap: str, n_records: int) -> None:
+    """Read the topic and decode its JSON, and nothing else."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, metrics_enabled=False
+    )
+    parts = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+    consumer.assign(parts)
+    for part in parts:
+        consumer.seek(part, 0)
+    n_read = 0
+    while n_read < n_records:
+        for rows in consumer.poll(1000, max_records=POLL_RECORDS).values():
+            n_read += len(rows)
+            for row in rows:
+                json.loads(row.value)
+    consumer.close()
+
+
+def bare_confluent(bootstrap: str, n_records: int) -> None:
+    """Do the same by the other package."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare"})
+    consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
+    n_read = 0
+    while n_read < n_records:
+        rows = consumer.consume(POLL_RECORDS, 1.0)
+        n_read += len(rows)
+        for row in rows:
+            json.loads(row.value())
+    consumer.close()
+
+
+BARE = {"kafka-python": bare_kafka_python, "confluent": bare_confluent}
+
+
+def client_alone(bootstrap: str, n_records: int, client: str) -> None:
+    """Take the columns of records, as the connector does."""
+    from streamlda_connectors.kafka.client import ClientSettings
+    from streamlda_connectors.kafka.clients import connected
+
+    with closing(connected(ClientSettings(bootstrap, TOPIC, client=client))) as reading:
+        reading.assign(dict.fromkeys(range(PARTITIONS), 0))
+        n_read = 0
+        while n_read < n_records:
+            n_read += sum(len(run.offsets) for run in reading.poll(1.0, POLL_RECORDS))
+
+
+def source_alone(bootstrap: str, n_records: int, client: str) -> None:
+    """Take documents from the connector."""
+    from streamlda_connectors.kafka import KafkaSource
+
+    with closing(KafkaSource(TOPIC, bootstrap_servers=bootstrap, client=client)) as source:
+        n_read = 0
+        while n_read < n_records:
+            n_read += source.poll(DAEMON_POLL_RECORDS).n_records
+
+
+def cost(do: Callable[[], None]) -> dict[str, float]:
+    """Return wall and processor seconds of the whole process, threads of a client included."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    do()
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+
+
+def daemon_alone(bootstrap: str, parameters: Json, client: str) -> dict[str, float]:
+    """Return what a daemon takes between two records, as if for all.
+
+    Behind the first, topics are annealed; at both, as many records wait that are read already.
+    """
+    n_records, behind, until = (parameters[name] for name in ("records", "behind", "until"))
+    settings = {
+        "topics.count": parameters["n_components"],
+        "vocabulary.hash_bits": HASH_BITS,
+        "snapshots.every": 10 * n_records,
+        "kafka.client": client,
+    }
+    marks: list[tuple[int, float, float]] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Daemon(Path(folder), bootstrap, settings) as daemon,
+    ):
+        while not marks or marks[-1][0] < until:
+            said = daemon.status()
+            slots = 0 if said is None else said["places"] or 0
+            if slots >= behind:
+                marks.append((slots, time.perf_counter(), daemon.cpu_seconds()))
+            time.sleep(0.2)
+    first, last = marks[0], marks[-1]
+    n, wall, cpu = (b - a for a, b in zip(first, last, strict=True))
+    return {"wall": wall * n_records / n, "cpu": cpu * n_records / n}
+
+
+def parts_of_learning(made: list[bytes], parameters: Json) -> dict[str, float]:
+    """Return processor seconds a document on one thread, from texts to moved topics."""
+    from streamlda.engine.engine import Engine
+    from streamlda.engine.settings import EngineSettings
+    from streamlda.stream.pipeline import Pipeline
+    from streamlda.stream.source import RecordBatch
+    from streamlda.text.encoding import count_tokens
+    from streamlda.text.vocabulary import Vocabulary
+    from streamlda.threads import limit_threads
+
+    vocabulary = Vocabulary.hashed(HASH_BITS)
+    settings = EngineSettings(
+        n_components=parameters["n_components"], n_features=vocabulary.n_features
+    )
+    pipeline = Pipeline(vocabulary, lambda words, slot: Engine(settings))
+    texts = [json.loads(value)["text"] for value in made]
+    spent: Counter[str] = Counter()
+    with limit_threads(1):
+        while pipeline.records < parameters["records"]:
+            start = pipeline.records % len(texts)
+            taken = texts[start : start + DAEMON_POLL_RECORDS]
+            times = [time.thread_time()]
+            ids, offsets = vocabulary.token_ids(list(taken))
+            times.append(time.thread_time())
+            count_tokens(ids, offsets, vocabulary.n_features)
+            times.append(time.thread_time())
+            pipeline.add(RecordBatch(list(taken)))
+            times.append(time.thread_time())
+            if pipeline.records > parameters["behind"]:
+                words, counts, whole = (b - a for a, b in pairwise(times))
+                spent.update(
+                    words=words, counts=counts, learning=whole - words - counts, n=len(taken)
+                )
+    return {name: spent[name] / spent["n"] for name in ("words", "counts", "learning")}
+
+
+def kafka_throughput(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Let bare loops, clients, sources and daemons read the same topic, in turns."""
+    n_records, made = (
+        parameters["records"],
+        topical_values(parameters["n_words"], parameters["n_components"], seed),
+    )
+    found: dict[str, list[float]] = {}
+
+    def note(what: str, seconds: dict[str, float]) -> None:
+        for clock, value in seconds.items():
+            found.setdefault(f"{what} {clock}", []).append(value / n_records)
+
+    with filled_topic(made, n_records, PARTITIONS, COMPRESSION) as bootstrap:
+        meter.started()
+        with meter.timed():
+            for _ in range(parameters["turns"]):
+                for client in CLIENTS:
+                    for what, do in (
+                        ("bare", lambda name=client: BARE[name](bootstrap, n_records)),
+                        ("client", lambda name=client: client_alone(bootstrap, n_records, name)),
+                        ("source", lambda name=client: source_alone(bootstrap, n_records, name)),
+                    ):
+                        note(f"{what} {client}", cost(do))
+                    note(f"daemon {client}", daemon_alone(bootstrap, parameters, client))
+                for part, seconds in parts_of_learning(made, parameters).items():
+                    found.setdefault(part, []).append(seconds)
+    return {"documents": n_records, **found}
+
+
+THROUGHPUT_TASKS = (kafka_throughput,)
+
+LABEL = "topics"
+
+
+def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    sizes = {"records": 60_000, "behind": 20_000, "until": 40_000, "turns": 1} if quick else {}
+    full = {"records": 600_000, "behind": 150_000, "until": 450_000, "turns": 3}
+    parameters = {"n_words": 50_000, "n_components": 20, **full, **sizes}
+    return [Case(LABEL, "kafka_throughput", parameters)]
+
+
+def seconds(result: Json, what: str) -> float:
+    return median(gathered(result, LABEL, what))
+
+
+def figures(result: Json) -> list[Figure]:
+    found = []
+    for client in CLIENTS:
+        bare, daemon = (
+            gathered(result, LABEL, f"{what} {client} cpu") for what in ("bare", "daemon")
+        )
+        walls = (
+            gathered(result, LABEL, f"{what} wall")
+            for what in ("bare kafka-python", f"daemon {client}")
+        )
+        found += [
+            at_least(
+                f"documents of {TOKENS} tokens a processor second, daemon, {client}",
+                *(1 / median(daemon), 25_000, "{:,.0f}"),
+            ),
+            at_least(
+                f"documents/s, daemon by {client} over a bare loop of kafka-python",
+                *(median(a / b for a, b in zip(*walls, strict=True)), 0.6, "{:.2f}"),
+            ),
+            Figure(
+                f"documents a processor second, bare loop of {client}", f"{1 / median(bare):,.0f}"
+            ),
+            Figure(
+                f"the daemon's over these, {client}",
+                f"{median(a / b for a, b in zip(bare, daemon, strict=True)):.2f}",
+            ),
+        ]
+    for what, name in (("source", "connector alone"), ("daemon", "daemon")):
+        slow, fast = (gathered(result, LABEL, f"{what} {client} cpu") for client in CLIENTS)
+        ratio = median(a / b for a, b in zip(slow, fast, strict=True))
+        shown = at_least(f"times as fast by confluent, {name}", ratio, 1.5, "{:.2f}")
+        found.append(shown if what == "source" else shown._replace(target="-", met=None))
+    return found
+
+
+def parts(result: Json, client: str) -> list[float]:
+    """Return seconds of processor time of a document, part by part."""
+    alone, source, daemon = (
+        seconds(result, f"{what} {client} cpu") for what in ("client", "source", "daemon")
+    )
+    learning = [seconds(result, part) for part in ("words", "counts", "learning")]
+    return [alone, source - alone, *learning, daemon - source - sum(learning)]
+
+
+def details(result: Json) -> str:
+    """Return where the processor time of a document goes."""
+    columns = [parts(result, client) for client in CLIENTS]
+    lines = [f"| microseconds a document | {' | '.join(CLIENTS)} |", "| --- | ---: | ---: |"]
+    for name, values in zip(PARTS, zip(*columns, strict=True), strict=True):
+        lines.append(f"| {name} | {' | '.join(f'{1e6 * value:.1f}' for value in values)} |")
+    whole = " | ".join(f"{1e6 * sum(column):.1f}" for column in columns)
+    return "\n".join([*lines, f"| the daemon | {whole} |"])
+
+
+THROUGHPUT = [
+    Scenario(
+        "kafka-throughput",
+        "What does a document from a real broker cost in processor time, part by part?",
+        1,
+        cases,
+        figures,
+        details=details,
+    )
+]

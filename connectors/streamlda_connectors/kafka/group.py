@@ -1,0 +1,167 @@
+"""A member of the consumer group that shares a topic: which partitions are ours, and since when.
+
+Only the membership goes through the group. Records are fetched by another client, from offsets of
+our own, so that a client that has to be replaced moves no partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from threading import Thread
+from time import sleep
+from typing import Any, NamedTuple
+
+from streamlda_connectors.kafka.client import ClientSettings
+from streamlda_connectors.kafka.connecting import connecting, is_away, load, milliseconds, refused
+from streamlda_connectors.kafka.kafka_python import log_commit
+
+logger = logging.getLogger(__name__)
+
+#: A member that was not heard of for so long is dead: its partitions move.
+SESSION_SECONDS = 10.0
+
+#: How long a member may take to give partitions up, and between two polls.
+REBALANCE_SECONDS = 60.0
+
+#: How often the member that assigns looks for new partitions of the topic.
+REFRESH_SECONDS = 10.0
+
+#: How long a poll waits. What an answer to joining says is lost if it comes between two polls, and
+#: the client joins once more: so they follow each other at once, in a thread of their own.
+POLL_SECONDS = 0.5
+
+#: How often it is looked whether partitions were given up, in seconds.
+STEP_SECONDS = 0.02
+
+#: Longest time to leave the group, in seconds.
+LEAVE_SECONDS = 2.0
+
+
+class Assignment(NamedTuple):
+    """The partitions that are ours, and the generation of the group that says so.
+
+    No generation: no group says it, or it does not know us by now.
+    """
+
+    partitions: frozenset[int] = frozenset()
+    generation: int | None = None
+
+
+#: Called with partitions that others are to have: they wait until it returns, unless the group
+#: takes us for dead. It must not raise.
+GiveUp = Callable[[set[int]], None]
+
+
+class GroupMember:
+    """Joins the group of the settings, by Kafka's cooperative protocol, in a thread of its own.
+
+    `give_up` is called from yet another thread. While brokers are away, what is ours stays ours.
+    """
+
+    def __init__(self, settings: ClientSettings, give_up: GiveUp) -> None:
+        self._settings, self._give_up = settings, give_up
+        self._kafka = kafka = load("reading from Kafka")
+        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+        self._assignment = Assignment()
+        self._error: Exception | None = None
+        self._closed = False
+        with connecting(kafka, settings) as shared:
+            refresh = min(REFRESH_SECONDS, settings.refresh_seconds)
+            self._consumer = kafka.KafkaConsumer(
+                **{**shared, "metadata_max_age_ms": max(1, milliseconds(refresh))},
+                group_id=settings.group,
+                enable_auto_commit=False,
+                metrics_enabled=False,
+                auto_offset_reset="latest",
+                allow_auto_create_topics=False,
+                partition_assignment_strategy=[CooperativeStickyAssignor],
+                session_timeout_ms=milliseconds(SESSION_SECONDS),
+                heartbeat_interval_ms=milliseconds(SESSION_SECONDS / 4),
+                max_poll_interval_ms=milliseconds(REBALANCE_SECONDS),
+            )
+            self._consumer.subscribe([settings.topic], listener=self._listener())
+        self._thread = Thread(target=self._stay, name="streamlda-member", daemon=True)
+        self._thread.start()
+
+    def _listener(self) -> Any:
+        member, wait = self, self._consumer._client._manager._net.sleep
+
+        async def hand_over(parts: Any) -> None:
+            numbers = {part.partition for part in parts}
+            member._note(member._assignment.partitions - numbers)
+            # Beside the loop of the package, which goes on to say that this member is alive.
+            thread = Thread(target=member._give_up, args=(numbers,), daemon=True)
+            thread.start()
+            while thread.is_alive():
+                await wait(STEP_SECONDS)
+
+        class Listener(self._kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc, name-defined]
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                await hand_over(revoked)
+
+            async def on_partitions_lost(self, lost: Any) -> None:
+                await hand_over(lost)
+
+            async def on_partitions_assigned(self, assigned: Any) -> None:
+                for part in assigned:
+                    # Where it stands does not matter, but without a place it is looked for.
+                    member._consumer.seek(part, 0)
+                member._consumer.pause(*assigned)
+                numbers = {part.partition for part in assigned}
+                member._note(member._assignment.partitions | numbers)
+
+        return Listener()
+
+    def _note(self, partitions: frozenset[int]) -> None:
+        generation = self._consumer.group_metadata().generation_id
+        self._assignment = Assignment(partitions, generation if generation >= 0 else None)
+
+    def _stay(self) -> None:
+        """Look after the membership until the end."""
+        while not self._closed:
+            try:
+                self._consumer.poll(milliseconds(POLL_SECONDS), 1)
+                self._note(self._assignment.partitions)
+            except Exception as error:
+                if self._closed:
+                    return
+                if not is_away(self._kafka.errors, error):
+                    self._error = error
+                    return
+                sleep(POLL_SECONDS)
+
+    def assigned(self) -> Assignment:
+        """Return what is ours. Raises `SourceError` if the brokers do not let us join."""
+        if self._error is not None:
+            raise refused(self._settings, "let it join the group", self._error) from self._error
+        return self._assignment
+
+    def confirm(self, partition: int) -> bool:
+        """Return whether the group takes offsets of a partition from our generation."""
+        try:
+            self._consumer.commit(
+                self._entries({partition: 0}, ""),
+                timeout_ms=milliseconds(self._settings.request_timeout_seconds),
+            )
+        except self._kafka.errors.KafkaError as error:
+            logger.warning("the group does not confirm a partition (%s)", type(error).__name__)
+            return False
+        return True
+
+    def commit(self, offsets: Mapping[int, int], note: str) -> None:
+        """Show offsets under the group, without waiting; none is ever read back."""
+        self._consumer.commit_async(self._entries(offsets, note), callback=log_commit)
+
+    def _entries(self, offsets: Mapping[int, int], note: str) -> dict[Any, Any]:
+        part, entry = self._kafka.TopicPartition, self._kafka.structs.OffsetAndMetadata
+        topic = self._settings.topic
+        return {part(topic, number): entry(at, note, -1) for number, at in offsets.items()}
+
+    def close(self) -> None:
+        """Leave the group, which calls `give_up`. Closing twice is allowed."""
+        if not self._closed:
+            self._closed = True
+            self._thread.join(LEAVE_SECONDS)
+            self._consumer.close(autocommit=False, timeout_ms=milliseconds(LEAVE_SECONDS))

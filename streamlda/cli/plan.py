@@ -1,0 +1,94 @@
+"""``streamlda plan``: what a private run will give, before anything is read or spent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlda.cli.options import GroupedCommand, options_of, read_settings
+from streamlda.cli.running import say, warn
+from streamlda.settings.setting import PLAN
+
+if TYPE_CHECKING:
+    from streamlda.private.settings import PrivateSettings
+    from streamlda.settings.table import RunSettings
+
+#: Settings that decide what a private run gives.
+PLANNED = (
+    *("topics.count", "topics.solver", "topics.iterations"),
+    *("vocabulary.kind", "vocabulary.file", "vocabulary.size", "vocabulary.hash_bits"),
+    *("vocabulary.documents", "snapshots.every", "snapshots.most"),
+    *("privacy.epsilon", "privacy.delta", "privacy.unit", "privacy.documents_per_user"),
+    *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
+)
+
+
+@click.command(cls=GroupedCommand, short_help="Show what a private run will give.")
+@click.option(
+    "--records",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Record slots that there will be: records of any kind, rejected ones too.",
+)
+@options_of(PLAN, PLANNED)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def plan(records: int, as_json: bool, **flags: Any) -> None:
+    """Show the stages, the noise and the topics to expect of a private run over RECORDS.
+
+    No document is read and nothing is spent: all follows from the settings and from measurements
+    on other corpora. --vocabulary-size is the number of words, public or private, unless
+    --vocabulary or --hash-bits says it. Without --snapshot-every all records are one window.
+
+    \b
+    Keys of --json
+      n_components, n_features, epsilon, delta, privacy_unit
+      windows, documents_per_snapshot, words_records, stages
+      noise_multiplier   noise in each sum, over what one unit changes it by
+      direction_noise    sqrt(words) x noise / records of a window
+      topics_shown, planted_error
+                         expected of a window; null: not measured
+      least_records, least_epsilon
+                         would show all topics of text; null: none found
+      warnings           a list
+    """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
+    settings = read_settings(PLAN, flags)
+    if not settings.private:
+        raise click.UsageError("a private run must have a budget: set --epsilon and --delta")
+    from streamlda.private.plan import Plan
+    from streamlda.private.settings import LEAST_WINDOW
+
+    chosen = settings.vocabulary.documents if settings.vocabulary.kind == "private" else 0
+    if settings.snapshots.every is None:
+        window = replace(settings.snapshots, every=max(LEAST_WINDOW, records - chosen))
+        settings = replace(settings, snapshots=window)
+    found = Plan.of(private_terms(settings), records, chosen, settings.privacy.delta)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+        return
+    click.echo("\n".join(found.lines))
+    for warning in found.warnings:
+        warn(warning)
+
+
+def private_terms(settings: RunSettings) -> PrivateSettings:
+    """Return what a private run asks for; a mere number of words is that of public ones."""
+    from streamlda.run.private_terms import PrivateTerms
+    from streamlda.settings.build import private_settings
+
+    if settings.vocabulary.kind == "learned":
+        return private_settings(settings, settings.vocabulary.size)
+    return PrivateTerms.of(settings).settings
+
+
+def show_expected(settings: RunSettings, quiet: bool) -> None:
+    """Say what is expected of a private window, before anything is spent."""
+    from streamlda.private.plan import Plan
+
+    asked = private_terms(settings)
+    found = Plan.of(asked, asked.documents_per_snapshot, delta=settings.privacy.delta)
+    say(quiet, found.expected)
+    for warning in found.warnings:
+        warn(warning)

@@ -1,0 +1,151 @@
+"""Engines that can be merged: those of one beginning.
+
+A *beginning* is a projection, for engines that sum, or the start of a refinement
+(`streamlda.refinement.shared_start`). Members of it are merged by their sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import require
+from streamlda.engine.phase import Counters, Phase
+from streamlda.engine.refining import Refinement
+from streamlda.engine.rounds import SharedSums
+from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
+from streamlda.engine.warmup import better_projection, projection_digest
+from streamlda.refinement.shared_start import SharedStart
+from streamlda.spectral.moments import Moments
+
+Array = NDArray[np.float64]
+
+#: What members can begin with: a projection, shape (d, m), or the start of a refinement.
+Beginning = Array | SharedStart
+
+#: Settings that have no effect on what members keep.
+_WITHOUT_EFFECT = ("refine", "warmup_documents")
+
+
+def begun(
+    settings: EngineSettings, counters: Counters, beginning: Beginning
+) -> Refinement | SharedSums:
+    """Return the phase of a member that has read nothing."""
+    if isinstance(beginning, SharedStart):
+        _check_start(beginning, settings)
+        return Refinement.of_start(settings, counters, beginning)
+    check_projection(beginning, settings)
+    return SharedSums(settings, counters, Moments(beginning, settings.n_triple_columns))
+
+
+def beginning_of(phase: Phase) -> Beginning | None:
+    """Return what the engine of a phase began with, if others can begin with it too."""
+    if isinstance(phase, SharedSums):
+        return phase.moments.whitening
+    return phase.shared if isinstance(phase, Refinement) else None
+
+
+def new_beginning(phase: Phase) -> Beginning:
+    """Return the beginning that a phase leads to; time of a snapshot, and O(d m^2).
+
+    The topics of its snapshot, where they are refined, else the projection of its sums.
+    """
+    settings = phase.settings
+    if settings.refines and not isinstance(phase, SharedSums):
+        model = phase.snapshot()
+        if "refinement" in model.diagnostics:
+            return SharedStart.of_model(model, settings.warmup_documents)
+    return better_projection(phase.rounds()[0], settings)
+
+
+def merged(mine: Phase, other: Phase) -> Phase:
+    """Return one phase of both, which goes on with the counters of the first.
+
+    The other is not changed; sums are added to those of the first.
+    """
+    require(
+        other is not mine,
+        "an engine must be merged with another one, got the same engine twice",
+        remedy="its documents would count twice",
+    )
+    ours, theirs = asdict(mine.settings), asdict(other.settings)
+    differing = [
+        f"{name}={ours[name]!r},{theirs[name]!r}"
+        for name in ours
+        if ours[name] != theirs[name] and name not in _WITHOUT_EFFECT
+    ]
+    require(
+        not differing,
+        f"engines must have equal settings to be merged, got {' '.join(differing)}",
+        remedy="run all of them with the same settings",
+    )
+    digests = [digest_of(beginning_of(each)) for each in (mine, other)]
+    require(
+        digests[0] is not None and digests[0] == digests[1],
+        f"engines must have one beginning to be merged, got beginning={digests[0]},{digests[1]}",
+        remedy="make one (`streamlda projection`), and begin all of them with it",
+    )
+    if isinstance(mine, SharedSums) and isinstance(other, SharedSums):
+        mine.moments.merge(other.moments)
+        return mine
+    assert isinstance(mine, Refinement)
+    assert isinstance(other, Refinement)
+    return mine.merged(other)
+
+
+def digest_of(beginning: Beginning | None) -> str | None:
+    """Return 16 hex digits that tell beginnings apart by content; None of none."""
+    if isinstance(beginning, SharedStart):
+        return beginning.digest
+    return None if beginning is None else projection_digest(beginning)
+
+
+def check_solver(settings: EngineSettings) -> None:
+    """Raise unless the solver is the one that has beginnings to share."""
+    require(
+        settings.solver == WHITENED_TENSOR,
+        f"projections are shared by engines with solver={WHITENED_TENSOR!r} alone",
+        solver=settings.solver,
+        remedy="others project the stream by their own; choose the other solver",
+    )
+
+
+def _check_start(start: SharedStart, settings: EngineSettings) -> None:
+    check_solver(settings)
+    require(
+        settings.refines,
+        "an engine with a shared start must refine",
+        refine=settings.refine,
+        remedy="leave it out, or begin with a projection of an engine that does not refine",
+    )
+    shape = start.stepwise.components.shape
+    expected = settings.n_components, settings.n_features
+    require(
+        shape == expected,
+        "a shared start must have the topics and words of the engine",
+        shape=shape,
+        expected=expected,
+        remedy="use the vocabulary and n_components that it was made with, or make another one",
+    )
+
+
+def check_projection(whitening: Array, settings: EngineSettings) -> None:
+    """Raise unless an engine of these settings can sum through a projection."""
+    check_solver(settings)
+    require(
+        not settings.refine,
+        "an engine with a shared projection must keep its sums, which can be merged",
+        refine=settings.refine,
+        remedy="leave it out",
+    )
+    expected = settings.n_features, settings.n_columns
+    require(
+        whitening.shape == expected,
+        "a shared projection must have a row for each word and K + oversampling columns",
+        shape=whitening.shape,
+        expected=expected,
+        remedy="use the vocabulary, n_components and oversampling that it was made with, or make "
+        "another one",
+    )

@@ -1,0 +1,230 @@
+"""What a private run will give, from its settings alone: stages, noise, and topics to expect.
+
+No document is read. What is expected rests on one number, the noise of a direction
+``u = sqrt(d) z / N``: d words, a window of N record slots, and noise of z documents' largest
+contributions in a sum (`private-plan` in ``bench/`` measures all of it).
+
+*Text.* A topic shows once its share stands out of the noise. On 195,000 abstracts and 17,000
+news posts (8,000 words, K = 10, 20 and 40, epsilon 0.5 to 10) the number of topics shown does not
+depend on K, as long as it is below K, and is `SHOWN_TIMES_NOISE` / u within a factor of two. How
+well they predict documents depends on the corpus: at equal u, perplexities over those of the word
+frequencies differ by a factor of two between these.
+
+*Planted topics*, of equal shares, are easier. Their mean L1 error depends on u K (200 to 3,000
+words, 5 to 40 topics, 5,000 to 60,000 documents), and is larger where a random projection stands
+before the pair statistic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streamlda.checks import at_least
+from streamlda.engine.settings import WHITENED_TENSOR
+from streamlda.private.settings import PrivateSettings
+
+#: Topics of text that are shown, times u.
+SHOWN_TIMES_NOISE = 0.016
+
+#: Mean L1 error of planted topics by u K, with the whole pair statistic and with a projection.
+#: Word frequencies in place of topics have 1.7.
+PLANTED_NOISE = (1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+DENSE_ERROR = (0.015, 0.02, 0.04, 0.055, 0.095, 0.18, 0.35, 0.8, 1.5, 1.65)
+SKETCHED_ERROR = (0.03, 0.045, 0.085, 0.14, 0.25, 0.5, 0.95, 1.55, 1.65, 1.67)
+
+#: What is looked for: epsilons, in steps of this factor, and numbers of records. Beyond the largest
+#: epsilon a delta of 1e-6 does not cover what the sampler leaves open.
+LEAST_EPSILON, MOST_EPSILON, EPSILON_STEP = 1e-3, 8.0, 1.05
+MOST_RECORDS = 10**12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a private run will give; all of it follows from public numbers.
+
+    Attributes
+    ----------
+    windows : int
+        Snapshots that the records give.
+    words_records : int
+        Record slots that a private choice of words takes, 0 if the words are public.
+    stages : list of (name, slots)
+        How a window is spent; each document is in one stage.
+    noise_multiplier : float
+        Standard deviation of the noise in a sum, over what one unit can change it by.
+    direction_noise : float
+        u, see the module.
+    topics_shown, planted_error : float or None
+        What is expected of a window: topics of text, at most K; mean L1 error of planted topics
+        (0 to 2). None where it was not measured: prefix mode, clipping at the worst case, power
+        methods, a public model.
+    least_records, least_epsilon : int, float or None
+        The least window, and the least epsilon at this window, that would show all topics of
+        text; None beyond 1e12 records or epsilon 8.
+    """
+
+    n_components: int
+    n_features: int
+    documents_per_snapshot: int
+    windows: int
+    words_records: int
+    stages: list[tuple[str, int]]
+    epsilon: float
+    delta: float
+    privacy_unit: str
+    noise_multiplier: float
+    direction_noise: float
+    topics_shown: float | None
+    planted_error: float | None
+    least_records: int | None
+    least_epsilon: float | None
+
+    @classmethod
+    def of(
+        cls,
+        settings: PrivateSettings,
+        records: int,
+        words_records: int = 0,
+        delta: float | None = None,
+    ) -> Plan:
+        """Return the plan of a run over some record slots; those of the words come first.
+
+        `delta` is that of the whole run, where a choice of words takes a part of it.
+        """
+        at_least(1, records=records)
+        N, K, u = settings.documents_per_snapshot, settings.n_components, noise_of(settings)
+        windows = max(0, records - words_records) // N
+        known = is_measured(settings)
+        sketched = settings.n_columns is not None
+        errors = SKETCHED_ERROR if sketched else DENSE_ERROR
+        return cls(
+            n_components=K,
+            n_features=settings.n_features,
+            documents_per_snapshot=N,
+            windows=windows if settings.snapshots is None else min(windows, settings.snapshots),
+            words_records=words_records,
+            stages=[(name, last - first) for name, first, last in settings.stage_slots()],
+            epsilon=settings.epsilon,
+            delta=delta or settings.delta,
+            privacy_unit=settings.privacy_unit,
+            noise_multiplier=settings.noise_multiplier,
+            direction_noise=u,
+            topics_shown=min(K, SHOWN_TIMES_NOISE / u) if known else None,
+            planted_error=_between(u * K, PLANTED_NOISE, errors) if known else None,
+            least_records=_least_records(settings) if known else None,
+            least_epsilon=_least_epsilon(settings) if known else None,
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What should be changed before anything is spent."""
+        found = []
+        if not self.windows:
+            found.append(
+                "a private snapshot needs a whole window of record slots, behind those of the "
+                f"vocabulary, got windows=0 documents_per_snapshot={self.documents_per_snapshot}"
+                f" vocabulary_documents={self.words_records}; read more, or take a smaller window"
+            )
+        if self.topics_shown is not None and self.topics_shown < self.n_components:
+            remedies = [
+                *([] if self.least_records is None else [f"a window of {self.least_records:,}"]),
+                *([] if self.least_epsilon is None else [f"epsilon {self.least_epsilon:.2g}"]),
+                "fewer words",
+            ]
+            found.append(
+                f"noise should not hide topics, got about topics_shown={self.about:.0f} "
+                f"topics={self.n_components}; all would need " + ", or ".join(remedies)
+            )
+        return found
+
+    @property
+    def lines(self) -> list[str]:
+        """The plan in words, a line each."""
+        stages = ", ".join(f"{name} {slots:,}" for name, slots in self.stages)
+        words = f", behind {self.words_records:,} for the words" if self.words_records else ""
+        return [
+            f"{self.n_components} topics over {self.n_features:,} words; epsilon "
+            f"{self.epsilon:g}, delta {self.delta:g} for each {self.privacy_unit}",
+            f"{self.windows:,} windows of {self.documents_per_snapshot:,} record slots{words}",
+            f"stages of a window: {stages}",
+            f"noise in each sum: {self.noise_multiplier:.3g} times what one {self.privacy_unit} "
+            "can change it by",
+            self.expected,
+        ]
+
+    @property
+    def about(self) -> float:
+        """Topics of text that are shown, at least one: the word frequencies."""
+        return max(1.0, self.topics_shown or 0.0)
+
+    @property
+    def expected(self) -> str:
+        """One line: what the first window is expected to show."""
+        if self.topics_shown is None:
+            return "expected: not known, these settings were not measured"
+        return (
+            f"expected: about {self.about:.0f} of {self.n_components} topics "
+            f"of text shown; topics of equal shares with an L1 error of {self.planted_error:.2g}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON."""
+        return {**asdict(self), "warnings": self.warnings}
+
+
+def noise_of(settings: PrivateSettings) -> float:
+    """Return u, the noise of a direction (`streamlda.private.plan`)."""
+    z = settings.noise_in_documents(settings.noise_multiplier)
+    return math.sqrt(settings.n_features) * z / settings.documents_per_snapshot
+
+
+def is_measured(settings: PrivateSettings) -> bool:
+    """Return whether what is expected was measured with such settings."""
+    usual = settings.mode == "window" and settings.solver == WHITENED_TENSOR
+    return usual and settings.clipping == "quantile" and settings.public_model is None
+
+
+def _between(x: float, known: tuple[float, ...], values: tuple[float, ...]) -> float:
+    """Return the value at x, between those of the known points on a scale of logarithms."""
+    return float(np.exp(np.interp(np.log(x), np.log(known), np.log(values))))
+
+
+def _least_records(settings: PrivateSettings) -> int | None:
+    def shows_all(records: int) -> bool:
+        # The numbers of stages decide what sampling takes of delta: a window has its own.
+        window = replace(settings, documents_per_snapshot=records)
+        return SHOWN_TIMES_NOISE / noise_of(window) >= settings.n_components
+
+    low, high = 99, MOST_RECORDS
+    if not shows_all(high):
+        return None
+    while high - low > max(1, low // 1000):
+        middle = math.isqrt(low * high) if high > 2 * low else (low + high) // 2
+        low, high = (low, middle) if shows_all(middle) else (middle, high)
+    return high
+
+
+def _least_epsilon(settings: PrivateSettings) -> float | None:
+    """Return the least epsilon, in steps of a twentieth, that shows all topics."""
+
+    def shows_all(epsilon: float) -> bool:
+        u = noise_of(replace(settings, epsilon=epsilon))
+        return SHOWN_TIMES_NOISE / u >= settings.n_components
+
+    epsilon = settings.epsilon
+    while shows_all(epsilon):
+        if epsilon <= LEAST_EPSILON:
+            return epsilon
+        epsilon /= EPSILON_STEP
+    while not shows_all(epsilon):
+        epsilon *= EPSILON_STEP
+        if epsilon > MOST_EPSILON:
+            return None
+    return epsilon

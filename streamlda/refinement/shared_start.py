@@ -1,0 +1,148 @@
+"""One start for several refinements, and all of them as one.
+
+Members begin from equal topics and statistics S_0, after s steps, and learn documents of their own
+by `streamlda.refinement.stepwise_em`. What one of them holds after T steps more is, as a mean of
+minibatches,
+
+    M = rho_(s+T) S = c_T M_0 + sum_t w_t x_t     c_T = (1 - rho_(s+1)) ... (1 - rho_(s+T))
+                                                  w_t = rho_(s+t) c_T / c_t, sum_t w_t = 1 - c_T
+
+with x_t what its minibatch t added, of B documents, and of fewer in the last. All members know M_0
+and c_T, so the sum is M - c_T M_0, and what its N documents added, each with a weight of 1 in the
+mean, is
+
+    A = (M - c_T M_0) N / n      n = sum_t w_t b_t, with b_t documents in minibatch t
+
+A of two members are added, and so are N. One refinement over all N documents takes ceil(N / B)
+steps; the same formula solved for M, with its c_T and n, is the merged one. So the start weighs as
+little as in one refinement, however few documents each member has, and a document counts alike
+whoever learned it. Merging does not depend on order or grouping, but for rounding.
+
+Two things are otherwise than in one refinement. Topics that a document was learned under had moved
+by the documents of its member alone. And what is older fades by the steps of a member: with P equal
+ones, the documents that count span P^0.3 times as much of the stream.
+
+Held-out perplexity over that of one engine (190,000 abstracts, K = 50, V = 8000; members of sizes
+1, 1/2, 1/3, ..., which learn the documents of the start as well), by the documents of the start:
+
+=======================  =======  =======  =======  =======  =======
+order, start, held out   1        3        6        24       50
+=======================  =======  =======  =======  =======  =======
+random, 100,000          1.003    1.002    1.002    1.003    1.003
+random, 20,000           1.016    1.014    1.015    1.020    1.021
+by date, 100,000         1.002    0.995    0.994    0.994    0.994
+the same, newest 5 %     1.012    1.016    1.020    1.025    1.027
+=======================  =======  =======  =======  =======  =======
+
+NPMI was 0.143 to 0.152, of the one engine 0.147. With 6 members and starts of 2000, 5000 and 50,000
+documents it was 1.161, 1.092 and 1.004: what few documents lack is the slow annealing of 100,000.
+In place of this, a mean of M by documents has 1.010 with 24 members (1.003 here), and the sum of
+S 1.014: both hold too much of the start.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import State
+from streamlda.documents import MOST_BINS
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.refine import start_of
+from streamlda.refinement.schedule import stream_settings
+from streamlda.refinement.stepwise_em import StepwiseEM
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedStart:
+    """Topics and statistics that several refinements begin from; none of them changes it.
+
+    `known` are the diagnostics of the model that it was made of.
+    """
+
+    stepwise: StepwiseEM
+    known: Mapping[str, Any]
+
+    @classmethod
+    def of_model(cls, model: TopicModel, warmup_documents: int) -> Self:
+        """Return the start of a refined model, as after the steps of a stream of its documents."""
+        settings = replace(stream_settings(warmup_documents), annealing_steps=0)
+        steps = max(1, model.documents_seen // settings.batch_documents)
+        stepwise = StepwiseEM.of_model(model, settings, steps)
+        # Those of the members alone are counted.
+        stepwise.documents = 0
+        return cls(stepwise, start_of(model))
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that tell starts apart by content. Time O(V K)."""
+        arrays, values = self.stepwise.state()
+        digest = blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8)
+        for name in ("totals", "alpha"):
+            digest.update(np.ascontiguousarray(arrays[name], dtype="<f8").view(np.uint8).data)
+        return digest.hexdigest()
+
+    def begun(self) -> StepwiseEM:
+        """Return a refinement that goes on from here, and counts its own documents."""
+        return self.stepwise.copy()
+
+    def merged(self, members: Sequence[StepwiseEM]) -> StepwiseEM:
+        """Return one refinement with the documents of all, those that wait included; O(V K)."""
+        members = [member.flushed() for member in members]
+        documents = sum(member.documents for member in members)
+        tokens = np.sum([self._learned(member) for member in members], axis=0)
+        steps = -(-documents // self.stepwise.settings.batch_documents)
+        left, weight = self._weights(steps, documents)
+        mean = left * self.stepwise.mean + weight / max(documents, 1) * tokens
+        own, after = self.stepwise, self.stepwise.steps + steps
+        found = StepwiseEM.of_totals(
+            np.ascontiguousarray(mean / own.rho(after)),
+            *(own.alpha, own.background, own.settings),
+            steps=after,
+            documents=documents,
+        )
+        found.topic_tokens = np.sum([member.topic_tokens for member in members], axis=0)
+        for member in members:
+            for start, both in member.by_bin.items():
+                found.by_bin[start] = found.by_bin.get(start, 0.0) + both
+        for start in sorted(found.by_bin)[:-MOST_BINS]:
+            del found.by_bin[start]
+        return found
+
+    def _learned(self, member: StepwiseEM) -> Array:
+        """Return A of a member, (V, K): expected tokens of its documents."""
+        left, weight = self._weights(member.steps - self.stepwise.steps, member.documents)
+        # What no document of it has is c M_0 on both sides, to rounding.
+        own: Array = np.maximum(member.mean - left * self.stepwise.mean, 0.0)
+        own *= member.documents / weight if weight > 0 else 0.0
+        return own
+
+    def _weights(self, steps: int, documents: int) -> tuple[float, float]:
+        """Return c and n after some steps, of which the last has what is left of the documents."""
+        first, size = self.stepwise.steps + 1, self.stepwise.settings.batch_documents
+        left = math.prod(1 - self.stepwise.rho(step) for step in range(first, first + steps))
+        missing = max(0, size * steps - documents) * self.stepwise.rho(first + steps - 1)
+        return left, (1 - left) * size - missing
+
+    def state(self) -> State:
+        """Return all of it: arrays, and plain JSON values."""
+        arrays, values = self.stepwise.state()
+        return arrays, {"stepwise": values, "known": dict(self.known)}
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
+        """Return what `state` returned."""
+        found = cls(StepwiseEM.from_state(arrays, values["stepwise"]), dict(values["known"]))
+        V, K = found.stepwise.mean.shape
+        if (len(found.stepwise.alpha), len(found.stepwise.background)) != (K, V):
+            raise ValueError(f"{(V, K)} totals for {len(found.stepwise.alpha)} numbers of alpha")
+        return found

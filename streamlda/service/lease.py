@@ -1,0 +1,248 @@
+"""What one of the daemons that share a folder does for all: the beginning, and the snapshots."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from streamlda.engine.engine import Engine
+from streamlda.errors import SourceAwayError, StreamLDAError
+from streamlda.lock import FileLock
+from streamlda.model.topic_model import TopicModel
+from streamlda.run.opening import check_same, open_pipeline, text_settings
+from streamlda.run.parts import open_stream, snapshot_sink, stream_name
+from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.opening import Start
+from streamlda.service.rules import Retry
+from streamlda.service.status import Status
+from streamlda.settings.build import engine_settings, most_words, public_words, snapshot_every
+from streamlda.settings.build import time_bins as time_bins_of
+from streamlda.settings.table import RunSettings
+from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.projection import check_same_words, load_projection, save_projection
+from streamlda.storage.publishing import Publisher
+from streamlda.storage.shared_folder import LOG, SharedFolder
+from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.pipeline import Pipeline, Schedule
+
+#: How often it is looked whether the lease is free, or a snapshot is due, in seconds.
+LOOK_SECONDS = 1.0
+
+#: Records of a poll for the first documents.
+POLL_RECORDS = 4096
+
+
+def terms_of(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings in which all daemons of a folder must agree, as JSON has them."""
+    engine = asdict(engine_settings(settings, most_words(settings)))
+    # Of learned words there may be fewer; a projection has its own.
+    del engine["n_features"]
+    found: dict[str, Any] = json.loads(json.dumps({**engine, **text_settings(settings)}))
+    return found
+
+
+def check_beginning(settings: RunSettings, folder: SharedFolder, found: Mapping[str, Any]) -> None:
+    """Raise `InvalidSettingError` or `VocabularyError` where it is that of other settings."""
+    terms, saved = terms_of(settings), found["settings"]
+    check_same({name: (terms.get(name), saved.get(name)) for name in {**terms, **saved}})
+    shared, words = load_projection(folder.projection), public_words(settings)
+    if words is not None:
+        check_same_words(shared.vocabulary, words, str(folder.projection))
+    if settings.topics.projection_file is not None:
+        own = load_projection(settings.topics.projection_file)
+        check_same({"projection": (own.digest, shared.digest)})
+
+
+class Lease(Thread):
+    """Takes the lease as soon as it is free; with it, makes the beginning and then snapshots.
+
+    It shows the newest snapshot, whoever made it.
+    """
+
+    def __init__(
+        self, settings: RunSettings, folder: SharedFolder, start: Start, snapshots: Snapshots
+    ) -> None:
+        super().__init__(name="streamlda-lease", daemon=True)
+        #: What is made here is of all partitions.
+        kafka = replace(settings.kafka, partitions="all", group=None)
+        self.settings, self._folder = replace(settings, kafka=kafka), folder
+        self._show, self._status = start.show, start.status
+        self._shown, self._snapshots = 0, snapshots
+        self._lock: FileLock | None = None
+        self._publisher: Publisher | None = None
+        self._retry = Retry("output")
+        self._made_at = time.monotonic()
+        #: Snapshots that this daemon has published.
+        self.snapshots = 0
+        self._error: Exception | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is here."""
+        return self._lock is not None
+
+    def check(self) -> None:
+        """Raise what has ended it: why the beginning cannot be made, or an error of the program."""
+        if self._error is not None:
+            raise self._error
+
+    def run(self) -> None:
+        """Do what is due, for as long as the process lasts."""
+        while self._error is None:
+            if not self._retry.waits(time.monotonic()):
+                try:
+                    self._do()
+                    self._show_newest()
+                except (StreamLDAError, OSError) as error:
+                    self._failed(error)
+                except Exception as error:
+                    self._error = error
+            time.sleep(LOOK_SECONDS)
+
+    def _failed(self, error: StreamLDAError | OSError) -> None:
+        log_failure("lease-failed", error)
+        if self._folder.beginning() is None:
+            # All wait for it, and say so; what cannot be made is said by `check`.
+            if isinstance(error, SourceAwayError):
+                self._status.count_failure("source", reason_of(error))
+                self._retry.again(time.monotonic())
+            else:
+                self._error = error
+            return
+        self._status.count_failure("output", reason_of(error))
+        self._show(self._retry.failed(time.monotonic(), reason_of(error)))
+
+    def _do(self) -> None:
+        if self._lock is None or not self._lock.in_place:
+            if self._publisher is not None:
+                self._publisher.close()
+                self._publisher = None
+            self._lock = self._folder.lease()
+            self._status.share(lease=self._lock is not None)
+            if self._lock is None:
+                return
+            log("info", "lease-taken")
+        if self._folder.beginning() is None:
+            make_beginning(self.settings, self._folder, self._status)
+        if self._publisher is None:
+            self._publisher = self._opened()
+        elif self._due():
+            self._publish(self._publisher)
+        self._show(self._retry.done(time.monotonic()))
+
+    def _show_newest(self) -> None:
+        newest = self._snapshots.latest() or 0
+        if newest != self._shown:
+            self._shown = newest
+            self._status.set_snapshot(self._snapshots.summaries()[-1])
+
+    def _opened(self) -> Publisher:
+        output = self.settings.output
+        publisher = Publisher(output.folder, output.file, private=False)
+        try:
+            publisher.sink = snapshot_sink(self.settings)
+            publisher.send()
+        except BaseException:
+            publisher.close()
+            raise
+        return publisher
+
+    def _newest(self) -> TopicModel | None:
+        """Return the newest snapshot, if it is of what began here."""
+        newest = self._snapshots.latest()
+        model = None if newest is None else self._snapshots.model(newest)
+        return model if model and model.settings.get("beginning") == self._id() else None
+
+    def _id(self) -> str:
+        beginning = self._folder.beginning()
+        assert beginning is not None
+        return str(beginning["id"])
+
+    def _due(self) -> bool:
+        newest = self._newest()
+        before = 0 if newest is None else int(newest.settings["places"])
+        now, every = sum(self._folder.saved().values()), snapshot_every(self.settings)
+        seconds = self.settings.snapshots.seconds
+        by_clock = seconds is not None and time.monotonic() - self._made_at >= seconds
+        return now > before and (by_clock or (every is not None and now // every > before // every))
+
+    def _publish(self, publisher: Publisher) -> None:
+        """Publish the topics of all partitions, as their newest checkpoints have them."""
+        merged = merge_checkpoints([*self._folder.saved()])
+        for checkpoint in merged.checkpoints:
+            for problem in checkpoint.skipped:
+                log("error", "checkpoint-skipped", message=problem)
+        places = sum(int(checkpoint.about["places"]) for checkpoint in merged.checkpoints)
+        facts = {"stream": stream_name(self.settings), "places": places, "beginning": self._id()}
+        model = merged.engine.snapshot(merged.vocabulary, facts)
+        number = publisher.store(self._since(model))
+        self._made_at = time.monotonic()
+        self.snapshots += 1
+        log("info", "snapshot", number=number, topics=model.n_components)
+        publisher.send()
+
+    def _since(self, model: TopicModel) -> TopicModel:
+        """Return a model whose interval is since the newest snapshot.
+
+        How much came is known; which topics it was of is not, for each partition has its moment.
+        """
+        interval, timeline, bins = model.interval, model.timeline, time_bins_of(self.settings)
+        before = self._newest()
+        if interval is not None and before is not None:
+            interval = replace(
+                interval,
+                documents=model.documents_seen - before.documents_seen,
+                tokens=model.tokens_seen - before.tokens_seen,
+                prevalence=None,
+            )
+        if timeline is not None and bins is not None:
+            timeline = replace(timeline, unit=bins.unit)
+        return replace(model, interval=interval, timeline=timeline)
+
+
+def make_beginning(settings: RunSettings, folder: SharedFolder, status: Status) -> None:
+    """Make what all daemons of a folder share, and let them begin; with the lease.
+
+    The first documents of all partitions give the words and the projection, and nothing else: each
+    is read once more, by whoever has its partition. Raises as `open_pipeline` and `open_stream`.
+    """
+    source = open_stream(settings)
+    try:
+        position = source.position()
+        if settings.topics.projection_file is None:
+            pipeline: Pipeline[Engine] = open_pipeline(settings, schedule=Schedule()).pipeline
+            while pipeline.learner is None or not _is_ready(pipeline.learner):
+                pipeline.add(source.poll(POLL_RECORDS, LOOK_SECONDS))
+                pipeline.flush()
+                status.set_warmup(pipeline.warmup)
+            assert pipeline.vocabulary is not None
+            save_projection(folder.projection, pipeline.learner, pipeline.vocabulary)
+            status.set_warmup(None)
+        else:
+            load_projection(settings.topics.projection_file)
+            fresh = folder.path / "projection.new"
+            shutil.copyfile(settings.topics.projection_file, fresh)
+            fresh.rename(folder.projection)
+        latest = settings.kafka.start == "latest"
+        beginning = {
+            "id": secrets.token_hex(8),
+            "settings": terms_of(settings),
+            "log": {name: position[name] for name in LOG},
+            "offsets": position["offsets"] if latest else {},
+        }
+    finally:
+        source.close()
+    folder.begin(beginning)
+    log("info", "begun", projection=Path(folder.projection).name)
+
+
+def _is_ready(engine: Engine) -> bool:
+    """Return whether others can begin with what an engine has: topics, or a projection."""
+    return engine.warmup is None and engine.annealed

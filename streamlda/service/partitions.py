@@ -1,0 +1,281 @@
+"""The partitions that this daemon learns: each an ordinary pipeline with checkpoints of its own.
+
+To the worker they look like one pipeline. A state takes the records of its own batches alone:
+these name it, so that what was polled before a partition moved away, or came back, is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Event
+from typing import Any, NamedTuple, TypeVar
+
+from streamlda.errors import FencedError
+from streamlda.learner import NEVER_BY_ITSELF
+from streamlda.run.opening import OnReject, capture, open_pipeline
+from streamlda.service import messages as m
+from streamlda.service.lease import Lease
+from streamlda.service.logs import log, log_failure
+from streamlda.service.status import Status
+from streamlda.service.worker import Committed, Worker
+from streamlda.settings.table import RunSettings
+from streamlda.storage.checkpoint import Checkpoints, Claim, PendingCheckpoint
+from streamlda.storage.shared_folder import SharedFolder
+from streamlda.stream.counts import RecordCounts
+from streamlda.stream.pipeline import Pipeline, Schedule
+from streamlda.stream.source import Position, RecordBatch
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True, eq=False)
+class LearnedPartition:
+    """One partition: its state, and where that stands in the log."""
+
+    number: int
+    store: Checkpoints
+    pipeline: Pipeline[Any]
+    #: Of the moment of the state; None at the first record, until it is read.
+    position: Position | None
+    #: Records that its newest checkpoint is made of.
+    saved: int
+    #: Another has it by now, or may have it.
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedBatch(RecordBatch):
+    """Records by the partition that takes them, and where each stands behind them."""
+
+    parts: Sequence[tuple[LearnedPartition, RecordBatch, Position]] = ()
+
+
+class PendingPartitions(NamedTuple):
+    """Checkpoints that are not written yet, and the records that each is of."""
+
+    parts: list[tuple[LearnedPartition, PendingCheckpoint, int]]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the arrays of all."""
+        return sum(pending.size_bytes for _, pending, _ in self.parts)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Return what is shown of them, as of one checkpoint."""
+        offsets: dict[str, int] = {}
+        for _, pending, _ in self.parts:
+            offsets |= pending.body["position"]["offsets"]
+        return {"position": {"offsets": offsets}, "ledger_id": None, "epoch": None}
+
+
+#: Calls the first behind all learning, what it returns behind all writing, and then sets the event.
+InOrder = Callable[[Callable[[], Callable[[], None]], Event], None]
+
+
+@dataclass(slots=True)
+class Partitions:
+    """Opens, learns, saves and closes partitions.
+
+    They are opened by the thread that polls; all else is for the worker. Counters are of what this
+    process has read.
+    """
+
+    settings: RunSettings
+    folder: SharedFolder
+    lease: Lease
+    on_reject: OnReject | None
+    open_now: dict[int, LearnedPartition] = field(default_factory=dict)
+    #: What became of the records that this process has read, and why of rejects.
+    outcomes: Counter[str] = field(default_factory=Counter)
+    counts: RecordCounts = field(default_factory=RecordCounts)
+
+    def __post_init__(self) -> None:
+        topics = replace(self.settings.topics, projection_file=str(self.folder.projection))
+        self.settings = replace(self.settings, topics=topics)
+
+    # What polls.
+
+    def open(self, number: int, claim: Claim) -> LearnedPartition:
+        """Take the state of a partition where its newest checkpoint stands, or a new one.
+
+        Raises `InvalidSettingError` from `LockedError` while another has it open, `FencedError` if
+        a later generation has claimed it; else as `open_pipeline`.
+        """
+        store = Checkpoints.open(self.folder.partition(number), claim=claim)
+        try:
+            found = open_pipeline(self.settings, store, None, self.on_reject, schedule=Schedule())
+        except BaseException:
+            store.close()
+            raise
+        pipeline, saved = found.pipeline, found.checkpoint
+        for problem in () if saved is None else saved.skipped:
+            log("error", "checkpoint-skipped", partition=number, message=problem)
+        part = LearnedPartition(
+            number,
+            store,
+            pipeline,
+            self.folder.first_position(number) if saved is None else saved.position,
+            pipeline.records,
+        )
+        self.open_now[number] = part
+        log("info", "partition-opened", partition=number, records=part.saved)
+        return part
+
+    def leave(self, numbers: Iterable[int], save: bool, in_order: InOrder, done: Event) -> None:
+        """Save partitions or not, close them, and set the event; returns at once."""
+        in_order(lambda: self._leaving(list(numbers), save), done)
+
+    def _leaving(self, numbers: list[int], save: bool) -> Callable[[], None]:
+        parts = [self.open_now.pop(number) for number in numbers if number in self.open_now]
+        pending = self._unless_failed(lambda: self.capture(parts)) if save else None
+
+        def finish() -> None:
+            if pending is not None:
+                for each in pending.parts:
+                    self._unless_failed(partial(self.write, PendingPartitions([each])))
+            for part in parts:
+                self._close(part)
+
+        return finish
+
+    def _unless_failed(self, do: Callable[[], _T]) -> _T | None:
+        # Whoever has the partition next goes on where its last checkpoint stands.
+        try:
+            return do()
+        except Exception as error:
+            log_failure("checkpoint-failed", error)
+            return None
+
+    def _close(self, part: LearnedPartition) -> None:
+        part.closed = True
+        if self.open_now.get(part.number) is part:
+            del self.open_now[part.number]
+        part.store.close()
+        log("info", "partition-closed", partition=part.number, records=part.saved)
+
+    # What the worker asks of a pipeline.
+
+    def add(self, batch: RecordBatch) -> None:
+        """Learn the records of a batch whose partitions are still open."""
+        assert isinstance(batch, PartitionedBatch)
+        for part, records, position in batch.parts:
+            if self.open_now.get(part.number) is not part:
+                continue
+            pipeline = part.pipeline
+            outcomes, rejects = pipeline.outcomes, pipeline.counts.rejects.copy()
+            pipeline.add(records)
+            part.position = position
+            self.outcomes.update(pipeline.outcomes)
+            self.outcomes.subtract(outcomes)
+            self.counts.rejects += pipeline.counts.rejects - rejects
+
+    @property
+    def due(self) -> int:
+        """Snapshots are made from checkpoints, and not by the worker."""
+        return NEVER_BY_ITSELF
+
+    @property
+    def fraction_of_window(self) -> float:
+        """As of a pipeline that is in no window."""
+        return 1.0
+
+    @property
+    def rounds(self) -> int:
+        """As of a pipeline whose projection was given."""
+        return 1
+
+    @property
+    def warmup(self) -> None:
+        """What comes before topics is over."""
+        return None
+
+    @property
+    def snapshots(self) -> int:
+        """Snapshots of all partitions that this process has published."""
+        return self.lease.snapshots
+
+    @property
+    def records(self) -> int:
+        """Records that the states at hand are made of."""
+        return sum(part.pipeline.records for part in self._parts())
+
+    @property
+    def in_no_bin(self) -> tuple[int, int] | None:
+        """As of a pipeline, of the states at hand."""
+        found = [each for part in self._parts() if (each := part.pipeline.in_no_bin) is not None]
+        return (sum(u for u, _ in found), sum(late for _, late in found)) if found else None
+
+    def _parts(self) -> list[LearnedPartition]:
+        return list(self.open_now.values())
+
+    # What it asks of checkpoints.
+
+    def capture(self, of: list[LearnedPartition] | None = None) -> PendingPartitions | None:
+        """Copy the states, or those of some, that are ahead of their checkpoints; None of none."""
+        parts = self._parts() if of is None else of
+        found = []
+        for part in parts:
+            if part.pipeline.records > part.saved:
+                assert part.position is not None
+                pending = capture(part.pipeline, part.store, part.position)
+                assert pending is not None, "words are given, so that there is a learner"
+                found.append((part, pending, part.pipeline.records))
+        return PendingPartitions(found) if found else None
+
+    def write(self, pending: PendingPartitions) -> int:
+        """Write checkpoints; return the highest number of their generations.
+
+        A state that another has taken over is not written, nor used any more.
+        """
+        newest = 0
+        for part, captured, records in pending.parts:
+            if part.closed:
+                continue
+            try:
+                newest = max(newest, part.store.write(captured))
+            except FencedError as error:
+                log_failure("fenced", error, partition=part.number)
+                self._close(part)
+            else:
+                part.saved = records
+        return newest
+
+
+class PartitionsWorker(Worker):
+    """A worker whose pipeline, and its checkpoints, are those of partitions."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        status: Status,
+        tell: Callable[[m.Event], None],
+        committed: Committed,
+    ) -> None:
+        as_one: Any = partitions
+        super().__init__(as_one, as_one, None, status, tell, committed)
+        self._partitions = partitions
+
+    def _copied(self, position: Position, about: dict[str, Any]) -> Any:
+        # Each state has a position of its own: that of the source may be ahead of one that was
+        # opened since. Counters are of this process.
+        return self._partitions.capture()
+
+    def in_order(self, do: Callable[[], Callable[[], None]], done: Event) -> None:
+        """Call `do` behind all learning, and what it returns behind all writing; then set `done`.
+
+        Neither may raise.
+        """
+
+        def write(finish: Callable[[], None]) -> None:
+            finish()
+            done.set()
+
+        def work() -> None:
+            finish = do()
+            self._writes.put(lambda: write(finish))
+
+        self._tasks.put(work)

@@ -1,0 +1,201 @@
+"""Reads the partitions that are ours, as they come and go with the members of a consumer group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
+from queue import Empty, SimpleQueue
+from threading import Event
+from typing import Any, NamedTuple
+
+from streamlda.errors import FencedError, InvalidSettingError
+from streamlda.lock import LockedError
+from streamlda.run.parts import OnRejected, open_stream
+from streamlda.service import messages as m
+from streamlda.service.partitions import (
+    InOrder,
+    LearnedPartition,
+    PartitionedBatch,
+    Partitions,
+)
+from streamlda.service.rules import Retry
+from streamlda.service.status import Status
+from streamlda.settings.rules import GROUP
+from streamlda.settings.table import RunSettings
+from streamlda.storage.checkpoint import Claim
+from streamlda.stream.source import Position, RecordBatch
+
+#: How often a partition is tried that another still has open, in seconds.
+RETRY_SECONDS = 0.5
+
+
+class Handover(NamedTuple):
+    """Partitions that others are to have, once it is done."""
+
+    numbers: set[int]
+    done: Event
+
+
+class SharedSource:
+    """A source whose partitions are opened when they are ours, and closed when they are not.
+
+    `flush` makes dead letters durable: whether it could. `show` is called with what is waited for.
+    Polled from one thread.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        partitions: Partitions,
+        status: Status,
+        in_order: InOrder,
+        *,
+        flush: Callable[[], bool],
+        show: Callable[[list[m.Instruction]], None],
+        on_rejected: OnRejected | None = None,
+    ) -> None:
+        self._partitions, self._status, self._in_order = partitions, status, in_order
+        self._flush, self._show = flush, show
+        self._handovers: SimpleQueue[Handover] = SimpleQueue()
+        #: What is read, by partition; a partition that is given up is not, while it is closed.
+        self._ours: dict[int, LearnedPartition] = {}
+        self._waiting = Retry("partitions")
+        self._try_at = 0.0
+        self._closed = False
+        # Before, there is nothing to say of it.
+        self._joined = settings.kafka.partitions != GROUP
+        # Its methods beyond those of `Source` are those of the connector for Kafka.
+        self._source: Any = open_stream(settings, on_rejected, self._give_up)
+        try:
+            partitions.folder.check_log(self._source.position())
+        except BaseException:
+            self._source.close()
+            raise
+        for name in ("pause", "resume", "lag", "last_answer", "lost", "commit"):
+            setattr(self, name, getattr(self._source, name))
+
+    def _give_up(self, numbers: set[int]) -> None:
+        """Wait until partitions are saved and closed; not called by the thread that polls."""
+        handover = Handover(numbers, Event())
+        self._handovers.put(handover)
+        while not self._closed and not handover.done.wait(RETRY_SECONDS):
+            pass
+
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Close what moves to others, open what is ours, and return what comes next of it."""
+        with_letters: bool | None = None
+        while True:
+            try:
+                numbers, done = self._handovers.get_nowait()
+            except Empty:
+                break
+            if with_letters is None:
+                with_letters = self._flush()
+            self._drop(numbers)
+            self._partitions.leave(numbers, with_letters, self._in_order, done)
+        self._partitions.lease.check()
+        self._drop({n for n, part in self._ours.items() if part.closed})
+        self._take_up()
+        batch = self._source.poll(max_records, timeout_seconds)
+        return self._divided(batch)
+
+    def _drop(self, numbers: set[int]) -> None:
+        known = numbers & self._ours.keys()
+        if known:
+            self._source.give_up(known)
+            for number in known:
+                del self._ours[number]
+
+    def _take_up(self) -> None:
+        """Open partitions that are ours, as far as those who had them have closed them."""
+        assignment = self._source.assigned()
+        self._joined = self._joined or assignment.generation is not None
+        wanted, now = assignment.partitions - self._ours.keys(), time.monotonic()
+        self._status.share(
+            partitions=sorted(self._ours),
+            waiting=sorted(wanted),
+            generation=assignment.generation,
+        )
+        if not wanted:
+            self._show(self._waiting.done(now))
+        if not wanted or now < self._try_at:
+            return
+        opened = [
+            part
+            for number in sorted(wanted)
+            if (part := self._opened(number, assignment.generation)) is not None
+        ]
+        try:
+            self._source.take({part.number: part.position for part in opened})
+        except BaseException:
+            for part in opened:
+                self._partitions.leave([part.number], False, self._in_order, Event())
+            raise
+        for part in opened:
+            part.position = self._source.position_of(part.number)
+            self._ours[part.number] = part
+        if len(opened) < len(wanted):
+            self._try_at = now + RETRY_SECONDS
+
+    def _opened(self, number: int, generation: int | None) -> LearnedPartition | None:
+        try:
+            part = self._open(number, generation)
+        except FencedError:
+            self._show(self._waiting.stalled(time.monotonic(), "fenced"))
+            return None
+        except InvalidSettingError as error:
+            if not isinstance(error.__cause__, LockedError):
+                raise
+            self._show(self._waiting.stalled(time.monotonic(), "in-use"))
+            return None
+        return part
+
+    def _open(self, number: int, generation: int | None) -> LearnedPartition:
+        try:
+            return self._partitions.open(number, Claim(generation))
+        except FencedError:
+            # Groups that were empty for long begin again with generation 1.
+            if not self._source.confirm(number):
+                raise
+            return self._partitions.open(number, Claim(generation, reset=True))
+
+    def _divided(self, batch: RecordBatch) -> PartitionedBatch:
+        """Return the records by the partition that takes them."""
+        at, rejects = batch.locations, batch.rejects
+        found: dict[str, RecordBatch] = {}
+        first = 0
+        for name, located in groupby(at, itemgetter(0)):
+            last = first + sum(1 for _ in located)
+            own = found.setdefault(name, RecordBatch())
+            for column in ("texts", "locations", "users", "times"):
+                getattr(own, column).extend(getattr(batch, column)[first:last])
+            first = last
+        for reject in rejects:
+            found[reject.location].rejects.append(reject)
+        parts = []
+        for name, own in found.items():
+            part = self._ours[int(name.rpartition("/")[2])]
+            parts.append((part, own, self._source.position_of(part.number)))
+        columns = (batch.texts, rejects, batch.exhausted, at, batch.users, batch.times)
+        return PartitionedBatch(*columns, parts)
+
+    def silent(self) -> float | None:
+        """As of the connector; None before the group has answered."""
+        found: float | None = self._source.silent()
+        return found if self._joined else None
+
+    def position(self) -> Position:
+        """Return where all that is read goes on; each state has its own."""
+        found: Position = self._source.position()
+        return found
+
+    def close(self) -> None:
+        """Leave the group, and close all partitions as they were saved. Twice is allowed."""
+        self._closed = True
+        self._source.close()
+        numbers = list(self._ours)
+        self._ours.clear()
+        if numbers:
+            self._partitions.leave(numbers, False, self._in_order, Event())

@@ -1,0 +1,112 @@
+"""A daemon that shares the partitions of a topic with others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from streamlda.errors import StreamLDAError
+from streamlda.learner import NEVER_BY_ITSELF
+from streamlda.run.parts import RejectsFile
+from streamlda.service import messages as m
+from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, Daemon
+from streamlda.service.lease import Lease, check_beginning
+from streamlda.service.logs import log_failure, reason_of
+from streamlda.service.machine import Machine
+from streamlda.service.memory import memory_limit
+from streamlda.service.opening import Letters, Start
+from streamlda.service.partitions import Partitions, PartitionsWorker
+from streamlda.service.rules import Retry, Rules
+from streamlda.service.shared_source import SharedSource
+from streamlda.service.worker import Committed
+from streamlda.settings.rules import GROUP
+from streamlda.settings.table import RunSettings
+from streamlda.storage.shared_folder import SharedFolder
+from streamlda.stream.source import Position, Source
+
+
+def shares_partitions(settings: RunSettings) -> bool:
+    """Return whether a daemon keeps a state for each partition, which others may go on from.
+
+    A share i/n whose folder has one state of several, of before there were such, goes on with it.
+    """
+    chosen, folder = settings.kafka.partitions, settings.checkpoint.folder
+    assert folder is not None
+    by_hand = "/" in chosen and not (Path(folder) / "index").exists()
+    return settings.source.kind == "kafka" and (chosen == GROUP or by_hand)
+
+
+def run_shared(
+    settings: RunSettings,
+    rules: Rules,
+    folder: SharedFolder,
+    lease: Lease,
+    start: Start,
+    letters: Letters,
+    opened: ExitStack,
+) -> int:
+    """Learn the partitions that are ours, as they come and go; return the exit code."""
+    status, supervisor = start.status, start.supervisor
+
+    # Snapshots are made from checkpoints, and not by what learns.
+    rules = replace(rules, snapshot_seconds=None, release_at_end=False)
+    lease.start()
+    _wait_for_beginning(folder, lease, start)
+    beginning = folder.beginning()
+    assert beginning is not None
+    check_beginning(settings, folder, beginning)
+    rejects = settings.source.rejects
+    file = None if rejects is None else opened.enter_context(RejectsFile(rejects, append=True))
+    partitions = Partitions(settings, folder, lease, None if file is None else file.write)
+    workers: list[PartitionsWorker] = []
+
+    def worker_of(tell: Callable[[m.Event], None], commit: Committed) -> PartitionsWorker:
+        committed = commit if settings.kafka.group else lambda position, note: None
+        workers.append(PartitionsWorker(partitions, status, tell, committed))
+        return workers[0]
+
+    def flush() -> bool:
+        try:
+            letters.flush(FLUSH_SECONDS)
+        except StreamLDAError as error:
+            log_failure("dead-letters-failed", error)
+            status.count_failure("dead-letters", reason_of(error))
+            return False
+        return True
+
+    def open_source(position: Position | None) -> Source:
+        found: Any = SharedSource(
+            *(settings, partitions, status, workers[0].in_order),
+            flush=flush,
+            show=start.show,
+            on_rejected=letters.on_rejected,
+        )
+        return cast("Source", found)
+
+    daemon = Daemon(
+        Machine(rules),
+        open_source,
+        worker_of,
+        status,
+        supervisor,
+        flush=letters.flush,
+        memory_limit_bytes=memory_limit(settings),
+    )
+    return daemon.run(m.Started(time.monotonic(), NEVER_BY_ITSELF, rounds=1))
+
+
+def _wait_for_beginning(folder: SharedFolder, lease: Lease, start: Start) -> None:
+    """Wait until what daemons share is there: made here, by whoever has the lease, or given."""
+    retry = Retry("beginning")
+    while folder.beginning() is None:
+        lease.check()
+        reason = "made-here" if lease.held else "made-by-another"
+        start.show(retry.stalled(time.monotonic(), reason))
+        start.status.beat()
+        start.supervisor.alive()
+        time.sleep(TICK_SECONDS)
+    start.show(retry.done(time.monotonic()))

@@ -1,0 +1,53 @@
+"""`streamlda plan`, and what a private fit says before it pays."""
+
+import json
+
+import pytest
+
+from streamlda import load
+from tests.cli.conftest import run
+
+PRIVATE = ("--epsilon", "1", "--delta", "1e-6")
+
+
+def test_a_plan_is_shown_in_words_and_as_json():
+    planned = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--vocabulary-size", 8000)
+    assert "1 windows of 60,000 record slots" in planned.stdout
+    assert "about 3 of 20 topics of text shown" in planned.stdout
+    assert "noise should not hide topics" in planned.stderr
+    shown = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--json")
+    found = json.loads(shown.stdout)
+    assert found["n_features"] == 8000
+    assert round(found["topics_shown"]) == 3
+    assert not shown.stderr
+
+
+def test_a_private_choice_of_words_takes_its_records_first():
+    more = ("--vocabulary-kind", "private", "--vocabulary-documents", 5000, "--json")
+    found = json.loads(run("plan", "--records", 25_000, *PRIVATE, *more).stdout)
+    assert (found["words_records"], found["documents_per_snapshot"]) == (5000, 20_000)
+    assert (found["windows"], found["delta"]) == (1, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--epsilon", "1"), "--delta must be set"),
+        ((), "set --epsilon and --delta"),
+        ((*PRIVATE, "--unit", "user"), "--documents-per-user must be set"),
+        ((*PRIVATE, "--vocabulary", "nowhere"), "nowhere"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_in_one_line(arguments, message):
+    code = 78 if arguments else 2
+    said = run("plan", "--records", 1000, *arguments, code=code).stderr
+    assert message in said
+
+
+def test_a_private_fit_says_what_is_expected_and_a_refused_one_does_not(folder, tmp_path):
+    to = ("-o", tmp_path / "m", "--ledger", tmp_path / "L", "--vocabulary", folder / "words")
+    (folder / "words").write_text("\n".join(load(folder / "truth").vocabulary.words), "ascii")
+    fit = ("fit", folder / "a.jsonl.gz", "-k", 3, *to, "--epsilon", 8, "--delta", "1e-6")
+    assert "expected:" not in run(*fit, "--snapshot-every", 90_000, code=65).stderr
+    assert run(*fit, "--snapshot-every", 6000).stderr.startswith("expected: about 3 of 3 topics")
+    assert "expected:" not in run(*fit, "--snapshot-every", 6000, code=78).stderr

@@ -1,0 +1,267 @@
+"""Engines of one start: merged they are one engine, whatever the order and the grouping."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InvalidSettingError
+from streamlda.model.evaluation import document_completion
+from streamlda.refinement.shared_start import SharedStart
+from tests.engine.kinds import (
+    KINDS,
+    TEXT,
+    assert_same_state,
+    fed,
+    resumed,
+    shared_start,
+    text_corpus,
+    text_documents,
+)
+
+SETTINGS = EngineSettings(**TEXT)
+#: Documents of a step.
+STEP = 30
+
+
+def member(documents=None):
+    learner = KINDS["started"].engine()
+    return learner if documents is None else fed(learner, documents)
+
+
+def joined(engines):
+    """Return the first engine, merged with all others."""
+    first, *others = engines
+    for other in others:
+        first.merge(other)
+    return first
+
+
+def parts_of(documents, sizes):
+    ends = np.cumsum(sizes)
+    return [documents.rows(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def assert_close(one, other, tolerance=1e-9):
+    """Models are equal but for rounding."""
+    for name in ("components", "background", "alpha"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=1e-15, err_msg=name)
+    assert (one.documents_seen, one.tokens_seen) == (other.documents_seen, other.tokens_seen)
+    assert one.diagnostics["refinement"] == other.diagnostics["refinement"]
+
+
+def learned_by_definition(documents):
+    """Return A of a member: the slow twin, of what each of its minibatches added and weighs."""
+    start = shared_start().stepwise
+    member, added, weights, sizes = start.copy(), [], [], []
+    for first in range(0, len(documents), STEP):
+        batch = documents.rows(first, first + STEP)
+        added.append(member.statistic(batch))
+        member.learn(batch)
+        rho = (10.0 + member.steps) ** -0.7
+        weights = [weight * (1 - rho) for weight in weights] + [rho]
+        sizes.append(len(batch))
+    mean = sum(weight * each for weight, each in zip(weights, added, strict=True))
+    return mean * len(documents) / np.dot(weights, sizes)
+
+
+def merged_by_definition(parts):
+    """Return the topics of merged members, by the formula in `shared_start`."""
+    start = shared_start().stepwise
+    documents = sum(map(len, parts))
+    tokens = sum(learned_by_definition(part) for part in parts if len(part))
+    left, weights, sizes = 1.0, [], []
+    for number in range(-(-documents // STEP)):
+        rho = (10.0 + start.steps + number + 1) ** -0.7
+        left, weights = left * (1 - rho), [weight * (1 - rho) for weight in weights] + [rho]
+        sizes.append(min(STEP, documents - STEP * number))
+    mean = left * start.mean + np.dot(weights, sizes) / documents * tokens
+    smooth = mean + 0.01 * mean.mean()
+    return (smooth / smooth.sum(axis=0)).T
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(st.sampled_from([0, 1, 7, 29, 30, 31, 95, 200]), min_size=2, max_size=5).filter(
+        lambda sizes: sum(sizes) > 1
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_merging_is_by_definition_whatever_the_order_and_the_grouping(sizes, random):
+    parts = parts_of(text_documents(), sizes)
+    found = joined([member(part) for part in parts]).snapshot()
+    np.testing.assert_allclose(found.components, merged_by_definition(parts), rtol=1e-9)
+    shuffled = random.sample(parts, len(parts))
+    cut = random.randint(1, len(parts) - 1)
+    groups = [joined([member(part) for part in each]) for each in (shuffled[:cut], shuffled[cut:])]
+    assert_close(joined(groups).snapshot(), found)
+    assert found.documents_seen == sum(sizes)
+    # Frequencies of the words of all documents.
+    whole = text_documents().rows(0, sum(sizes))
+    rows = whole.to_csr() / whole.lengths[:, None]
+    np.testing.assert_allclose(found.background, np.asarray(rows.mean(axis=0)).ravel(), rtol=1e-9)
+
+
+def test_with_one_topic_members_are_one_engine():
+    """Nothing depends on topics there: what is left is how documents are weighed."""
+    documents = DocumentBatch.from_matrix(np.tile([[3, 1, 0, 0], [0, 1, 1, 2]], (500, 1)))
+    asked = EngineSettings(n_components=1, n_features=4, oversampling=1, warmup_documents=200)
+    first = Engine(asked)
+    first.add(documents.rows(0, 200))
+    start = SharedStart.of_model(
+        replace(first.snapshot(), diagnostics={"refinement": {"start_topics": [0]}, "start": {}}),
+        200,
+    )
+    start = replace(start, known={**start.known, "documents_behind_topics": 200, "warnings": []})
+
+    def begun(rows):
+        return fed(Engine(asked, shared_start=start), rows)
+
+    other = DocumentBatch.from_matrix(np.tile([[0, 0, 5, 5]], (444, 1)))
+    one = begun(other).snapshot()
+    for sizes in ([400, 44], [7] * 63 + [3], [443, 1]):
+        found = joined([begun(part) for part in parts_of(other, sizes)]).snapshot()
+        np.testing.assert_allclose(found.components, one.components, rtol=1e-8)
+
+
+def test_one_member_is_itself_and_one_without_documents_changes_nothing():
+    documents = text_documents().rows(0, 100)
+    alone, with_empty, empty_with = member(documents), member(documents), member()
+    with_empty.merge(member())
+    assert_same_state(alone, with_empty)
+    empty_with.merge(alone)
+    assert_same_state(alone, empty_with)
+    # And what was merged goes on by itself.
+    for learner in (alone, empty_with):
+        fed(learner, text_documents(), 100, 200)
+    assert_same_state(alone, empty_with)
+
+
+def test_another_engine_is_not_changed_by_merging():
+    one, other = (member(part) for part in parts_of(text_documents(), [70, 45]))
+    before = resumed(other)
+    one.merge(other)
+    empty = member()
+    empty.merge(other)
+    for learner in (one, empty):
+        fed(learner, text_documents(), 115, 200)
+        learner.snapshot()
+    assert_same_state(other, before)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("members", [1, 3, 24])
+def test_merged_topics_are_as_good_as_those_of_one_engine(members):
+    """Sizes 1, 1/2, 1/3, ...: the last of 24 have a few steps.
+
+    Perplexity was 1.000 to 1.008 of one engine's for four corpora, seeds 2 to 5, and that of their
+    start, which has a quarter of the documents, 1.016 to 1.029.
+    """
+    documents, held_out = text_documents(), text_corpus()
+    held_out.seek(6000)
+    held_out = held_out.documents(500)
+    first = fed(KINDS["refining"].engine(), documents, 0, 1500)
+    start, before = first.new_beginning(), first.snapshot()
+    one = fed(first, documents, 1500).snapshot()
+    shares = 1 / np.arange(1, members + 1)
+    whose = np.random.default_rng(0).choice(members, len(documents), p=shares / shares.sum())
+    parts = [documents.where(whose == each) for each in range(members)]
+    merged = joined([fed(Engine(SETTINGS, shared_start=start), part) for part in parts]).snapshot()
+
+    def perplexity(model):
+        return document_completion(
+            held_out, model.components, model.alpha, one.background
+        ).perplexity
+
+    assert perplexity(merged) < 1.01 * perplexity(one) < perplexity(before)
+
+
+def test_what_is_measured_is_of_the_documents_of_all():
+    documents = text_documents().rows(0, 1200)
+    days = 86_400 * (np.arange(1200) // 400)
+    dated = DocumentBatch(**documents.arrays | {"bins": days}, n_features=documents.n_features)
+    one = fed(member(), dated).snapshot()
+    whose = np.arange(1200) % 5
+    merged = joined([member(dated.where(np.isin(whose, each))) for each in ([0], [1, 2], [3, 4])])
+    found = merged.snapshot()
+    np.testing.assert_array_equal(found.timeline.documents, [400, 400, 400])
+    np.testing.assert_allclose(found.timeline.tokens.sum(axis=1), one.timeline.tokens.sum(axis=1))
+    # Of 1200 documents all are in the samples.
+    np.testing.assert_allclose(found.prevalence, one.prevalence, atol=0.02)
+    assert found.diagnostics["topic_npmi_documents"] == 1200
+    # E-steps of all members say what the topics of a bin are; without those of one it has less.
+    expected = merged._phase.expected()
+    assert expected.tokens.sum() == pytest.approx(one.tokens_seen)
+    by_bin = [both.sum() for _, both in sorted(expected.by_bin.items())]
+    np.testing.assert_allclose(by_bin, one.timeline.tokens.sum(axis=1))
+
+
+def test_a_beginning_is_what_the_engine_would_publish():
+    """Refined topics where they are better, else a projection."""
+    documents = KINDS["follows"].documents()
+    assert isinstance(
+        fed(KINDS["follows"].engine(), documents, 0, 3000).new_beginning(), np.ndarray
+    )
+    learner = fed(KINDS["refining"].engine(), text_documents(), 0, 1000)
+    start, model = learner.new_beginning(), learner.snapshot()
+    assert start.stepwise.steps == 1000 // STEP
+    np.testing.assert_allclose(start.stepwise.components, model.components, atol=0.01)
+    assert member().beginning.digest == shared_start().digest
+    assert learner.beginning is None
+    # It is a good one when topics are annealed, or it is known that they stay spectral.
+    said = [
+        fed(learner, text_documents(), learner.documents_seen, n).annealed for n in (2900, 3300)
+    ]
+    assert said == [False, True]
+    assert [KINDS[name].engine().annealed for name in ("shared", "started", "sums")] == [
+        True,
+        True,
+        False,
+    ]
+    assert fed(KINDS["follows"].engine(), documents, 0, 3000).annealed
+
+
+def test_a_member_says_what_its_topics_began_as():
+    """Those of a warm-up come in another order than the spectral ones that diagnostics are of."""
+    learner = fed(KINDS["refining"].engine(), text_documents(), 0, 290)
+    wanted = learner.snapshot().diagnostics
+    assert wanted["refinement"]["start_topics"] != [*range(12)]
+    begun = Engine(SETTINGS, shared_start=learner.new_beginning())
+    found = fed(begun, text_documents(), 300, 400).snapshot().diagnostics
+    assert found["refinement"]["start_topics"] == wanted["refinement"]["start_topics"]
+    assert found["start"] == wanted["start"]
+    assert found["refinement"]["documents"] == 100
+
+
+def test_what_cannot_be_merged_is_refused_and_nothing_added():
+    documents = text_documents()
+    learner = member(documents.rows(0, 50))
+    before = resumed(learner)
+    start = shared_start()
+    other_start = replace(start, stepwise=start.begun())
+    other_start.stepwise.steps += 1
+    for other, rule in [
+        (learner, "the same engine twice; its documents would count twice"),
+        (KINDS["refining"].engine(), r"one beginning.*beginning=[0-9a-f]{16},None; make one"),
+        (Engine(SETTINGS, shared_start=other_start), r"beginning=[0-9a-f]{16},[0-9a-f]{16};"),
+        (KINDS["started"].engine(seed=7), "equal settings to be merged, got seed=0,7"),
+    ]:
+        with pytest.raises(InvalidSettingError, match=rule):
+            learner.merge(other)
+    assert_same_state(learner, before)
+    for change, rule in [
+        ({"refine": False}, "shared start must refine, got refine=False"),
+        (
+            {"n_components": 11},
+            "topics and words of the engine, got shape=.12, 300. expected=.11, 300.",
+        ),
+        ({"solver": "simultaneous"}, "solver='simultaneous'"),
+    ]:
+        with pytest.raises(InvalidSettingError, match=rule):
+            KINDS["started"].engine(**change)

@@ -1,0 +1,407 @@
+"""Daemons that share a topic's partitions: killed, added, removed; each record counts once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Thread
+from types import SimpleNamespace
+
+import pytest
+
+from streamlda.errors import InvalidSettingError
+from streamlda.model.topic_model import load
+from streamlda.service.lease import Lease, check_beginning, make_beginning
+from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
+from streamlda.service.opening import Start
+from streamlda.service.partitions import Partitions, PartitionsWorker
+from streamlda.service.shared_source import SharedSource
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.build import public_words
+from streamlda.settings.load import load_settings
+from streamlda.storage.checkpoint import Checkpoints, Claim
+from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.snapshots import Snapshots
+from tests.kafka.broker import free_ports
+from tests.kafka.topics import wait_until
+from tests.service.daemon_process import ROOT, Daemon, arguments, environment, texts
+from tests.service.long_stream import answer_of, as_json, not_ready, topic_settings
+
+POISON = {
+    b"{": "not-json",
+    b"\xff\xff": "not-utf8",
+    b'{"text": 3}': "not-text",
+    b"[]": "not-an-object",
+}
+
+
+class Shared:
+    """Settings of daemons that share a topic and a folder, and what they have learned."""
+
+    def __init__(self, folder, bootstrap, topic):
+        self.folder, self.topic, self.bootstrap = folder, topic, bootstrap
+        self.path = folder / "shared"
+
+    def settings(self, name, **more):
+        given = {
+            "checkpoint.folder": str(self.path),
+            "output.folder": str(self.folder / "snapshots"),
+            "kafka.partitions": "group",
+            "kafka.group": self.topic,
+            "checkpoint.interval": "0.5 s",
+            "topics.refine": False,
+            **{key.replace("__", "."): value for key, value in more.items()},
+        }
+        return topic_settings(self.folder / name, self.bootstrap, self.topic, **given)
+
+    def records(self):
+        return sum(SharedFolder(self.path).saved().values()) if self.path.exists() else 0
+
+    def learned(self):
+        """Return documents, tokens and rejects of all partitions."""
+        merged = merge_checkpoints([*SharedFolder(self.path).saved()])
+        rejects = Counter()
+        for checkpoint in merged.checkpoints:
+            assert checkpoint.skipped == ()
+            rejects.update(checkpoint.about["counts"]["rejects"])
+        return merged.engine.documents_seen, merged.engine.tokens_seen, rejects
+
+    def snapshots(self):
+        paths = sorted((self.folder / "snapshots").glob("snapshot-??????"))
+        return [load(path) for path in paths]
+
+
+@pytest.fixture
+def shared(topics, topic, tmp_path):
+    return Shared(tmp_path, topics.bootstrap, topic)
+
+
+class Truth:
+    """Sends documents and poison, and knows what is to come of them."""
+
+    def __init__(self, topics, topic, settings, seed=1):
+        self._topics, self._topic, self._random = topics, topic, random.Random(seed)
+        flags = {name: str(value) for name, value in settings.items()}
+        self._words = public_words(load_settings(environment={}, flags=flags))
+        self.records, self.rejects, self._sent = 0, Counter(), []
+
+    def send(self, documents, partition, poison=0.02):
+        values = []
+        for document in documents:
+            values.append(json.dumps({"text": document}).encode())
+            if self._random.random() < poison:
+                values.append(self._random.choice(list(POISON)))
+                self.rejects[POISON[values[-1]]] += 1
+        self._topics.send(self._topic, values, partition)
+        self.records += len(values)
+        self._sent += documents
+
+    def learned(self):
+        batch = self._words.encode(self._sent).batch
+        usable = batch.where(batch.usable)
+        return usable.n_documents, int(usable.lengths.sum()), self.rejects
+
+
+def none_ended(daemons):
+    for daemon in daemons:
+        assert daemon.process.poll() is None, b"".join(daemon.raw[-20:]).decode()
+
+
+def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kills, seed):
+    """Kill daemons and the broker, add and remove daemons and partitions; all is counted once."""
+    moments = random.Random(seed)
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    all_of_it = texts(documents)
+    parts = [all_of_it[i * documents // 12 : (i + 1) * documents // 12] for i in range(12)]
+    topics.make(shared.topic, 4)
+    for number in range(4):
+        truth.send(parts[number], number)
+    every = {"snapshots.every": documents // 5}
+    daemons = {n: Daemon(shared.settings(f"d{n}", **every)) for n in range(n_daemons)}
+    broker_moments = set(moments.sample(range(kills), broker_kills))
+    rest = iter(enumerate(parts[4:], 4))
+    try:
+        for kill in range(kills):
+            time.sleep(moments.uniform(0.5, 5.0))
+            if kill in broker_moments:
+                broker.kill()
+                time.sleep(moments.uniform(1.0, 4.0))
+                broker.start()
+            if kill == kills // 3:
+                daemons[n_daemons] = Daemon(shared.settings(f"d{n_daemons}", **every))
+            if kill == kills // 2:
+                topics.admin.create_partitions({shared.topic: 6})
+            if kill == 2 * kills // 3:
+                gone = daemons.pop(0)
+                gone.process.kill()
+                gone.end()
+            if moments.random() < 8 / kills and (part := next(rest, None)):
+                truth.send(part[1], part[0] % (4 if kill < kills // 2 else 6))
+            none_ended(daemons.values())
+            one = moments.choice(list(daemons))
+            daemons[one].process.kill()
+            daemons[one].end()
+            daemons[one] = Daemon(shared.settings(f"d{one}", **every))
+        for number, part in rest:
+            truth.send(part, number % 6)
+        wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records, 300)
+        snapshots = len(shared.snapshots())
+        wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots), 60)
+        for daemon in daemons.values():
+            assert daemon.stop() == 0
+    finally:
+        for daemon in daemons.values():
+            daemon.__exit__()
+    assert shared.records() == truth.records
+    assert shared.learned() == truth.learned()
+    for model in shared.snapshots():
+        assert model.documents_seen <= truth.learned()[0]
+        assert model.prevalence.sum() == pytest.approx(1)
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_killed_daemons_that_share_partitions_count_each_record_once(shared, topics):
+    campaign(shared, topics, None, documents=24_000, n_daemons=2, kills=5, broker_kills=0, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.real_broker
+@pytest.mark.parametrize("seed", [1])
+def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
+    shared = Shared(tmp_path, broker.bootstrap, topic)
+    sizes = {
+        "documents": int(os.environ.get("STREAMLDA_TEST_SHARED_DOCUMENTS", 300_000)),
+        "kills": int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 60)),
+    }
+    campaign(shared, own_topics, broker, n_daemons=3, broker_kills=2, seed=seed, **sizes)
+
+
+# In this process
+
+
+@pytest.fixture
+def here(shared, topics, tmp_path):
+    """Turns a source of two partitions by hand, of 1500 records each, until `enough`."""
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 2)
+    for number in (0, 1):
+        truth.send(texts(1500, seed=number), number)
+    given = shared.settings("here", kafka__partitions="0/1")
+    settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
+    folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
+    snapshots = Snapshots(tmp_path / "snapshots")
+    lease = Lease(settings, folder, Start(status, Supervisor({})), snapshots)
+    make_beginning(lease.settings, folder, status)
+    partitions, events = Partitions(settings, folder, lease, None), SimpleQueue()
+    worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
+    source = SharedSource(
+        *(settings, partitions, status, worker.in_order), flush=lambda: True, show=lambda _: None
+    )
+
+    def learn(batch):
+        worker.learn([batch])
+        assert isinstance(events.get(timeout=30), Learned)
+
+    def turn(enough):
+        def enough_by_now():
+            learn(source.poll(200, 0.1))
+            return enough()
+
+        wait_until(enough_by_now, 60)
+
+    def save():
+        worker.checkpoint({})
+        assert [type(events.get(timeout=30)) for _ in range(2)] == [CheckpointTaken, CheckpointDone]
+
+    yield SimpleNamespace(**locals())
+    source.close()
+    assert worker.stop(30.0)
+
+
+def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, shared):
+    here.turn(lambda: here.partitions.open_now.keys() == {0, 1} and here.partitions.records > 400)
+    first = here.partitions.open_now[0]
+    polled = here.source.poll(200, 1.0)
+    moving = Thread(target=here.source._give_up, args=({0},))
+    moving.start()
+    # What others are to have is saved and closed behind all that was learned before.
+    wait_until(lambda: not here.source._handovers.empty())
+    others = here.source.poll(200, 0.0)
+    moving.join(30.0)
+    assert first.closed
+    assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
+    here.learn(polled)
+    here.learn(others)
+    assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
+    here.turn(lambda: here.partitions.records == here.truth.records)
+    assert here.partitions.open_now[0] is not first
+    here.save()
+    assert shared.learned() == here.truth.learned()
+    written = sorted(here.folder.path.glob("partition-*/state-*"))
+    # What is saved is not written once more.
+    here.save()
+    assert sorted(here.folder.path.glob("partition-*/state-*")) == written
+    # Counters are of what was read here, once.
+    learned, _, rejects = here.truth.learned()
+    assert here.partitions.outcomes["learned"] == learned
+    assert here.partitions.counts.rejects == rejects
+    assert here.status.status()["group"] == {
+        "partitions": [0, 1],
+        "waiting": [],
+        "generation": None,
+        "lease": False,
+    }
+
+
+def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog):
+    here.turn(lambda: here.partitions.records == here.truth.records)
+    overtaken, path = here.partitions.open_now[1], here.folder.partition(1)
+    (path / "lock").unlink()
+    with Checkpoints.open(path, claim=Claim(1)):
+        here.save()
+        assert overtaken.closed
+        assert [*here.folder.saved()] == [here.folder.partition(0)]
+        assert "fenced" in caplog.messages
+        here.source.poll(1, 0.0)
+        assert here.status.status()["group"]["waiting"] == [1]
+    # Nothing of it was saved: it is read again.
+    here.turn(lambda: here.partitions.records == here.truth.records)
+
+
+def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
+    given = str(here.folder.projection)
+    topics = replace(here.lease.settings.topics, projection_file=given)
+    kafka = replace(here.lease.settings.kafka, start="latest")
+    settings = replace(here.lease.settings, topics=topics, kafka=kafka)
+    folder = SharedFolder(tmp_path / "another")
+    make_beginning(settings, folder, here.status)
+    beginning = folder.beginning()
+    check_beginning(settings, folder, beginning)
+    assert sum(beginning["offsets"].values()) == here.truth.records
+    last = folder.first_position(0)
+    here.source._source.take({0: last})
+    assert here.source._source.position_of(0) == last
+    # A partition that comes later is read from its first record on.
+    assert folder.first_position(2) is None
+    with pytest.raises(InvalidSettingError, match="a run must go on with the settings of its"):
+        check_beginning(replace(settings, topics=replace(topics, seed=1)), folder, beginning)
+
+
+# Daemons
+
+
+@pytest.mark.long
+def test_by_hand_there_can_be_more_daemons_or_fewer(shared, topics):
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 3)
+    for share in ("2", "3", "1"):
+        for number in range(3):
+            truth.send(texts(2000, seed=int(share) + number), number)
+        daemons = [
+            Daemon(shared.settings(f"{i}", kafka__partitions=f"{i}/{share}"))
+            for i in range(int(share))
+        ]
+        try:
+            wait_until(
+                lambda: none_ended(daemons) or shared.records() == truth.records,  # noqa: B023
+                120,
+            )
+            assert [daemon.stop() for daemon in daemons] == [0] * int(share)
+        finally:
+            for daemon in daemons:
+                daemon.__exit__()
+        assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, topics):
+    """Its lock is taken away too, as if it did not hold between the two machines."""
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 2)
+    port = free_ports(1)[0]
+    with Daemon(shared.settings("slow", checkpoint__interval="600 s")) as slow:
+        truth.send(texts(3000, seed=1), 0)
+        truth.send(texts(3000, seed=2), 1)
+        slow.wait_for("partition-opened", 2)
+        time.sleep(3.0)
+        slow.process.send_signal(signal.SIGSTOP)
+        with Daemon(shared.settings("fast", http__port=port)) as fast:
+            # Until its session is over it counts as a member, and then its locks hold still.
+            fast.wait_for("stalled", seconds=90)
+            wait_until(lambda: "partitions stalled" in not_ready(port), 30)
+            seen = answer_of(port, "/status")["group"]
+            assert (seen["partitions"], seen["waiting"]) == ([], [0, 1])
+            for number in (0, 1):
+                (shared.path / f"partition-{number}" / "lock").unlink()
+            wait_until(lambda: shared.records() == truth.records, 60)
+            assert not_ready(port) == ""
+            slow.process.send_signal(signal.SIGCONT)
+            refused = [slow.wait_for("fenced", n) for n in (1, 2)]
+            assert all("another has taken it over" in line["message"] for line in refused)
+            wait_until(lambda: len(answer_of(port, "/status")["group"]["partitions"]) == 1, 60)
+            truth.send(texts(1000, seed=3), 0)
+            truth.send(texts(1000, seed=4), 1)
+            fast.wait_for("partition-closed")
+            assert slow.stop() == 0
+            wait_until(lambda: shared.records() == truth.records, 60)
+            assert fast.stop() == 0
+    assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
+def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, topics, topic):
+    for name in (topic, f"{topic}-other"):
+        topics.fill(name, as_json(texts(2500)))
+    mine = {"kafka.partitions": "0/1"}
+    with Daemon(shared.settings("first") | mine) as first:
+        wait_until(lambda: shared.records() == 2500, 60)
+        assert first.stop() == 0
+    for other, said in (
+        ({"topics.count": 4}, "n_components=4 (saved: 3)"),
+        ({"vocabulary.hash_bits": 9}, "vocabulary.hash_bits=9 (saved: 8)"),
+        ({"source.text_field": "body"}, "source.text_field='body' (saved: 'text')"),
+        ({"kafka.topic": f"{topic}-other"}, "a folder of partitions must be of one topic"),
+        ({"kafka.partitions": "all"}, "used by those who share partitions"),
+        (
+            {"topics.refine": True},
+            "refine=True (saved: False)",
+        ),
+    ):
+        command = arguments(shared.settings("other") | mine | other)
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+        assert done.returncode == 78, done.stderr
+        assert said in done.stderr.splitlines()[-1]
+    assert shared.records() == 2500
+
+
+@pytest.mark.long
+def test_daemons_that_share_partitions_refine_the_same_topics(shared, topics):
+    """How good merged topics are is tested where they are merged (`tests/engine`)."""
+    # Documents do not follow this model, so that likelihood refines its topics.
+    more = {"topics__alpha_0": 10, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
+    more |= {"topics__refine": True, "snapshots__every": 10_000}
+    truth = Truth(topics, shared.topic, shared.settings("truth", **more))
+    topics.make(shared.topic, 2)
+    for number in (0, 1):
+        truth.send(texts(5000, seed=number), number)
+    daemons = [Daemon(shared.settings(f"{i}", kafka__partitions=f"{i}/2", **more)) for i in (0, 1)]
+    try:
+        wait_until(lambda: none_ended(daemons) or shared.snapshots(), 180)
+        assert [daemon.stop() for daemon in daemons] == [0, 0]
+    finally:
+        for daemon in daemons:
+            daemon.__exit__()
+    documents, tokens, rejects = shared.learned()
+    assert (documents, tokens, rejects) == truth.learned()
+    (model,) = shared.snapshots()
+    assert model.diagnostics["refinement"]
+    assert model.documents_seen == documents
