@@ -61,11 +61,12 @@ class OpenedRun:
 
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
         """Refuse logs that go on before what was in a release, or too far behind it."""
+        behind = _logs(source, self.slots_to_skip)
         for location, log in _logs(source).items():
             spent = ledger.known.reach.get(log.name, 0)
-            goes_on = log.next + self.slots_to_skip
+            goes_on = behind[location].next
             require(
-                goes_on == spent if self.slots_to_skip else goes_on >= spent,
+                goes_on == spent if goes_on > log.next else goes_on >= spent,
                 "a run must begin behind all releases of its log, and skip none but its own",
                 error=LedgerError,
                 source=location,
@@ -76,7 +77,8 @@ class OpenedRun:
             )
 
 
-def _logs(source: Source) -> Mapping[str, Log]:
-    """Return the logs of a source by their location; none if it reads no logs."""
-    found: Mapping[str, Log] = getattr(source, "logs", dict)()
+def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
+    """Return the logs of a source, so many records ahead, by their location; none without logs."""
+    logs = getattr(source, "logs", None)
+    found: Mapping[str, Log] = {} if logs is None else logs(ahead)
     return found

@@ -106,6 +106,7 @@ def open_stream(
         kafka.topic,
         bootstrap_servers=kafka.bootstrap,
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
+        fixed_order=settings.private and not kafka.partitions.isdecimal(),
         start=kafka.start,
         group=kafka.group,
         client=kafka.client,

@@ -167,7 +167,9 @@ class Daemon:
         self._status.set_queue(self._machine.queued_bytes)
         lag = getattr(self._source, "lag", None)
         if lag is not None:
-            self._status.set_lag(lag(), getattr(self._source, "lag_unit", "records"))
+            waits_for = getattr(self._source, "waits_for", lambda: None)
+            unit = getattr(self._source, "lag_unit", "records")
+            self._status.set_lag(lag(), unit, waits_for=waits_for())
         last_answer = getattr(self._source, "last_answer", None)
         if last_answer is not None and (at := last_answer()) is not None:
             self._status.answered(now - at)

@@ -89,6 +89,7 @@ class Status:
         self._slots: int | None = None
         self._slots_left: int | None = None
         self._lag: dict[int, int | None] = {}
+        self._waits_for: int | None = None
         self._lag_unit = "records"
         self._queue_bytes = 0
         self._resident_bytes: int | None = None
@@ -136,7 +137,7 @@ class Status:
         with self._lock:
             self._stalled[what] = time.time() - seconds, reason
             if what == "source":
-                self._lag = dict.fromkeys(self._lag)
+                self._lag, self._waits_for = dict.fromkeys(self._lag), None
 
     def recovered(self, what: str) -> None:
         """Note that it can be again."""
@@ -218,10 +219,20 @@ class Status:
         with self._lock:
             self._slots, self._slots_left = done, left
 
-    def set_lag(self, lag: Mapping[int, int | None], unit: str = "records") -> None:
-        """Note what waits in each partition, records or bytes; None where it is not known."""
+    def set_lag(
+        self,
+        lag: Mapping[int, int | None],
+        unit: str = "records",
+        *,
+        waits_for: int | None = None,
+    ) -> None:
+        """Note what waits in each partition, records or bytes; None where it is not known.
+
+        `waits_for` is the partition without a record for which those of the others wait.
+        """
         with self._lock:
             self._lag, self._lag_unit = dict(sorted(lag.items())), unit
+            self._waits_for = waits_for
 
     def count_inference(self, outcomes: Mapping[str, int], snapshot: int | None, lost: int) -> None:
         """Add records whose results are written, and note the snapshot that they are by.
@@ -345,6 +356,7 @@ class Status:
                 "lag": {
                     **waiting,
                     "partitions": {str(number): lag for number, lag in self._lag.items()},
+                    "waits_for": self._waits_for,
                 },
                 "undated": self._undated,
                 "late": self._late,

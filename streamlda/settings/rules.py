@@ -329,10 +329,17 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
             "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have "
             "been in a release, which the ledger knows by the topic they came from"
         )
-    if source.kind == "kafka" and not settings.kafka.partitions.isdecimal():
+    if settings.kafka.partitions == GROUP:
         yield (
-            "{kafka.partitions} must be one number with privacy: between partitions, record slots "
-            "would depend on how long documents are"
+            "{kafka.partitions} must not be group with privacy: the partitions of a promise are "
+            "fixed before any record is read"
+        )
+    many = source.kind == "kafka" and not settings.kafka.partitions.isdecimal()
+    if many and source.allow_gaps:
+        yield (
+            "{source.allow_gaps} must not be set with privacy and more than one number in "
+            "{kafka.partitions}: which offset has which record slot is fixed; where records are "
+            "gone, begin in an empty checkpoint.folder with kafka.start latest"
         )
     patterned = any(set(name) & set("*?[") for name in source.files)
     if source.kind == "follow" and (len(source.files) != 1 or patterned):

@@ -205,7 +205,8 @@ class Source(Protocol):
 
     Notes
     -----
-    A source may have more, for display: `lag`, `lost`, `silent` (for how many seconds of polling a
+    A source may have more, for display: `lag`, `lost`, `waits_for` (the part without a record that
+    holds up the others), `silent` (for how many seconds of polling a
     part of it has not answered; 0 if all do, None if that is not known yet) and `last_answer` (when
     it answered last, by ``time.monotonic``). What is away raises `SourceAwayError`, what will not
     be read as it is set `SourceRefusedError`.

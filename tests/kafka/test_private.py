@@ -1,5 +1,6 @@
 """Private runs over a topic: their releases take absolute offsets of one log, and no others."""
 
+import json
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -133,6 +134,89 @@ def test_another_partition_has_other_documents(released, open_run, tmp_path):
         release(run, source)
     ((name, first, _),) = ranges(tmp_path)[1]
     assert (name, first) == (released.name[:-1] + "1", 0)
+
+
+# Several partitions
+
+#: With so many a window, what is released first is 240 records: three rounds of two partitions, or
+#: of three one and a part of another.
+MANY = {"snapshots.every": 16_000, "kafka.partitions": "all"}
+
+
+@pytest.mark.parametrize("n_partitions", [2, 3])
+def test_a_release_over_partitions_is_a_range_of_each(
+    n_partitions, topics, topic, open_run, tmp_path
+):
+    """Without checkpoints a run goes on behind it, and so it does with other lengths of polls."""
+    rows = [as_bytes(texts(400, seed=n + 1)) for n in range(n_partitions)]
+    topics.fill(topic, *rows)
+    with open_run(**MANY) as (run, source, _):
+        while run.pipeline.due:
+            run.pipeline.add(source.poll(min(run.pipeline.due, 97), 0.2))
+        run.pipeline.release()
+        ends = [(log.name, log.next) for log in source.logs().values()]
+        slots = run.pipeline.records
+    (taken,) = ranges(tmp_path)
+    assert taken == [[name, 0, end] for name, end in ends]
+    assert sum(end for _, end in ends) == slots == 240
+    assert [end for _, end in ends] == {2: [128, 112], 3: [112, 64, 64]}[n_partitions]
+    with open_run(**MANY) as (run, source, _):
+        assert run.pipeline.records == slots
+        assert [(log.name, log.next) for log in source.logs().values()] == ends
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"kafka__start": "latest"}, {"kafka__partitions": "1,2"}, {"kafka__partitions": "0"}],
+)
+def test_without_checkpoints_a_run_skips_the_records_of_its_release_alone(
+    other, topics, topic, open_run, tmp_path
+):
+    topics.fill(topic, *(as_bytes(texts(400, seed=n + 1)) for n in range(3)))
+    with open_run(**MANY) as (run, source, _):
+        release(run, source)
+    with (
+        pytest.raises(LedgerError, match="must begin behind all releases of its log"),
+        open_run(**MANY | {name.replace("__", "."): value for name, value in other.items()}),
+    ):
+        pass
+    assert len(ranges(tmp_path)) == 1
+
+
+def test_partitions_copied_to_another_topic_are_known_by_what_they_say(
+    topics, topic, open_run, tmp_path
+):
+    rows = [as_bytes(texts(400, seed=n + 1)) for n in range(2)]
+    topics.fill(topic, *rows)
+    topics.fill(f"{topic}-copy", *(as_bytes(texts(400, seed=n + 5)) for n in range(2)), rows[1])
+    with open_run(**MANY) as (run, source, _):
+        release(run, source)
+    copied = {"kafka.topic": f"{topic}-copy", "kafka.partitions": "1,2"}
+    with (
+        open_run("new", **MANY | copied) as (run, source, _),
+        pytest.raises(LedgerError, match=f"under whatever name, got source='{topic}-copy/2'"),
+    ):
+        release(run, source)
+    assert len(ranges(tmp_path)) == 1
+
+
+def test_what_a_user_may_add_holds_over_all_partitions(topics, topic, open_run):
+    """One user is everywhere, with a word of its own in each partition."""
+    rows = [[json.dumps({"text": f"w{n} w{n} w{n}", "user": "u"}).encode()] * 400 for n in range(3)]
+    topics.fill(topic, *rows)
+    by_user = {
+        "source.format": "jsonl",
+        "source.user_field": "user",
+        "privacy.unit": "user",
+        "privacy.documents_per_user": 2,
+        "snapshots.most": 1,
+    }
+    with open_run(**MANY | by_user) as (run, source, _):
+        engine = run.pipeline.learner.engine
+        while run.pipeline.due:
+            run.pipeline.add(source.poll(run.pipeline.due, 0.2))
+        assert list(engine._users.state()["accepted"]) == [2]
+        assert run.pipeline.records == 240
 
 
 @pytest.mark.real_broker

@@ -91,6 +91,63 @@ def test_cuts_and_restarts_change_nothing(files, cuts, released):
     assert all(len(documents) <= MOST_PARTS + 1 for documents, *_ in wanted)
 
 
+def of_logs(sizes, block, cuts=(), restored=False, released=()):
+    """Return the cohorts of releases of logs that are read by turns, a block of each."""
+    rounds = -(-max(sizes) // block)
+    at = [
+        (f"t/{number}", record)
+        for turn in range(rounds)
+        for number, size in enumerate(sizes)
+        for record in range(turn * block + 1, min((turn + 1) * block, size) + 1)
+    ]
+    texts = [f"{name} {n}" for name, n in at]
+    names = {f"t/{number}": f"kafka:c/t/{number}" for number in range(len(sizes))}
+    found, cohorts = provenance(), []
+    found.names = names
+    for begin, end in pairwise(sorted({0, len(at), *cuts, *released})):
+        found.add_texts(at[begin:end], texts[begin:end])
+        if end in released:
+            cohorts.append(found.cohort(begin, end, 0))
+            found.clear()
+        if restored:
+            state = json.loads(json.dumps(found.to_json()))
+            found = provenance()
+            found.names = names
+            found.restore(state)
+    return [*cohorts, found.cohort(0, len(at), 0)]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=40),
+    st.integers(1, 30),
+    st.lists(st.integers(1, 200), max_size=5),
+    st.lists(st.integers(1, 200), max_size=2),
+)
+def test_of_logs_that_are_read_by_turns_a_release_has_one_range_each(sizes, block, cuts, released):
+    """However they were cut; and they are known as logs that are read one after the other."""
+    n = sum(sizes)
+    cuts, released = {c for c in cuts if c < n}, {r for r in released if r < n}
+    wanted = of_logs(sizes, block, released=released)
+    for restored in (False, True):
+        again = of_logs(sizes, block, cuts, restored, released)
+        assert [(c.documents, c.fingerprints.marks) for c in again] == [
+            (c.documents, c.fingerprints.marks) for c in wanted
+        ]
+    behind = dict.fromkeys(range(len(sizes)), 0)
+    for cohort in wanted:
+        names = [part.stream for part in cohort.documents]
+        assert len(set(names)) == len(names)
+        for part in cohort.documents:
+            number = int(part.stream.rpartition("/")[2])
+            assert part.start == behind[number]
+            behind[number] = part.stop
+    assert list(behind.values()) == sizes
+    if not released:
+        (by_turns,), (one_by_one,) = wanted, of_logs(sizes, 60)
+        assert set(by_turns.fingerprints.marks) == set(one_by_one.fingerprints.marks)
+
+
 @pytest.mark.parametrize("files", [[100], [20, 40], [3] * 200])
 def test_what_was_released_is_met_again(files):
     known = known_by(*fed(files, released={sum(files) // 2}))

@@ -77,11 +77,11 @@ def wait_for_slots(port, n_records):
 # Killed
 
 
-def run_killed(settings, moments, kills):
+def run_killed(settings, moments, kills, command=None):
     """Run a daemon to its end, killing it up to N times on the way; return how many."""
     killed = 0
     while True:
-        with Daemon(settings) as daemon:
+        with Daemon(settings, command) as daemon:
             if killed < kills:
                 kill_at_random(daemon, moments)
             code = daemon.end()

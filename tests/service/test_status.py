@@ -121,7 +121,8 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "inference",
         ),
     }
-    assert told["lag"] == {"records": None, "bytes": None, "partitions": {}}
+    lag = {"records": None, "bytes": None, "partitions": {}, "waits_for": None}
+    assert told["lag"] == lag
     names = {key[0] for key in samples(status)}
     assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost_total"}
     assert not names & {"topic_prevalence", "inference_total", "inference_lag_records"}
@@ -174,7 +175,12 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     expected = {
         "phase": "learning",
         "documents": documents,
-        "lag": {"records": 12, "bytes": None, "partitions": {"0": 7, "1": 5, "2": None}},
+        "lag": {
+            "records": 12,
+            "bytes": None,
+            "partitions": {"0": 7, "1": 5, "2": None},
+            "waits_for": None,
+        },
         "lost": {"records": 4},
         "undated": 17,
         "late": 3,
@@ -236,7 +242,8 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
 
 def test_bytes_that_wait_are_no_records(status):
     status.set_lag({0: 100}, "bytes")
-    assert status.status()["lag"] == {"records": None, "bytes": 100, "partitions": {"0": 100}}
+    lag = {"records": None, "bytes": 100, "partitions": {"0": 100}, "waits_for": None}
+    assert status.status()["lag"] == lag
     assert not [key for key in samples(status) if key[0] == "kafka_lag_records"]
 
 

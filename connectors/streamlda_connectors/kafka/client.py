@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -136,8 +136,11 @@ class Client(Protocol):
         cut, and `Broken` if the client is of no use any more.
         """
 
-    def pause(self, paused: bool) -> None:
-        """Stop or go on fetching all assigned partitions; polling keeps the connection alive."""
+    def pause(self, paused: bool, held: Collection[int] = ()) -> None:
+        """Stop or go on fetching all assigned partitions; polling keeps the connection alive.
+
+        Those that are `held` are not fetched either.
+        """
 
     def answered(self) -> dict[int, float | None]:
         """Return when a fetch of each assigned partition was answered last, by `monotonic`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -147,6 +147,7 @@ class ConfluentClient:
         self._kafka = kafka = load()
         self._assigned: dict[int, Any] = {}
         self._paused = False
+        self._still = set[int]()  # Those that are not fetched.
         self._closed = False
         #: The error of a connection that no waiting will mend, and what the next poll raises.
         self._no_access: Any = None
@@ -308,10 +309,9 @@ class ConfluentClient:
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from these offsets on, and no others."""
         self._assigned = {number: self._part(number) for number in offsets}
-        self._next = dict(offsets)
+        self._next, self._still = dict(offsets), set()
         self._consumer.assign([self._part(number, at) for number, at in offsets.items()])
-        if self._paused:
-            self.pause(True)
+        self.pause(self._paused)
 
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
         """Return up to `max_records` (at least 1) as they come, or nothing in time."""
@@ -372,15 +372,15 @@ class ConfluentClient:
             return self._refused("allow reading", error)
         return Broken(error.name())
 
-    def pause(self, paused: bool) -> None:
-        """Stop or go on fetching all assigned partitions; polling keeps the connection alive.
-
-        What was fetched ahead is dropped, and fetched again.
-        """
+    def pause(self, paused: bool, held: Collection[int] = ()) -> None:
+        """Stop or go on fetching, as `Client` says; what was fetched ahead is fetched again."""
         self._paused = paused
-        change = self._consumer.pause if paused else self._consumer.resume
-        if self._assigned:
-            change([*self._assigned.values()])
+        still = set(self._assigned) if paused else set(held)
+        resume, pause = self._consumer.resume, self._consumer.pause
+        for change, numbers in (resume, self._still - still), (pause, still - self._still):
+            if parts := [self._assigned[number] for number in numbers & set(self._assigned)]:
+                change(parts)
+        self._still = still
 
     def ends(self) -> dict[int, int]:
         """Return the last known end of each partition fetched so far, without waiting."""

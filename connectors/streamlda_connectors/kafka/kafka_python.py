@@ -8,7 +8,7 @@ none is set.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -177,11 +177,21 @@ class KafkaPythonClient:
             for part, rows in found.items()
         ]
 
-    def pause(self, paused: bool) -> None:
-        """Stop or go on fetching all assigned partitions; polling keeps the connection alive."""
+    def pause(self, paused: bool, held: Collection[int] = ()) -> None:
+        """Stop or go on fetching all assigned partitions; polling keeps the connection alive.
+
+        Those that are `held` are not fetched either.
+        """
         self._paused = paused
         change = self._consumer.pause if paused else self._consumer.resume
         change(*self._assigned.values())
+        self._consumer.pause(*(self._assigned[number] for number in held))
+        # The package keeps what it has read of a paused partition aside, and brings it back only
+        # where nothing lies in its place: there, what was read to its end stays, and it would wait
+        # without end.
+        fetcher = self._consumer._fetcher
+        if not fetcher._next_partition_records:
+            fetcher._next_partition_records = None
 
     def ends(self) -> dict[int, int]:
         """Return the last known end of each partition fetched so far, without waiting."""

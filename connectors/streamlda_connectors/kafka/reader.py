@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from time import monotonic
 
 from streamlda.checks import failure, require
@@ -21,6 +20,8 @@ from streamlda_connectors.kafka.client import (
     Run,
     Truncated,
 )
+from streamlda_connectors.kafka.damage import first_readable
+from streamlda_connectors.kafka.rounds import Rounds
 from streamlda_connectors.kafka.share import Share, after_gap, read_position
 
 logger = logging.getLogger(__name__)
@@ -30,9 +31,6 @@ MAX_REBUILDS = 3
 
 #: How often it is looked whether fetches were answered, in seconds of listening.
 LISTEN_SECONDS = 0.5
-
-#: How long a probe waits for a record before it takes the rest of the log for empty.
-PROBE_SECONDS = 5.0
 
 
 class Reader:
@@ -46,6 +44,7 @@ class Reader:
         *,
         start: str,
         allow_gaps: bool,
+        fixed_order: bool = False,
         taken: bool = False,
     ) -> None:
         self._settings = settings
@@ -82,6 +81,9 @@ class Reader:
         except BaseException:
             self._client.close()
             raise
+        #: What puts records in order before they are `pending`, if that is fixed.
+        self._rounds = Rounds(self.next) if fixed_order else None
+        self._left_out: set[int] = set()
 
     def fetch(self, wait: float, room: int, *, recover: bool) -> bool:
         """Add up to `room` records to `pending`, waiting for `wait` seconds; return if any came.
@@ -97,11 +99,14 @@ class Reader:
             begun = monotonic()
             if room < 1:
                 client.pause(True)
+            elif self._rounds is not None:
+                client.pause(self._paused, self._held)
             fetched = client.poll(wait, max(room, 1))
             if room < 1:
                 client.pause(self._paused)
             elif not self._paused:
                 self._listen(client, monotonic() - begun)
+            self._take(client, fetched)
         except (OutOfRange, Broken) as error:
             self._drop_client()
             if recover:
@@ -114,8 +119,31 @@ class Reader:
             return False
         if fetched:
             self._rebuilds = 0
-            self.pending.extend(fetched)
         return bool(fetched)
+
+    def _take(self, client: Client, fetched: Sequence[Run]) -> None:
+        """Put fetched records where they are taken from, in order if that is fixed."""
+        if self._rounds is None:
+            self.pending.extend(fetched)
+            return
+        for run in fetched:
+            self._rounds.add(run)
+        self.pending.extend(self._rounds.in_order())
+        if not fetched and not self.pending:
+            # The next offsets may hold no record: those of transactions that end there.
+            self._rounds.passed(client.positions()[self._rounds.turn])
+            self.pending.extend(self._rounds.in_order())
+
+    @property
+    def _held(self) -> set[int]:
+        """Partitions of which records wait for the turn of others; these are not fetched."""
+        return set() if self._rounds is None else self._rounds.held
+
+    def waits_for(self) -> int | None:
+        """Return the partition without a record for which records of others wait, if any."""
+        if self._rounds is None or self.pending or not self._held:
+            return None
+        return self._rounds.turn
 
     def _listen(self, client: Client, seconds: float) -> None:
         """Note who was silent. Only the time of polls counts: between them nothing is fetched."""
@@ -126,7 +154,7 @@ class Reader:
             if at is not None and at != self._answered.get(number):
                 self._answered[number] = at
                 self._silent[number] = 0
-            else:
+            elif number not in self._held:
                 self._silent[number] += self._listened
         self._listened = 0.0
 
@@ -269,8 +297,14 @@ class Reader:
         if self._taken or monotonic() < self._look_at:
             return
         self._look_at = monotonic() + min(1.0, self._settings.refresh_seconds)
-        new = self._share.of(client.partitions()) - set(self.next)
-        if new:
+        new = self._share.of(client.partitions()) - set(self.next) - self._left_out
+        if new and self._rounds is not None:
+            self._left_out |= new
+            logger.warning(
+                "topic %s has new partitions %s, which a fixed order leaves out",
+                *(self._settings.topic, sorted(new)),
+            )
+        elif new:
             # assign() may drop what the client fetched ahead; it is not handed out yet.
             self.pending.clear()
             self._go_to(client, self.next | dict.fromkeys(sorted(new), 0))
@@ -278,9 +312,14 @@ class Reader:
 
     def _drop_client(self) -> None:
         client, self._client = self._client, None
-        self.pending.clear()
+        self._drop_fetched()
         if client is not None:
             client.close()
+
+    def _drop_fetched(self) -> None:
+        self.pending.clear()
+        if self._rounds is not None:
+            self._rounds.go_on(self.next)
 
     def pause(self, paused: bool) -> None:
         """Stop or go on fetching."""
@@ -296,13 +335,19 @@ class Reader:
             "partitions": self._share.name if number is None else of,
             "offsets": {str(each): self.next[each] for each in of},
             "lost": {str(each): self.lost[each] for each in of if each in self.lost},
+            **({} if self._rounds is None else {"rounds": self._rounds.to_json()}),
         }
 
     def seek(self, position: Position) -> None:
         """Go on from `position`, or raise and change nothing."""
         client = self._client or self._rebuild()
         ours = self._share.of(client.partitions()) | set(self.next)
-        self._move(client, *read_position(position, self._identity, self._share, ours))
+        fixed = self._rounds is not None
+        found = read_position(position, self._identity, self._share, ours, fixed=fixed)
+        rounds = self._rounds and Rounds.of(position["rounds"], found[0])
+        self._move(client, *found)
+        self._rounds = rounds
+        self._drop_fetched()
         self._rebuilds = 0
         self._truncated = False
 
@@ -355,14 +400,15 @@ class Reader:
         return unknown | {n: max(0, ends[n] - at[n]) for n in there}
 
     def at_end(self) -> bool:
-        """Ask the brokers whether each partition was read to its present end."""
+        """Ask the brokers if each partition, or the one whose turn it is, was read to its end."""
         if self._client is None:
             return False
         try:
             at, bounds = self._read(self._client), self._client.bounds(set(self.next))
         except (Broken, SourceError):
             return False  # The next poll meets the fault again, and says it.
-        return all(at[number] >= bound.end for number, bound in bounds.items())
+        last = bounds if self._rounds is None else {self._rounds.turn}
+        return all(at[number] >= bounds[number].end for number in last)
 
     def _read(self, client: Client) -> dict[int, int]:
         """Return the next offset of each partition; may raise `Broken`.
@@ -370,15 +416,19 @@ class Reader:
         Marks of transactions, and records of those that were aborted, are passed where nothing
         waits before them: no record will come of them.
         """
-        waiting, read = {run.partition for run in self.pending}, client.positions()
+        waiting = self._held | {run.partition for run in self.pending}
+        read = client.positions()
         return {number: n if number in waiting else read[number] for number, n in self.next.items()}
 
-    def logs(self) -> dict[str, Log]:
-        """Return what tells each partition from all others, and its next offset."""
+    def logs(self, ahead: int) -> dict[str, Log]:
+        """Return what tells each partition from all others, and its next offset, so far ahead."""
         cluster, topic, topic_id = self._identity
+        next_ = {number: at + ahead for number, at in self.next.items()}
+        if self._rounds is not None:
+            next_ = self._rounds.ahead(self.next, ahead)
         return {
             f"{topic}/{number}": Log(f"kafka:{cluster}/{topic_id}/{number}", at)
-            for number, at in self.next.items()
+            for number, at in next_.items()
         }
 
     def notes(self) -> list[str]:
@@ -397,46 +447,3 @@ class Reader:
     def close(self) -> None:
         """Close the connections."""
         self._drop_client()
-
-
-def first_readable(
-    connect: Connect, settings: ClientSettings, partition: int, offset: int, end: int
-) -> int:
-    """Return the least offset from `offset` on at which reading works, or `end`.
-
-    The broker sends whole batches, so within the damaged one every offset fails, and how far it
-    reaches can only be tried: steps are doubled until one lands behind it, then halved. Where
-    several batches are damaged close to each other, the good ones between them may be skipped
-    as well. Makes O(log(`end` - `offset`)) connections.
-    """
-
-    def readable(at: int) -> bool:
-        return at >= end or _reads(connect, settings, partition, at)
-
-    if readable(offset):
-        return offset
-    bad, step = offset, 1
-    while not readable(min(end, bad + step)):
-        bad, step = min(end, bad + step), step * 2
-    good = min(end, bad + step)
-    while good - bad > 1:
-        middle = (bad + good) // 2
-        if readable(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
-
-
-def _reads(connect: Connect, settings: ClientSettings, partition: int, offset: int) -> bool:
-    """Whether records come from an offset, or nothing does in time."""
-    try:
-        with closing(connect(settings)) as client:
-            client.assign({partition: offset})
-            deadline = monotonic() + PROBE_SECONDS
-            while monotonic() < deadline:
-                if client.poll(0.5, 1):
-                    return True
-    except Broken:
-        return False
-    return True

@@ -65,27 +65,29 @@ class Share:
 
 
 def read_position(
-    position: Position, identity: Identity, share: Share, ours: set[int]
+    position: Position, identity: Identity, share: Share, ours: set[int], *, fixed: bool = False
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return the next offset and the number of lost records of each partition of a position.
 
-    A partition that has come since starts at 0. Raises `SourceRefusedError` if it is no position,
-    or one of another topic, cluster or choice of partitions.
+    A partition that has come since starts at 0; one of a `fixed` order, which says its rounds, has
+    no more than it began with. Raises `SourceRefusedError` if it is no position, or one of another
+    topic, cluster or choice of partitions.
     """
-    if set(position) != {*identity._fields, "partitions", "offsets", "lost"}:
+    if set(position) != {*identity._fields, "partitions", "offsets", "lost", *["rounds"] * fixed}:
         raise not_a_position("keys")
     same = {**identity._asdict(), "partitions": share.name}
     remedy = "connect to the same topic with the same partitions"
     check_same("topic and the partitions", remedy, position, **same)
-    offsets = _numbers(position, "offsets")
-    lost = _numbers(position, "lost")
+    offsets = numbers_of(position, "offsets")
+    lost = numbers_of(position, "lost")
     if not set(offsets) <= ours or not set(lost) <= ours:
         raise not_a_position("offsets")
-    return dict.fromkeys(ours, 0) | offsets, lost
+    return offsets if fixed else dict.fromkeys(ours, 0) | offsets, lost
 
 
-def _numbers(position: Mapping[str, Any], key: str) -> dict[int, int]:
-    value = position[key]
+def numbers_of(position: Mapping[str, Any], key: str) -> dict[int, int]:
+    """Return a number of each partition that a position says; `SourceError` if it does not."""
+    value = position.get(key)
     if not isinstance(value, Mapping) or not all(
         re.fullmatch("[0-9]+", str(number)) and type(count) is int and count >= 0
         for number, count in value.items()

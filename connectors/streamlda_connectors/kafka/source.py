@@ -36,7 +36,8 @@ class KafkaSource:
     tombstone, a blank value, a record that compaction removed or a transaction aborted, a
     transaction marker), so numbers of documents do not depend on what the others say.
 
-    Memory is O(brokers * `fetch_max_bytes` + one batch of the producer, decompressed + one poll).
+    Memory is O(brokers * `fetch_max_bytes` + one batch of the producer, decompressed + one poll);
+    with `fixed_order` there is a poll of each partition.
 
     Parameters
     ----------
@@ -73,6 +74,10 @@ class KafkaSource:
         Go on where the log no longer holds the next record (retention, truncation), or where it
         is damaged. Each gap is logged as a warning, and the records known to be lost are counted
         in `position`. Otherwise that is an error.
+    fixed_order : bool, default False
+        Read the partitions in rounds, 64 offsets of each, in the order of their numbers: what comes
+        n-th follows from the first offsets alone. A partition that has no record yet holds up the
+        others; new partitions are left out. Not with `allow_gaps`.
     on_reject : callable, optional
         Gets every skipped record and its reason, for a dead-letter topic. If it raises, the
         record is not skipped: the poll brings what came before it, or raises the same if that is
@@ -106,7 +111,7 @@ request_timeout_seconds
     Notes
     -----
     Within a partition the order is that of the log. Between partitions it is that of arrival,
-    which may depend on how long records are: a private run reads one partition a process.
+    which may depend on how long records are; a private run has a `fixed_order`.
 
     After an error of a poll the position stands after the last record handed out, and polling
     again tries again. While the brokers are away polls are empty. Not safe for several threads.
@@ -128,6 +133,7 @@ request_timeout_seconds
         registry: Registry | Mapping[str, Any] | None = None,
         dead_letters: bool = False,
         allow_gaps: bool = False,
+        fixed_order: bool = False,
         on_reject: OnReject | None = None,
         group: str | None = None,
         security: Security | Mapping[str, Any] | None = None,
@@ -136,6 +142,12 @@ request_timeout_seconds
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
+        require(
+            not (fixed_order and allow_gaps),
+            "fixed_order must not have allow_gaps: a gap is not the same at each reading",
+            fixed_order=fixed_order,
+            allow_gaps=allow_gaps,
+        )
         options = ReadOptions(
             text_field, "utf-8", max_document_bytes, user_field, time_field, id_field
         )
@@ -168,6 +180,7 @@ request_timeout_seconds
             connect,
             start=start,
             allow_gaps=allow_gaps,
+            fixed_order=fixed_order,
             taken=give_up is not None,
         )
         self._member: GroupMember | None = None
@@ -247,17 +260,19 @@ request_timeout_seconds
         """Return where the next poll will go on.
 
         The keys: ``cluster``, ``topic`` and ``topic_id`` (which log), ``partitions`` (as chosen),
-        ``offsets`` (of each partition, by its number as text, the next record) and ``lost`` (of
-        each partition with gaps that were allowed, how many records are known to be lost).
+        ``offsets`` (of each partition, by its number as text, the next record), ``lost`` (of
+        each partition with gaps that were allowed, how many records are known to be lost) and, of a
+        fixed order, ``rounds`` (``begins``, the first offset of each partition, and ``block``, how
+        many of each follow each other).
         """
         return self._reader.position()
 
     def seek(self, position: Position) -> None:
         """Go on from a position that `position` returned, in this process or an earlier one.
 
-        Partitions that are new since then start at their first record. Raises `SourceError`, and
-        changes nothing, if it is no such position, or one of another topic or choice of partitions,
-        or the brokers do not hold it and `allow_gaps` is not set.
+        Partitions that are new since then start at their first record, or are left out. Raises
+        `SourceError`, and changes nothing, if it is no such position, or one of another topic or
+        choice of partitions, or the brokers do not hold it and `allow_gaps` is not set.
         """
         check_open(self._closed)
         self._reader.seek(position)
@@ -273,6 +288,13 @@ request_timeout_seconds
         """
         return self._reader.lag()
 
+    def waits_for(self) -> int | None:
+        """Return the partition for whose next record those of others wait, for display.
+
+        None if there is none, as where the order is not fixed.
+        """
+        return self._reader.waits_for()
+
     def silent(self) -> float | None:
         """Return for how many seconds of polling a partition has been without an answer.
 
@@ -287,7 +309,8 @@ request_timeout_seconds
     def at_end(self) -> bool:
         """Ask the brokers whether all was returned that can be read now.
 
-        Records of a transaction that is open cannot.
+        Records of a transaction that is open cannot; nor, in a fixed order, can those behind the
+        end of the partition whose turn it is.
         """
         return self._reader.at_end()
 
@@ -295,13 +318,15 @@ request_timeout_seconds
         """Return how many records are known to be lost, for display."""
         return {"records": self._reader.lost.total()}
 
-    def logs(self) -> dict[str, Log]:
+    def logs(self, ahead: int = 0) -> dict[str, Log]:
         """Return the partitions that are read, by their location in records.
+
+        Offsets are those behind as many records `ahead`, which one partition or a fixed order has.
 
         Each has a name that no other has, of a topic that was made later under the same name or in
         another cluster: ``kafka:CLUSTER/TOPIC_ID/PARTITION``.
         """
-        return self._reader.logs()
+        return self._reader.logs(ahead)
 
     def notes(self) -> list[str]:
         """Return the notes that `commit` last left under `group`, one a partition."""

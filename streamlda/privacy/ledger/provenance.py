@@ -84,8 +84,11 @@ class Provenance:
         self._source, self._reading = source, "" if reading is None else str(reading)
         self.by_slots, self._container_of, self._beginnings = by_slots, container_of, met
         self._fields = fields_of(known, reading)
-        #: What tells containers from all others, where their locations do not.
+        #: What tells logs from all others, where their locations do not: containers that are read
+        #: by turns, of each of which a release has one range.
         self.names: Mapping[str, str] = {}
+        # Of each log that is not being read: behind which record, and the fingerprint up to there.
+        self._left: dict[str, tuple[int, bytes | None]] = {}
         # Where reading stands: in which container, behind which record, under which origin, and
         # the fingerprint of all records up to there (None if the first ones were not seen).
         self._location, self._record, self._origin = "", 0, ""
@@ -157,12 +160,15 @@ class Provenance:
         return self._sketch
 
     def _enter(self, location: str, record: int) -> None:
-        self._leave()
+        self._leave(rests=location != self._location)
         if len(self._parts) >= MOST_PARTS:
             self._put_together()
         found = self._container_of(location) or Container(self.names.get(location, location))
         self._location, self._origin = location, found.origin
         self._link = found.link if record == found.spent + 1 else None
+        if self._left.get(found.origin, (0,))[0] == record - 1 > 0:
+            self._link = self._left[found.origin][1]
+            self._open = self._part_at(record - 1)
         self._records, self._spent = found.records, found.spent
 
     def _check_unchanged(self, location: str, record: int) -> None:
@@ -178,9 +184,17 @@ class Provenance:
             error=LedgerError,
         )
 
-    def _leave(self) -> None:
-        """End the part that is being read, with the mark of its last record."""
+    def _part_at(self, stop: int) -> Part | None:
+        """Return the part of the container that is being read which ends at a record."""
+        parts = reversed(self._parts)
+        return next((p for p in parts if (p.origin, p.stop) == (self._origin, stop)), None)
+
+    def _leave(self, *, rests: bool) -> None:
+        """End the part that is being read, with the mark of its last record, unless it `rests`."""
         part, self._open = self._open, None
+        if rests and self._location in self.names:
+            self._left[self._origin] = self._record, self._link
+            return
         if part is not None and self._link is not None:
             part.value = value_of(self._link)
             self._marks.append(Mark(part.origin, part.stop, part.value))
@@ -216,8 +230,13 @@ class Provenance:
                 remedy="take documents that were in none; nothing was spent on these",
                 error=LedgerError,
             )
-        self._leave()
-        marks = self._marks
+        self._leave(rests=True)
+        marks = self._marks + [
+            Mark(part.origin, part.stop, value_of(link))
+            for part in self._parts
+            for record, link in [self._left.get(part.origin, (0, None))]
+            if record == part.stop and link is not None
+        ]
         if not self.by_slots:
             ranges = [DocumentRange(part.origin, part.start, part.stop) for part in self._parts]
             if self._files:
@@ -254,14 +273,14 @@ class Provenance:
             "documents": self._sketch.documents,
             "met": self._met,
             "at": [self._location, self._record, self._origin],
-            "link": None if self._link is None else self._link.hex(),
+            "link": _hex(self._link),
+            "left": {origin: [n, _hex(link)] for origin, (n, link) in self._left.items()},
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Go on from what `to_json` described."""
         found = Fingerprints.from_json(values["fingerprints"])
         self._parts = [Part(*part) for part in values["parts"]]
-        self._open = self._parts[-1] if values["open"] else None
         self._n_files, self._records_of_files = values["records_of_files"]
         self._marks, self._files = list(found.marks), found.files
         self._sketch = Sketch(found.sketch, values["documents"])
@@ -269,4 +288,15 @@ class Provenance:
         self._location, self._record, self._origin = values["at"]
         container = self._container_of(self._location) or Container(self._origin)
         self._records, self._spent = container.records, container.spent
-        self._link = None if values["link"] is None else bytes.fromhex(values["link"])
+        self._link = _of_hex(values["link"])
+        self._open = self._part_at(self._record) if values["open"] else None
+        left = values.get("left", {})
+        self._left = {origin: (n, _of_hex(link)) for origin, (n, link) in left.items()}
+
+
+def _hex(link: bytes | None) -> str | None:
+    return None if link is None else link.hex()
+
+
+def _of_hex(link: str | None) -> bytes | None:
+    return None if link is None else bytes.fromhex(link)

@@ -306,6 +306,11 @@ def _status() -> Schema:
             records=_MAYBE_WHOLE,
             bytes=_MAYBE_WHOLE,
             partitions={"type": "object", "additionalProperties": _MAYBE_WHOLE},
+            waits_for={
+                **_MAYBE_WHOLE,
+                "description": "Partition without a record for which those of the others wait; "
+                "null if there is none, or the order of partitions is not fixed.",
+            },
         ),
         undated={
             **_MAYBE_WHOLE,
