@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.process import resident_bytes
-from streamlda.stream.counts import fields_found
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -146,6 +145,8 @@ def say(quiet: bool, *lines: str) -> None:
 def warn_of_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None:
     """Print how many records were not usable, and why; `fields` are those of one without text."""
     if counts:
+        from streamlda.stream.counts import fields_found
+
         warn(f"{counts.total():,} records skipped: {by_reason(counts)}{fields_found(fields)}")
 
 

@@ -32,7 +32,7 @@ class RecordCounts:
     undated: int = 0
     skipped: int = 0
     removed: Counter[str] = field(default_factory=Counter)
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...] = field(default=(), compare=False)
 
     def add_encoded(self, encoded: EncodedTexts, documents: int) -> None:
         """Count what became of this many documents among texts that may be blank."""

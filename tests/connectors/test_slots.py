@@ -83,7 +83,7 @@ def rows_of_files(form, files, sizes, **options):
                 pq.write_table(table, path, row_group_size=3)
             else:
                 path.write_bytes((b"id,text\n" if form == "csv" else b"") + as_lines(records))
-        return rows_of(FileSource(folder, max_document_bytes=LONGEST), sizes, **options)
+        return rows_of(FileSource(f"{folder}/*", max_document_bytes=LONGEST), sizes, **options)
 
 
 def rows_of_pipe(form, files, sizes):
