@@ -20,6 +20,7 @@ from streamlda.errors import (
 from streamlda.model.model_file import FORMAT
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, current_versions, load
+from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 
 DATA = Path(__file__).parents[1] / "data"
@@ -27,6 +28,8 @@ GOLDEN = DATA / "topic-model-v1.safetensors"
 GOLDEN_2 = DATA / "topic-model-v2.safetensors"
 DAY = "2026-01-02T00:00:00+00:00"
 WORDS = ("apple", "bread", "größe", "日本")
+#: As version 0.1 found words.
+ANALYZER = TextAnalyzer(token_pattern=LETTERS, normalize=False, clean=())
 METADATA = ("vocabulary", "settings", "diagnostics", "versions", "privacy", "created")
 COUNTS = ("documents_seen", "tokens_seen")
 
@@ -40,7 +43,7 @@ def make_model(**changes):
         "components": np.array([[0.5, 0.25, 0.25, 0.0], [0.0, 0.125, 0.375, 0.5]]),
         "alpha": np.array([0.75, 0.25]),
         "background": np.array([0.375, 0.25, 0.25, 0.125]),
-        "vocabulary": Vocabulary.given(WORDS),
+        "vocabulary": Vocabulary.given(WORDS, ANALYZER),
         "settings": {"n_components": 2, "whitening": "streaming"},
         "diagnostics": {"eigenvalues": [0.5, 0.25], "condition_number": 2.0, "warnings": []},
         "versions": {"streamlda": "0.1.0", "numpy": "2.4.6", "python": "3.11.7"},

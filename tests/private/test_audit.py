@@ -17,7 +17,7 @@ from streamlda.privacy.accounting import epsilon_of, mu_of
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.users import UserBound
-from streamlda.private import contributions, refinement
+from streamlda.private import contributions, responsibilities
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
@@ -143,7 +143,7 @@ def in_a_round_of_refinement(draws, relation="add-remove"):
 @pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_a_round_of_refinement_gives_away_what_is_claimed(relation, monkeypatch):
     # Without background a document of one word is at the bound.
-    monkeypatch.setattr(refinement, "BACKGROUND_PRIOR", 1e-9)
+    monkeypatch.setattr(responsibilities, "BACKGROUND_PRIOR", 1e-9)
     finding = in_a_round_of_refinement(1500, relation)
     assert tight(finding), finding
 
@@ -228,7 +228,7 @@ def test_a_round_of_refinement_with_a_larger_norm_is_found(monkeypatch):
     def larger(norms, bound):
         return 1.5 * clipping.clip_factors(norms, bound)
 
-    monkeypatch.setattr(refinement, "clip_factors", larger)
+    monkeypatch.setattr(responsibilities, "clip_factors", larger)
     finding = in_a_round_of_refinement(1500)
     assert not finding.sound, finding
 

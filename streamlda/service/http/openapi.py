@@ -218,6 +218,10 @@ def _schemas() -> dict[str, Schema]:
     }
     share = {"oneOf": [_SHARE, {"type": "null"}]}
     quality: Schema = {
+        "name": {
+            "type": ["string", "null"],
+            "description": "Of its seed (`topics.seeds`); null without one.",
+        },
         "npmi": {
             "type": ["number", "null"],
             "description": "Mean NPMI of the ten top words; null where it was not counted.",
