@@ -139,7 +139,10 @@ def topics(request):
         yield topics
 
 
-@pytest.fixture(scope="session", params=CLIENTS)
+@pytest.fixture(
+    scope="session",
+    params=[CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])],
+)
 def client(request):
     """Return the package that reads."""
     return request.param
