@@ -166,7 +166,7 @@ def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kill
         assert model.prevalence.sum() == pytest.approx(1)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.real_broker
 def test_killed_daemons_that_share_partitions_count_each_record_once(shared, topics):
     campaign(shared, topics, None, documents=24_000, n_daemons=2, kills=5, broker_kills=0, seed=1)
@@ -298,7 +298,7 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
 # Daemons
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_by_hand_there_can_be_more_daemons_or_fewer(shared, topics):
     truth = Truth(topics, shared.topic, shared.settings("truth"))
     topics.make(shared.topic, 3)
@@ -321,7 +321,7 @@ def test_by_hand_there_can_be_more_daemons_or_fewer(shared, topics):
         assert shared.learned() == truth.learned()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.real_broker
 def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, topics):
     """Its lock is taken away too, as if it did not hold between the two machines."""
@@ -357,7 +357,7 @@ def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, to
     assert shared.learned() == truth.learned()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, topics, topic):
     for name in (topic, f"{topic}-other"):
         topics.fill(name, as_json(texts(2500)))
@@ -383,7 +383,7 @@ def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, top
     assert shared.records() == 2500
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_daemons_that_share_partitions_refine_the_same_topics(shared, topics):
     """How good merged topics are is tested where they are merged (`tests/engine`)."""
     # Documents do not follow this model, so that likelihood refines its topics.
