@@ -338,7 +338,10 @@ def plan_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
         Case(
             f"text, {n:,} documents, {k} topics, {mark(epsilon)}",
             "private_corpus",
-            {"n_components": k, "documents": n, **variant("private", epsilon)},
+            {
+                **{"n_components": k, "vocabulary_size": VOCABULARY_SIZE, "documents": n},
+                **variant("private", epsilon),
+            },
         )
         for n in TEXT_DOCUMENTS[: 1 if quick else None]
         for k in TEXT_TOPICS
