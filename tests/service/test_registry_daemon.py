@@ -86,7 +86,7 @@ def test_a_fit_says_in_a_line_what_is_wrong_with_the_registry(registry, topics, 
     ]
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_a_registry_that_is_away_at_the_start_and_goes_again_ends_nothing(
     registry, topics, topic, tmp_path
 ):
@@ -124,7 +124,7 @@ def test_a_registry_that_is_away_at_the_start_and_goes_again_ends_nothing(
     assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_what_a_restart_cannot_heal_ends_a_daemon_and_loses_nothing(
     registry, topics, topic, tmp_path
 ):
@@ -158,7 +158,7 @@ def test_what_a_restart_cannot_heal_ends_a_daemon_and_loses_nothing(
     assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_a_replay_of_dead_letters_reads_each_once_however_often_it_dies(topics, topic, tmp_path):
     documents = texts(3000)
     values = as_json(documents)

@@ -68,7 +68,10 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
 
 
 class _Socket(ssl.SSLSocket):
-    """Tells its context of a broker that is not trusted: the package only tries again."""
+    """Tells its context of a broker that is not trusted: the package only tries again.
+
+    It does not close the socket then, either.
+    """
 
     def do_handshake(self, block: bool = False) -> None:
         try:
@@ -76,6 +79,7 @@ class _Socket(ssl.SSLSocket):
         except ssl.SSLCertVerificationError:
             if isinstance(self.context, _Context):
                 self.context.untrusted = True
+            self.close()
             raise
 
 
