@@ -28,7 +28,7 @@ but its own contribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -53,22 +53,10 @@ from streamlda.private.stage import (
     prefix_mechanism,
 )
 from streamlda.private.topics import PrivateTopics
-from streamlda.private.window import PREFIX, Window
-from streamlda.spectral.whitening import random_projection
+from streamlda.private.window import PREFIX, PrivateSnapshot, Window, random_probes
 from streamlda.threads import one_blas_thread
 
 Sums = dict[str, NDArray[np.float64]]
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateSnapshot:
-    """Topics of one snapshot, `number` from 1, and their sources; all of it may be published."""
-
-    number: int
-    topics: PrivateTopics
-    #: The releases that they were made from, for the privacy statement.
-    stages: tuple[ReleasedStage, ...]
-    bounds: ClipBounds
 
 
 class PrivateEngine:
@@ -112,10 +100,7 @@ class PrivateEngine:
         #: Releases of lost windows in prefix mode: the horizon counts them in place of rounds.
         self._lost = 0
         self._multiplier = settings.noise_multiplier
-        self._probes: NDArray[np.float64] | None = None
-        if settings.n_columns is not None:
-            shape = settings.n_features, settings.n_columns
-            self._probes = random_projection(*shape, settings.seed)
+        self._probes = random_probes(settings)
         self.window = Window(settings, self._probes, public)
         self.stage: Stage | None = None  # The running one; None when no snapshot is left.
         self._prefix: PrefixRelease | None = None
@@ -218,6 +203,15 @@ class PrivateEngine:
             else:
                 self._begin_round()
             raise
+
+    def released(self) -> PrivateSnapshot:
+        """Return the topics of what the running window has released, without its last stages.
+
+        They come from noisy sums alone, so that they cost nothing, and change nothing here. Raises
+        `InsufficientDataError` where the stages of the moments are not all there.
+        """
+        with one_blas_thread():
+            return self.window.snapshot(self._snapshots + 1, self.window.so_far())
 
     # Saving.
 
@@ -344,8 +338,7 @@ class PrivateEngine:
 
     def _publish(self, topics: PrivateTopics) -> None:
         self._snapshots += 1
-        records = tuple(self.window.records)
-        self.snapshot = PrivateSnapshot(self._snapshots, topics, records, self.window.bounds)
+        self.snapshot = self.window.snapshot(self._snapshots, topics)
         if self.settings.mode == "window":
             self._begin_window()
             return

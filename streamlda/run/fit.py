@@ -16,7 +16,7 @@ from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.private.release_manager import spent
+from streamlda.private.released import spent
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
 from streamlda.run.parts import RejectsFile, published_name, skip_records, stream_name

@@ -252,6 +252,60 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
     assert ("no snapshot was made" in said) != made
     assert ("spent: epsilon=8 of 8 by releases=3" in said) != made
     assert check_releases(tmp_path)["generation"] == (9 if made else 3)
+    offered = "released='norms, pairs, triple norms' missing='triples'" not in said
+    assert offered == made
+
+
+def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
+    folder, tmp_path, monkeypatch
+):
+    """It is private, says what is missing, costs nothing, and replaces nothing."""
+    with monkeypatch.context() as patch:
+        # In the last tenth of the window, which is a round; the slots were counted before.
+        fail_behind(patch, SLOTS + EVERY - 100)
+        said = fit(folder, tmp_path, "--refinement-rounds", 2, "--snapshots", 1, code=74)
+    command = re.search(r"streamlda (budget \S+) --publish MODEL$", said, re.MULTILINE)
+    assert "(incomplete, without refine 2)" in said
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    model_file = tmp_path / "model"
+    done = run(*command[1].split(), "--publish", model_file)
+    assert "incomplete  without refine 2" in done.stderr
+    assert "privacy     private: epsilon 8, delta 1e-06" in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+    model = load(model_file)
+    check_statement(model.privacy)
+    assert model.vocabulary.words == load(folder / "truth").vocabulary.words
+    assert model.settings["stream"].startswith("a.jsonl, ")
+    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
+    shown = run("topics", model_file).stdout
+    assert "incomplete  without refine 2" in shown
+    assert "must not replace a file" in refused(*command[1].split(), "--publish", model_file)
+    # What a second run is refused by leads there, too.
+    again = fit(folder, tmp_path, "--refinement-rounds", 2, "--max-documents", EVERY, code=78)
+    assert f"streamlda budget {tmp_path / 'L'}" in again
+
+
+@pytest.mark.long
+def test_a_run_that_was_killed_in_a_round_has_a_model(folder, tmp_path):
+    records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 100]
+    more = ("--refinement-rounds", 2, "--format", "jsonl", "--stream", "piped")
+    arguments = [str(part) for part in ("fit", "-", *options(folder, tmp_path, *more))]
+    command = [sys.executable, "-m", "streamlda", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdin.write(b"".join(records))
+        process.stdin.flush()
+        try:
+            wait_until(lambda: list((tmp_path / "L.releases").glob("*-refine-1.safetensors")))
+        finally:
+            process.kill()
+            process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    run("budget", tmp_path / "L", "--publish", tmp_path / "model")
+    assert {path: path.read_bytes() for path in before} == before
+    model = load(tmp_path / "model")
+    assert model.privacy["missing_stages"] == ["refine 2"]
+    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
 
 
 def test_noise_has_no_seed(folder, tmp_path):
