@@ -43,7 +43,7 @@ LEAST_WORDS_PER_TOPIC = 10
 UNCOUNTED = (
     "record slots are counted before anything is paid for where files are read once and no clock "
     "ends a window, but not here: if the source ends before a window is full, what was spent gives "
-    "no model"
+    "no model, or that of an incomplete window"
 )
 
 Progress = Callable[[Source, RecordCounts], None]

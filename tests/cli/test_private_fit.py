@@ -3,6 +3,9 @@
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +19,7 @@ from streamlda.settings.load import load_settings
 from streamlda.storage.snapshots import Snapshots
 from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of
 from tests.cli.test_fit import fail_behind
+from tests.cli.test_process import wait_until
 
 EVERY = 4000
 
@@ -281,25 +285,37 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
     assert "incomplete  without refine 2" in shown
     assert "must not replace a file" in refused(*command[1].split(), "--publish", model_file)
     # What a second run is refused by leads there, too.
-    again = fit(folder, tmp_path, "--refinement-rounds", 2, "--max-documents", EVERY, code=78)
+    again = fit(folder, tmp_path, every=7000, code=78)
     assert f"streamlda budget {tmp_path / 'L'}" in again
 
 
 @pytest.mark.long
-def test_a_run_that_was_killed_in_a_round_has_a_model(folder, tmp_path):
-    records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 100]
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda process: process.kill(), -signal.SIGKILL),
+        (lambda process: process.send_signal(signal.SIGINT), 130),
+        (lambda process: process.stdin.close(), 65),
+    ],
+    ids=["killed", "interrupted", "at the end of the stream"],
+)
+def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code):
+    records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 700]
     more = ("--refinement-rounds", 2, "--format", "jsonl", "--stream", "piped")
     arguments = [str(part) for part in ("fit", "-", *options(folder, tmp_path, *more))]
     command = [sys.executable, "-m", "streamlda", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        process.stdin.write(b"".join(records))
-        process.stdin.flush()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
-            wait_until(lambda: list((tmp_path / "L.releases").glob("*-refine-1.safetensors")))
+            process.stdin.write(b"".join(records))
+            process.stdin.flush()
+            released = tmp_path / "L.releases"
+            wait_until(lambda: [*released.glob("*-refine-1.safetensors")], "no round was released")
+            end(process)
+            said = process.stderr.read().decode()
         finally:
             process.kill()
-            process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    assert process.returncode == code, said
+    assert ("(incomplete, without refine 2)" in said) == (code > 0)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     run("budget", tmp_path / "L", "--publish", tmp_path / "model")
     assert {path: path.read_bytes() for path in before} == before
