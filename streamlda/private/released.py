@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,15 @@ def spent(ledger: Ledger) -> str:
 
 
 def _newest_window(releases: Sequence[Release]) -> Sequence[Release]:
-    """Return the releases from the first stage of the newest window on, none if there is none."""
-    for number in reversed(range(len(releases))):
-        name, run = releases[number]["description"], releases[number]["run"]
-        before = releases[number - 1] if number else {}
-        begun = before.get("description") == "norms" and before["run"] == run
-        if name == "norms" or (name == "pairs" and not begun):
-            return releases[number:]
+    """Return the releases of the newest run from its last first stage on, none without one."""
+    if not releases:
+        return ()
+    run = releases[-1]["run"]
+    own = [*takewhile(lambda release: release["run"] == run, reversed(releases))][::-1]
+    for number in reversed(range(len(own))):
+        names = [release["description"] for release in own[max(0, number - 1) : number + 1]]
+        if names[-1] == "norms" or (names[-1] == "pairs" and names[0] != "norms"):
+            return own[number:]
     return ()
 
 

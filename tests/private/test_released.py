@@ -9,7 +9,7 @@ import pytest
 from streamlda.errors import InsufficientDataError
 from streamlda.learner import feed
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger import read_report
+from streamlda.privacy.ledger import Provenance, read_report
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private import settings as settings_module
@@ -232,6 +232,31 @@ def test_a_lost_file_ends_what_is_read_and_a_changed_one_too(folder):
     assert released_model(path).privacy["missing_stages"] == stages[-3:]
     moments.unlink()
     with pytest.raises(InsufficientDataError, match="all stages before refinement"):
+        released_model(path)
+
+
+@pytest.mark.parametrize("stage", ["words", "pairs"])
+def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, stage):
+    settings, path = settings_of("moments"), folder / "L"
+    runs = iter("ab")
+    for stop in (len(names_of(settings)), 0):
+        with open_ledger(path, settings) as ledger:
+            releaser = Cut(ledger, stop)
+            releaser.provenance = Provenance(
+                ledger.key, ledger.known, f"stream{stop}", by_slots=True
+            )
+            releaser.run = next(runs)
+            if stop:
+                learner = PrivateLearner(settings, releaser, vocabulary="public")
+                feed_to(learner, ROWS.rows(0, N), [])
+            else:
+                releaser.paid = True
+                with pytest.raises(Killed):
+                    releaser.release(stage, 0, 9, settings.event, None, {})
+            # Each is the newest run once.
+            if stop:
+                assert "missing_stages" not in released_model(path).privacy
+    with pytest.raises(InsufficientDataError, match="a window that began with a release"):
         released_model(path)
 
 
