@@ -43,7 +43,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.privacy.users import UserBound
-from streamlda.private.public_start import PublicTopics
+from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import (
     PendingRelease,
@@ -91,7 +91,7 @@ class PrivateEngine:
             found=found,
             remedy="give the same model again",
         )
-        self.settings, self._public = settings, public
+        self.settings, self.public = settings, public
         self.slots = first_slot  # Slots taken so far: a public number.
         self.snapshot: PrivateSnapshot | None = None  # The last finished one.
         self._state_noise = state_noise
@@ -255,8 +255,8 @@ class PrivateEngine:
             saved = self._prefix.state()
             arrays |= with_prefix(saved.secret, "prefix.secret/")
             arrays |= with_prefix(saved.private, "prefix.private/")
-        if self._public is not None:
-            arrays |= self._public.arrays("public/")
+        if self.public is not None:
+            arrays |= self.public.arrays(PUBLIC_ARRAYS)
         if snapshot is not None:
             arrays |= snapshot.topics.arrays("snapshot/")
             values["snapshot"] = {
@@ -281,7 +281,7 @@ class PrivateEngine:
         """
         settings, public = PrivateSettings.of(values["settings"]), None
         if settings.public_model is not None:
-            public = PublicTopics.of_arrays(arrays, "public/", settings.public_model)
+            public = PublicTopics.of_arrays(arrays, PUBLIC_ARRAYS, settings.public_model)
         return cls(settings, state_noise, public=public, _saved=(arrays, values))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
@@ -311,7 +311,7 @@ class PrivateEngine:
     # Windows, stages and rounds.
 
     def _begin_window(self) -> None:
-        self.stage, self.window = None, Window(self.settings, self._probes, self._public)
+        self.stage, self.window = None, Window(self.settings, self._probes, self.public)
         # Users pay for a window that was lost, too.
         by_user = self.settings.privacy_unit == "user"
         begun = self._windows if by_user else self._snapshots + self._lost

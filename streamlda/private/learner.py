@@ -15,7 +15,7 @@ from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Intent
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.public_start import PublicTopics
+from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings, slots_to_spare
@@ -156,13 +156,15 @@ class PrivateLearner(Learner):
             "columns": self.vocabulary,
             "facts": dict(settings or {}),
         }
-        words: Arrays = {}
+        beside: Arrays = {}
         if due.stage == self.engine.window.first_stage:
-            about["vocabulary"], words = vocabulary_parts(vocabulary)
+            about["vocabulary"], beside = vocabulary_parts(vocabulary)
+            if self.engine.public is not None:
+                beside |= self.engine.public.arrays(PUBLIC_ARRAYS)
         released = self.releaser.release(
             *(due.stage, due.first, due.last, due.event, due.release, about),
             config_hash(self.settings, self.vocabulary),
-            beside=words,
+            beside=beside,
         )
         self._accept(released)
         new = self.engine.snapshot is not before

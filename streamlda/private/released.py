@@ -22,7 +22,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Ledger, read_report
 from streamlda.privacy.ledger.artifact import holds
 from streamlda.privacy.statement import ReleasedStage
-from streamlda.private.public_start import PUBLIC
+from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
 from streamlda.private.settings import PrivateSettings
@@ -119,16 +119,13 @@ def _replayed(
     settings: PrivateSettings, files: Sequence[ArraysFile]
 ) -> tuple[Window, PrivateTopics | None]:
     """Let a window take noisy sums in their order; return it with the last topics it gave."""
-    window, topics = Window(settings, random_probes(settings)), None
+    public, topics = None, None
+    if settings.public_model is not None:
+        public = PublicTopics.of_arrays(files[0].arrays, PUBLIC_ARRAYS, settings.public_model)
+    window = Window(settings, random_probes(settings), public)
     for file in files:
         about = file.metadata
         stage, first, last = about["stage"], about["first"], about["last"]
-        if stage == PUBLIC:
-            raise failure(
-                "topics that began as public ones need the public model besides",
-                public_model=settings.public_model,
-                error=InsufficientDataError,
-            )
         window.records.append(ReleasedStage(stage, first, last, settings.noise_multiplier))
         slots = last + 1 - window.records[0].first
         try:

@@ -326,6 +326,30 @@ def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code
     assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("--vocabulary-kind", "private", "--vocabulary-size", 50, "--vocabulary-documents", 4000),
+        ("--hash-bits", 7),
+        ("--public-model", "truth"),
+        ("--vocabulary", "words", "--unit", "user", "--user-field", "by", "--snapshots", 1),
+    ],
+    ids=lambda way: way[0],
+)
+def test_a_whole_window_gives_the_model_that_its_run_wrote(folder, tmp_path, way):
+    """With words, settings and statement: where the file that it wrote is lost."""
+    more = [folder / part if part in ("truth", "words") else part for part in way]
+    if "user" in way:
+        more += ["--documents-per-user", 2, "--delta", "1e-4"]
+    fit(folder, tmp_path, *more, words=False)
+    run("budget", tmp_path / "L", "--publish", tmp_path / "again")
+    model, again = load(tmp_path / "m"), load(tmp_path / "again")
+    np.testing.assert_array_equal(model.components, again.components)
+    for name in ("vocabulary", "settings", "diagnostics", "privacy", "documents_seen"):
+        assert getattr(model, name) == getattr(again, name)
+
+
 def test_noise_has_no_seed(folder, tmp_path):
     found = []
     for name in ("a", "b"):
