@@ -114,13 +114,14 @@ class MatrixFit:
         with self._open() as ledger:
             learner = self._begin(ledger, batch)
             slots = learner.engine.slots
+            before = 0 if ledger is None or learner.rounds_finished else ledger.generation
             try:
                 self._read(learner, batch, users, finish)
             except BaseException as error:
                 # What is refused before the first row leaves the fit as it was.
                 if learner.engine.slots > slots or not isinstance(error, StreamLDAError):
                     self.failed_at = learner.engine.slots
-                if ledger is not None and (message := spent(ledger)):
+                if ledger is not None and (message := spent(ledger, before)):
                     error.add_note(message)
                 if self.failed_at is not None and self.model is None:
                     error.add_note(self._keep_released(learner))

@@ -74,15 +74,15 @@ def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
     return model_of(snapshot, settings, said, words, newest["facts"])
 
 
-def spent(ledger: Ledger) -> str:
-    """Return what a ledger has spent and what can be had of it, for a run that fails; "" for none.
+def spent(ledger: Ledger, before: int = 0) -> str:
+    """Return what a ledger has spent and what can be had of it, for a run that fails.
 
-    Time O(releases), and that of a snapshot.
+    "" where it has no more releases than `before` the run. Time O(releases), and that of a
+    snapshot.
     """
-    report = ledger.report()
-    if not report["snapshots"]:
+    if ledger.generation <= before:
         return ""
-    path = ledger.path
+    report, path = ledger.report(), ledger.path
     try:
         missing = released_model(path).privacy.get("missing_stages")
     except (StreamLDAError, OSError) as error:

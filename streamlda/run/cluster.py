@@ -70,12 +70,13 @@ def fit_on_cluster(
         client = opened.enter_context(connect(address))
         if ledger is not None:
             _check_unspent(run)
+            before = ledger.generation
             on_opened()
             try:
                 with closing(run.open_source(settings)) as source:
                     model = _fit_privately(client, corpus, pipeline, publisher, source, on_progress)
             except BaseException:
-                if message := spent(ledger):
+                if message := spent(ledger, before):
                     warn(message)
                 raise
         else:

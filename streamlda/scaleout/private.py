@@ -83,8 +83,9 @@ def fit_privately(
     anything fails, what was released before is paid for.
     """
     _check(settings, vocabulary)
-    ledger, key = releaser.ledger, None
+    ledger, key, before = releaser.ledger, None, 0
     if ledger is not None:
+        before = ledger.generation
         check_first_price(ledger, settings, stream=releaser.stream)
         key, releaser.run = ledger.key, secrets.token_hex(8)
         documents = sample_of(Run(client), corpus, vocabulary, key)
@@ -98,7 +99,7 @@ def fit_privately(
                 learner.release(vocabulary)
         return learner.snapshot(vocabulary)
     except BaseException as error:
-        if ledger is not None and (message := spent(ledger)):
+        if ledger is not None and (message := spent(ledger, before)):
             error.add_note(message)
         raise
 

@@ -134,8 +134,9 @@ def run(settings: RunSettings) -> int:
             flush=letters.flush,
             memory_limit_bytes=memory_limit(settings),
         )
+        before = 0 if ledger is None or found.checkpoint is not None else ledger.generation
         code = daemon.run(_started(found, snapshots))
-        if code and ledger is not None and (message := spent(ledger)):
+        if code and ledger is not None and (message := spent(ledger, before)):
             log("warning", "budget", message=message)
         return code
 

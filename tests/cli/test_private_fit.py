@@ -318,6 +318,10 @@ def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code
     assert ("(incomplete, without refine 2)" in said) == (code > 0)
     # Undoes the row that a kill may have cut short.
     run("budget", tmp_path / "L")
+    # Another run of these is known when it reads; what was spent before is not its own.
+    command[command.index("piped")] = "other"
+    again = subprocess.run(command, input=b"".join(records), stderr=subprocess.PIPE)
+    assert (again.returncode, b"spent: " in again.stderr) == (78, False), again.stderr
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     run("budget", tmp_path / "L", "--publish", tmp_path / "model")
     assert {path: path.read_bytes() for path in before} == before
@@ -459,10 +463,13 @@ def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
     records = (folder / "a.jsonl").read_text("ascii").splitlines(keepends=True)[:300]
     given = ("fit", "-", "--format", "jsonl", *options(folder, tmp_path))
-    said = run(*given, code=65, stdin="".join(records)).stderr
+    command = [sys.executable, "-m", "streamlda", *map(str, given)]
+    done = subprocess.run(command, input="".join(records), text=True, stderr=subprocess.PIPE)
+    said = done.stderr
+    assert (done.returncode, "slots=300 " in said) == (65, True), said
     assert "slots are counted before" in said
-    # Of the first stage, nothing was released yet.
-    assert "spent: epsilon" not in said
+    assert "spent: epsilon=8 of 8 by releases=1 " in said
+    assert "give no model" in said
 
 
 def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):

@@ -34,6 +34,8 @@ WAYS = {
     "prefix": {"mode": "prefix", "snapshots": 2},
 }
 
+OTHERS = [pytest.param(way, marks=pytest.mark.long) for way in ("both", "projection")]
+
 
 def settings_of(way):
     usual = {"documents_per_snapshot": N, "epsilon": 20.0, "n_features": V}
@@ -114,7 +116,7 @@ def way(request, monkeypatch):
 
 
 @pytest.mark.parametrize("paid", [False, True], ids=["before", "in its draw"])
-@pytest.mark.parametrize("way", ["refinement", "both", "projection"], indirect=True)
+@pytest.mark.parametrize("way", ["refinement", *OTHERS], indirect=True)
 def test_a_run_cut_short_in_a_round_has_a_model(folder, monkeypatch, way, paid):
     """It is that of the noisy sums, reads no record, draws no noise, and leaves all as it was."""
     settings = settings_of(way)
@@ -167,7 +169,7 @@ def guard(patch, path):
         patch.setattr(where, name, refuses)
 
 
-@pytest.mark.parametrize("way", WAYS, indirect=True)
+@pytest.mark.parametrize("way", ["moments", "refinement", "prefix", *OTHERS], indirect=True)
 def test_a_whole_window_gives_the_model_that_its_run_made(folder, way):
     settings = settings_of(way)
     stages = names_of(settings)
@@ -260,6 +262,7 @@ def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, s
         released_model(path)
 
 
+@pytest.mark.long
 def test_windows_and_runs_are_told_apart(folder):
     """The newest is read, whatever came before it."""
     path, made = folder / "L", []
