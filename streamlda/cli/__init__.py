@@ -15,6 +15,7 @@ import click
 
 from streamlda.cli.aggregate import aggregate
 from streamlda.cli.budget import budget
+from streamlda.cli.compare import compare
 from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
@@ -100,7 +101,7 @@ def commands(context: click.Context) -> None:
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, merge, projection),
+    *(fit, run, topics, report, infer, evaluate, compare, merge, projection),
     *(plan, budget, site, aggregate),
     *(simulate, demo),
 )
