@@ -23,6 +23,7 @@ from streamlda.cli.infer import infer
 from streamlda.cli.merge import merge
 from streamlda.cli.plan import plan
 from streamlda.cli.projection import projection
+from streamlda.cli.reduce import reduce
 from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
@@ -101,7 +102,7 @@ def commands(context: click.Context) -> None:
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, compare, merge, projection),
+    *(fit, run, topics, report, infer, evaluate, compare, merge, reduce, projection),
     *(plan, budget, site, aggregate),
     *(simulate, demo),
 )

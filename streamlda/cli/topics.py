@@ -51,6 +51,7 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
 def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     from streamlda.model.diagnostics import junk_topics
+    from streamlda.model.hierarchy import topic_tree
     from streamlda.model.quality import exclusivity, nearest_topics
 
     words, doubts = model.top_words(n_words), junk_topics(model)
@@ -72,6 +73,11 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
         },
         "privacy": dict(model.privacy),
         "warnings": model.diagnostics.get("warnings", []),
+        # Rows from K on are joins, in their order.
+        "hierarchy": [
+            {"first": int(first), "second": int(second), "height": height}
+            for first, second, height, _ in topic_tree(model.components, model.weights).tolist()
+        ],
         "topics": [
             {
                 "topic": k,

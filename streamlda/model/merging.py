@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import warned_of_background
+from streamlda.model.hierarchy import LEAST_WEIGHT
 from streamlda.model.matching import FARTHEST, matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.privacy.statement import merged_statement
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-
-#: What a topic without tokens weighs, so that it stays one.
-_LEAST_WEIGHT = 1e-100
 
 
 class _Part(NamedTuple):
@@ -141,17 +139,24 @@ def _mixed(one: _Part, other: _Part) -> TopicModel:
     documents = np.array([model.documents_seen for model in models], dtype=np.float64)
     tokens = [model.tokens_seen for model in models]
     sizes = np.array(tokens, dtype=np.float64) if min(tokens) > 0 else documents
-    components, background, total = np.zeros((K, V)), np.zeros(V), np.zeros(K)
-    for part, size, n in zip(parts, sizes / sizes.sum(), documents / documents.sum(), strict=True):
-        weights = np.maximum(size * part.model.weights, _LEAST_WEIGHT)
-        components[np.ix_(part.rows, part.columns)] += weights[:, None] * part.model.components
+    weights = np.array(
+        [
+            part.topics(np.maximum(size * part.model.weights, LEAST_WEIGHT), K)
+            for part, size in zip(parts, sizes / sizes.sum(), strict=True)
+        ]
+    )
+    # A topic that one model has alone has the part 1, and not a bit is changed.
+    shares, part_of = weights / weights.sum(axis=0), documents / documents.sum()
+    components, background = np.zeros((K, V)), np.zeros(V)
+    for part, share, n in zip(parts, shares, part_of, strict=True):
+        own = share[part.rows, None] * part.model.components
+        components[np.ix_(part.rows, part.columns)] += own
         background[part.columns] += n * part.model.background
-        total[part.rows] += weights
     measured = [
         part.topics(part.model.prevalence, K) for part in parts if part.model.prevalence is not None
     ]
     return type(models[0])(
-        components=components / total[:, None],
+        components=components,
         alpha=_alpha([part.topics(part.model.alpha, K) for part in parts], documents),
         background=background,
         prevalence=sizes @ measured / sizes.sum() if len(measured) == len(parts) else None,

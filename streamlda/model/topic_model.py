@@ -30,6 +30,7 @@ from streamlda.model.content import (
     read_only,
 )
 from streamlda.model.evaluation import top_words
+from streamlda.model.hierarchy import reduced
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.matching import FARTHEST, Comparison, compared
 from streamlda.model.merging import merged
@@ -339,6 +340,22 @@ class TopicModel:
             ones of different units, or of the same record slots of one ledger.
         """
         return merged((self, *others), farthest=farthest)
+
+    def reduce(self, n_topics: int) -> TopicModel:
+        """Return the model with fewer topics: those that lose least by it are joined.
+
+        `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
+        and so do shares of the interval and the timeline. Joined topics have no NPMI, for it was
+        not counted, and no topic has documents to show: of fewer topics the shares of documents
+        are others. ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Privacy
+        stays what it was. Time O(K^2 V + K^3), memory O(K V + K^2).
+
+        Parameters
+        ----------
+        n_topics : int
+            1 to K.
+        """
+        return reduced(self, n_topics)
 
     def encode(self, texts: Sequence[str]) -> DocumentBatch:
         """Return texts as counts of the words of the model, (n_documents, V); others are left out.

@@ -21,6 +21,7 @@ from streamlda.model.diagnostics import (
     suggest_n_components,
 )
 from streamlda.model.flat_map import flat_map
+from streamlda.model.hierarchy import leaves, topic_tree
 from streamlda.model.matching import common_share, moved_words
 from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import TopicModel
@@ -90,6 +91,9 @@ class Facts:
     #: Between topics, (K, K), and their positions on a flat map, (K, 2), in the order of `topics`.
     distances: Array
     positions: Array
+    #: How topics are joined (`model.hierarchy.topic_tree`), and their places from end to end.
+    tree: Array
+    leaves: list[int]
     #: `FlatMap.explained`.
     explained: float
     spectrum: Spectrum | None
@@ -173,14 +177,18 @@ def gather(
     ids, moved = _followed(models)
     newest, shown, order = models[-1], ids[-1], models[-1].order
     apart = hellinger(newest.components, newest.components)
-    flat = flat_map(apart[np.ix_(order, order)])
+    distances = apart[np.ix_(order, order)]
+    tree = topic_tree(newest.components[order], newest.weights[order])
+    flat = flat_map(distances)
     timeline = newest.timeline if over_time is None else over_time.timeline
     return Facts(
         models=tuple(models),
         labels=tuple(labels),
         topics=tuple(_topics(models, ids, moved, apart, n_words, over_time)),
-        distances=apart[np.ix_(order, order)],
+        distances=distances,
         positions=flat.positions,
+        tree=tree,
+        leaves=leaves(tree, distances),
         explained=flat.explained,
         spectrum=pair_spectrum(newest.diagnostics),
         suggestion=suggest_n_components(newest.diagnostics),

@@ -149,6 +149,9 @@ def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shif
     np.testing.assert_allclose(
         together.components, whole / whole.sum(axis=1, keepdims=True), atol=1e-12
     )
+    for j, row in enumerate(rows):
+        if j not in pairs:
+            assert together.components[row, columns].tolist() == second.components[j].tolist()
     np.testing.assert_allclose(together.prevalence, whole.sum(axis=1) / whole.sum(), atol=1e-12)
     background = np.zeros(40 + shift)
     background[:40] += 10 * first.background
