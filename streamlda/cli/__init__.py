@@ -28,6 +28,7 @@ from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
 from streamlda.cli.site import site
+from streamlda.cli.split import split
 from streamlda.cli.topics import topics
 from streamlda.errors import StreamLDAError
 from streamlda.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code
@@ -102,7 +103,7 @@ def commands(context: click.Context) -> None:
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, compare, merge, reduce, projection),
+    *(fit, run, topics, report, infer, evaluate, compare, merge, reduce, split, projection),
     *(plan, budget, site, aggregate),
     *(simulate, demo),
 )

@@ -20,7 +20,7 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
     What is lost grows with the distance of two topics and with their share of the tokens, so that
     small topics go first. The report draws the tree of all joins (streamlda report), and streamlda
     topics --json has it. NPMI is left out where it would have to be counted; documents to show are
-    left out. The privacy statement stays. To go back, keep FILE.
+    left out. The privacy statement stays. Keep FILE to go back.
     """
     from streamlda.model.topic_model import load
 

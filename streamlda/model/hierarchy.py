@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 LEAST_WEIGHT = 1e-100
 
 #: What was found out about the documents, however many topics are shown.
-_OF_DOCUMENTS = (
+OF_DOCUMENTS = (
     *("pair_eigenvalues", "pair_noise", "documents_behind_directions", "directions_supported"),
     *("documents_skipped", "topic_npmi_documents"),
 )
@@ -145,7 +145,7 @@ def _settings(model: TopicModel, groups: Sequence[Sequence[int]]) -> Mapping[str
 
 def _diagnostics(model: TopicModel, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return what is still true: of the documents, and of topics that stayed as they were."""
-    known = {name: value for name, value in model.diagnostics.items() if name in _OF_DOCUMENTS}
+    known = {name: value for name, value in model.diagnostics.items() if name in OF_DOCUMENTS}
     npmi = model.diagnostics.get("topic_npmi")
     if npmi is not None:
         known["topic_npmi"] = [npmi[g[0]] if len(g) == 1 else None for g in groups]
