@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from streamlda.cli.options import farthest_option, output_option, quiet_option
 from streamlda.cli.running import say, warn, warn_of
+from streamlda.cli.topics import counts_slots
 from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
@@ -73,10 +74,11 @@ def _merge_models(paths: tuple[str, ...], output: str, farthest: float, quiet: b
     first, *others = [load(path) for path in paths]
     model = first.merge(*others, farthest=farthest)
     model.save(output)
+    counted = "record slots" if counts_slots(model) else "documents"
     before = sum(each.n_components for each in (first, *others))
     say(
         quiet,
-        f"{model.documents_seen:,} documents of {len(paths)} models",
+        f"{model.documents_seen:,} {counted} of {len(paths)} models",
         f"{model.n_components} topics over {model.n_features:,} words, of {before} before",
         f"model: {output}",
     )

@@ -60,7 +60,7 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
     npmi = _npmi(model)
     shared = model.shared_columns(n_words)
     shown = _documents(model) if documents else None
-    counted = not _counts_slots(model)
+    counted = not counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
         "tokens_seen": model.tokens_seen if counted else None,
@@ -152,7 +152,7 @@ def _beginning(text: str) -> list[str]:
     )
 
 
-def _counts_slots(model: TopicModel) -> bool:
+def counts_slots(model: TopicModel) -> bool:
     """Tell whether the model comes from a private run, whose numbers are record slots."""
     from streamlda.privacy.statement import PRIVATE, SEEDED
 
@@ -169,7 +169,7 @@ def _header(model: TopicModel) -> list[str]:
     if model.vocabulary is not None and model.vocabulary.names is not None:
         kind += ": columns are shown by words of the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
-    if _counts_slots(model):
+    if counts_slots(model):
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"
     choice = model.diagnostics.get("refinement_choice")
     kept = isinstance(choice, dict) and choice.get("kept") == "start"

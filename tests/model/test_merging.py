@@ -93,6 +93,8 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     apart = found.matched[0].distance
     assert len(first.compare(second, farthest=apart - 1e-9).matched) == 2
     assert len(first.compare(second, farthest=apart + 1e-9).matched) == 3
+    turned = model(second.components[:, ::-1], vocabulary=Vocabulary.given(WORDS[::-1]))
+    assert first.compare(turned).matched[0].rose == found.matched[0].rose
     with pytest.raises(VocabularyError, match="common_words=0"):
         first.compare(model(topics(4, 64), vocabulary=None))
     with pytest.raises(InvalidSettingError, match=r"farthest=1\.5"):
@@ -221,7 +223,7 @@ def test_what_is_not_known_of_all_documents_is_not_said(tmp_path):
         undated=2, late=1,
     )  # fmt: skip
     first = counted(tables(1), timeline=line, interval=Interval(documents=1, tokens=3))
-    second = counted(tables(1)[::-1], timeline=later)
+    second = counted(tables(1)[::-1] * [[4], [1], [1]], timeline=later)
     together = first.merge(second)
     assert together.interval is None
     assert together.timeline.starts.tolist() == [0, 86400, 2 * 86400]
@@ -231,7 +233,13 @@ def test_what_is_not_known_of_all_documents_is_not_said(tmp_path):
     assert first.merge(replace(second, timeline=replace(later, unit="week"))).timeline is None
     assert first.merge(replace(second, timeline=None)).timeline is None
     assert first.merge(replace(second, prevalence=None)).prevalence is None
-    assert first.merge(replace(second, tokens_seen=0)).tokens_seen == 0
+    # Without tokens, documents are what a model weighs.
+    bare = first.merge(replace(second, tokens_seen=0, documents_seen=30))
+    assert bare.tokens_seen == 0
+    rows = bare.diagnostics["merged_models"][1]["topics"]
+    np.testing.assert_allclose(
+        bare.prevalence[rows], 0.25 * first.prevalence[rows] + 0.75 * second.prevalence
+    )
     together.save(tmp_path / "m")
     assert load(tmp_path / "m").digest == together.digest
 
@@ -330,7 +338,12 @@ def test_the_command_merges_model_files(tmp_path):
         f"20 documents of 2 models\n4 topics over 40 words, of 7 before\nmodel: {tmp_path / 'c'}\n"
     )
     assert load(tmp_path / "c").n_components == 4
-    run("merge", *files, *output, "--farthest", 0, "--quiet")
+    assert run("merge", *files, *output, "--farthest", 0, "--quiet").stderr == ""
+    assert load(tmp_path / "c").n_components == 4
+    for n, ledger in enumerate("xy"):
+        counted(tables(1) + n, privacy=private(ledger=ledger)).save(tmp_path / ledger)
+    said = run("merge", tmp_path / "x", tmp_path / "y", *output).stderr
+    assert said.startswith("20 record slots of 2 models")
     (tmp_path / "folder").mkdir()
     for arguments, wanted, code in (
         ((*files, tmp_path / "folder", *output), "files=2 folders=1", 2),
