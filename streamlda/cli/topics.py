@@ -110,7 +110,7 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
     for k in model.order:
         mark = "?" if doubts[k] else " "
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
-        goes = "" if npmi[k] is None else f" {npmi[k]:5.2f}"
+        goes = "" if not counted else "     -" if npmi[k] is None else f" {npmi[k]:5.2f}"
         name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
         line = f"{k:5d} {share}{goes} {mark} {name}{' '.join(word for word, _ in words[k])}"
         if shared[k] >= MANY_SHARED * len(words[k]):

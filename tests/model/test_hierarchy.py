@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,11 @@ def test_the_command_the_list_and_the_report_show_the_tree(tmp_path):
         (("-o", few), "--topics", 2),
     ):
         assert wanted in refused("reduce", tmp_path / "m", *arguments, code=code)
+
+    replace(made, diagnostics={"topic_npmi": [None, 0.25, 0.5, 0.5, 0.5]}).save(tmp_path / "n")
+    listed = run("topics", tmp_path / "n").stdout.splitlines()
+    (row,) = [line for line in listed if line.startswith("    0 ")]
+    assert row.split()[2] == "-"
 
     tree = topic_tree(made.components, made.weights)
     shown = json.loads(run("topics", tmp_path / "m", "--json").stdout)["hierarchy"]
