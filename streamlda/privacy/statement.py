@@ -39,6 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from streamlda.checks import between, require
@@ -209,11 +210,16 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         merged["generation"] = max(known) if len(known) == len(begun) else None
     else:
         for key in ("epsilon", "delta"):
-            # Rounded up: what is promised must not be less than the sum.
-            merged[key] = math.nextafter(math.fsum(each[key] for each in statements), math.inf)
+            merged[key] = _sum_upward([each[key] for each in statements])
         merged |= {"ledger": ", ".join(dict.fromkeys(ledgers)), "generation": None}
     check_statement(merged)
     return merged
+
+
+def _sum_upward(values: Sequence[float]) -> float:
+    """Return the sum, rounded so that it is not less."""
+    found = math.fsum(values)
+    return found if found >= sum(map(Fraction, values)) else math.nextafter(found, math.inf)
 
 
 def _is_one_ledger(statements: Sequence[Mapping[str, Any]]) -> bool:
