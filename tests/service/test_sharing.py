@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
@@ -27,6 +28,7 @@ from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints, Claim
 from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.projection import load_projection
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.snapshots import Snapshots
 from tests.kafka.broker import free_ports
@@ -293,6 +295,27 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
     assert folder.first_position(2) is None
     with pytest.raises(InvalidSettingError, match="a run must go on with the settings of its"):
         check_beginning(replace(settings, topics=replace(topics, seed=1)), folder, beginning)
+
+
+def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_path, monkeypatch):
+    """From one warm-up on; the topics of six are better."""
+    monkeypatch.setattr("streamlda.service.lease.IDLE_SECONDS", 0.2)
+    more = {"topics__alpha_0": 10, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
+    given = shared.settings("here", kafka__partitions="0/1", topics__refine=True, **more)
+    settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
+    folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
+    lease = Lease(settings, folder, Start(status, Supervisor({})), Snapshots(tmp_path / "out"))
+    documents = as_json(texts(700))
+    topics.fill(shared.topic, documents[:300], documents[300:400])
+    with ThreadPoolExecutor() as pool:
+        begun = pool.submit(make_beginning, lease.settings, folder, status)
+        wait_until(lambda: status.status()["warmup"] == {"documents": 400, "of": 500})
+        time.sleep(0.5)
+        assert folder.beginning() is None
+        topics.send(shared.topic, documents[400:], 1)
+        begun.result(60)
+    assert load_projection(folder.projection).refines
+    check_beginning(settings, folder, folder.beginning())
 
 
 # Daemons
