@@ -204,8 +204,12 @@ def here(shared, topics, tmp_path):
     make_beginning(lease.settings, folder, status)
     partitions, events = Partitions(settings, folder, lease, None), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
+    # Whether dead letters can be made durable.
+    letters = SimpleNamespace(durable=True)
     source = SharedSource(
-        *(settings, partitions, status, worker.in_order), flush=lambda: True, show=lambda _: None
+        *(settings, partitions, status, worker.in_order),
+        flush=lambda: letters.durable,
+        show=lambda _: None,
     )
 
     def learn(batch):
@@ -218,6 +222,15 @@ def here(shared, topics, tmp_path):
             return enough()
 
         wait_until(enough_by_now, 60)
+
+    def give_up(numbers):
+        """Let others have partitions; return what was polled of the rest meanwhile."""
+        moving = Thread(target=source._give_up, args=(numbers,))
+        moving.start()
+        wait_until(lambda: not source._handovers.empty())
+        rest = source.poll(200, 0.0)
+        moving.join(30.0)
+        return rest
 
     def save():
         worker.checkpoint({})
@@ -232,19 +245,18 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     here.turn(lambda: here.partitions.open_now.keys() == {0, 1} and here.partitions.records > 400)
     first = here.partitions.open_now[0]
     polled = here.source.poll(200, 1.0)
-    moving = Thread(target=here.source._give_up, args=({0},))
-    moving.start()
     # What others are to have is saved and closed behind all that was learned before.
-    wait_until(lambda: not here.source._handovers.empty())
-    others = here.source.poll(200, 0.0)
-    moving.join(30.0)
+    others = here.give_up({0})
     assert first.closed
     assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
     here.learn(polled)
     here.learn(others)
     assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
-    here.turn(lambda: here.partitions.records == here.truth.records)
+    here.turn(lambda: here.partitions.open_now.keys() == {0, 1})
     assert here.partitions.open_now[0] is not first
+    # Nor does the one that is open now take what was polled for the one before.
+    here.learn(polled)
+    here.turn(lambda: here.partitions.records == here.truth.records)
     here.save()
     assert shared.learned() == here.truth.learned()
     written = sorted(here.folder.path.glob("partition-*/state-*"))
@@ -263,13 +275,26 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     }
 
 
+def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(here, shared):
+    here.turn(lambda: here.partitions.open_now.keys() == {0, 1} and here.partitions.records > 400)
+    here.letters.durable = False
+    others = here.give_up({0, 1})
+    assert here.folder.saved() == {}
+    here.learn(others)
+    here.turn(lambda: here.partitions.records == here.truth.records)
+    here.save()
+    assert shared.learned() == here.truth.learned()
+
+
 def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog):
     here.turn(lambda: here.partitions.records == here.truth.records)
     overtaken, path = here.partitions.open_now[1], here.folder.partition(1)
     (path / "lock").unlink()
     with Checkpoints.open(path, claim=Claim(1)):
+        late = here.partitions.capture([overtaken])
         here.save()
         assert overtaken.closed
+        assert here.partitions.write(late) == 0
         assert [*here.folder.saved()] == [here.folder.partition(0)]
         assert "fenced" in caplog.messages
         here.source.poll(1, 0.0)
