@@ -60,9 +60,9 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
     (moved,) = first.given_up
     # While it is saved it is nobody's.
     assert len(moved) == 2
-    for _ in range(20):
+    for _ in range(40):
         assert (first.has, second.has) == ({0, 1, 2, 3} - moved, set())
-        time.sleep(0.05)
+        time.sleep(0.1)
     first.may.set()
     wait_until(lambda: second.has == moved)
     wait_until(lambda: first.assigned().generation == second.assigned().generation)

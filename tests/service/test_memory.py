@@ -11,7 +11,13 @@ import pytest
 from streamlda.errors import InvalidSettingError
 from streamlda.process import allowed_bytes
 from streamlda.service import memory
-from streamlda.service.memory import OF_GROUP, check_memory, memory_limit, memory_plan
+from streamlda.service.memory import (
+    OF_GROUP,
+    check_memory,
+    memory_limit,
+    memory_plan,
+    partition_bytes,
+)
 from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
@@ -187,3 +193,13 @@ def test_an_impossible_limit_is_refused_with_a_remedy_that_is_enough():
         assert remedy in str(caught.value)
         assert "\n- sums of the engine" in str(caught.value)
     check_memory(settings_for({"memory.limit": most - 30 * MIB, "memory.queue": "34 MiB"}), 20_000)
+
+
+def test_further_partitions_are_in_the_plan():
+    for partitions, n in (("group", 1), ("0/2", 1), ("all", 0), ("0,3", 0)):
+        settings = settings_for({"kafka.partitions": partitions, "kafka.group": "g"})
+        assert sum("each further one" in what for what, _ in memory_plan(settings)) == n
+    sums, refined = (
+        partition_bytes(settings_for({"topics.refine": refine}), 20_000) for refine in (False, True)
+    )
+    assert sums > refined > 2 * 2 * 8 * 20_000 * 10
