@@ -91,10 +91,13 @@ print(int(status["VmHWM"].split()[0]) * 1024)
             *({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
             marks=pytest.mark.long,
         ),
-        ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
-        pytest.param(
-            *({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
-            marks=pytest.mark.long,
+        *(
+            pytest.param(
+                {**PRIVATE, "topics.count": count, "snapshots.every": 4000},
+                n_features,
+                marks=pytest.mark.long,
+            )
+            for count, n_features in ((10, 8000), (5, 1000))
         ),
     ],
 )

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import FencedError, InvalidSettingError, SourceAwayError
 from streamlda.model.topic_model import load
 from streamlda.service.lease import Lease, check_beginning, make_beginning
 from streamlda.service.memory import memory_plan
@@ -28,6 +28,7 @@ from streamlda.service.supervisor import Supervisor
 from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints, Claim
+from streamlda.storage.index import CheckpointIndex
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.projection import load_projection
 from streamlda.storage.shared_folder import SharedFolder
@@ -191,13 +192,13 @@ def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
 
 
 @pytest.fixture
-def here(shared, topics, tmp_path):
-    """Turns a source of two partitions by hand, of 1500 records each, until `enough`."""
+def here(request, shared, topics, tmp_path):
+    """Turns a source of two partitions of 1500 records until `enough`; by hand, or a group."""
     truth = Truth(topics, shared.topic, shared.settings("truth"))
     topics.make(shared.topic, 2)
     for number in (0, 1):
         truth.send(texts(1500, seed=number), number)
-    given = shared.settings("here", kafka__partitions="0/1")
+    given = shared.settings("here", kafka__partitions=getattr(request, "param", "0/1"))
     settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
     folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
     snapshots = Snapshots(tmp_path / "snapshots")
@@ -206,11 +207,11 @@ def here(shared, topics, tmp_path):
     partitions, events = Partitions(settings, folder, lease, None), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
     # Whether dead letters can be made durable.
-    letters = SimpleNamespace(durable=True)
+    letters, shown = SimpleNamespace(durable=True), []
     source = SharedSource(
         *(settings, partitions, status, worker.in_order),
         flush=lambda: letters.durable,
-        show=lambda _: None,
+        show=shown.append,
     )
 
     def learn(batch):
@@ -236,6 +237,11 @@ def here(shared, topics, tmp_path):
     def save():
         worker.checkpoint({})
         assert [type(events.get(timeout=30)) for _ in range(2)] == [CheckpointTaken, CheckpointDone]
+
+    def looks(n=5):
+        """Poll some times, and learn what comes."""
+        for _ in range(n):
+            learn(source.poll(200, 0.1))
 
     yield SimpleNamespace(**locals())
     source.close()
@@ -297,7 +303,15 @@ def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(
     assert shared.learned() == here.truth.learned()
 
 
-def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog):
+def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkeypatch):
+    def away(positions):
+        raise SourceAwayError("away")
+
+    # Partitions that cannot be read now are closed, and opened once more.
+    monkeypatch.setattr(here.source._source, "take", away)
+    with pytest.raises(SourceAwayError):
+        here.source.poll(200, 0.1)
+    monkeypatch.undo()
     here.turn(lambda: here.partitions.records == here.truth.records)
     overtaken, path = here.partitions.open_now[1], here.folder.partition(1)
     (path / "lock").unlink()
@@ -311,6 +325,37 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog):
         here.source.poll(1, 0.0)
         assert here.status.status()["group"]["waiting"] == [1]
     # Nothing of it was saved: it is read again.
+    here.turn(lambda: here.partitions.records == here.truth.records)
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+@pytest.mark.parametrize("here", ["group"], indirect=True)
+def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
+    path = here.folder.partition(0)
+    with Checkpoints.open(path, claim=Claim(100)):
+        pass
+    monkeypatch.setattr(here.source._source, "confirm", lambda number: False)
+    here.turn(lambda: here.partitions.open_now.keys() == {1})
+    here.looks()
+    assert here.partitions.open_now.keys() == {1}
+    group = here.status.status()["group"]
+    assert (group["partitions"], group["waiting"]) == ([1], [0])
+    assert "fenced" in str(here.shown[-1])
+    # A group that began again is known by the brokers, whatever its number.
+    monkeypatch.undo()
+    here.turn(lambda: here.partitions.open_now.keys() == {0, 1})
+    for number in (0, 1):
+        index = CheckpointIndex(here.folder.partition(number), lambda name: None)
+        with pytest.raises(FencedError):
+            index.claim("older", group["generation"] - 1)
+    # Where the group does not know us, nothing is opened: no generation would be a fence.
+    assigned = here.source._source.assigned()
+    here.learn(here.give_up({0, 1}))
+    monkeypatch.setattr(here.source._source, "assigned", lambda: assigned._replace(generation=None))
+    here.looks()
+    assert not here.partitions.open_now
+    monkeypatch.undo()
     here.turn(lambda: here.partitions.records == here.truth.records)
 
 
