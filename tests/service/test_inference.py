@@ -166,9 +166,9 @@ def test_what_a_person_must_mend_is_raised_and_nothing_is_written(
     wait_until(lambda: len(results(topics, topic, 1)) == 3)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.real_broker
-@pytest.mark.parametrize("n_kills", few_or(4, 40))
+@pytest.mark.parametrize("n_kills", few_or(2, 40))
 def test_killed_processes_of_a_group_write_one_result_of_each_document(
     n_kills, topics, topic, tmp_path
 ):
@@ -203,7 +203,7 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
     assert {(row["partition"], row["offset"]) for row in letters} == poison
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.real_broker
 def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
     broker, own_topics, topic, tmp_path
@@ -229,7 +229,7 @@ def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
     check_results(found, feed.documents(), {fingerprint(model): load(model)})
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.real_broker
 def test_a_daemon_infers_by_its_newest_snapshot_over_kills(topics, topic, tmp_path):
     topics.make(topic, 2)

@@ -60,6 +60,14 @@ def client(request):
     return request.param
 
 
+#: Of few tests the second package is not left to the soak.
+BOTH_CLIENTS = pytest.mark.parametrize(
+    "client",
+    [CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])],
+    indirect=True,
+)
+
+
 @pytest.fixture
 def settings_for(topics, topic, tmp_path, client):
     def make(name, **more):
@@ -463,6 +471,7 @@ def poisoned(n_records, every):
     return values[:n_records], poison
 
 
+@BOTH_CLIENTS
 @pytest.mark.parametrize(
     ("n_records", "every", "n_kills"),
     [(6000, 10, 1), pytest.param(300_000, 2, 10, marks=pytest.mark.soak)],
