@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -196,7 +197,9 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
         finally:
             for each in running:
                 each.__exit__()
-    assert codes == [0, 0]
+    # One that has not begun yet ends as any program.
+    for code, each in zip(codes, running, strict=True):
+        assert code == 0 or (code == -signal.SIGTERM and not each.raw)
     check_results(results(topics, topic), wanted, {fingerprint(model): load(model)})
     letters = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
     poison = {(n, i) for n, sent in enumerate(feed.sent) for i, t in enumerate(sent) if t is None}
