@@ -86,7 +86,7 @@ class Metrics:
         yield _metric(
             "Counter",
             "inference",
-            "Records read to infer, of this process, by what became of them.",
+            "Records read to infer, by what became of them. Of this process, from 0 on.",
             inference and inference["records"],
             "outcome",
         )
