@@ -38,13 +38,16 @@ class SourceSettings:
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
         "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
-        "text is a document a line, file a document a file; auto goes by file names (other files "
-        "are text, those of folders file) and --registry-url, and else takes jsonl from Kafka and "
+        "text is a document a line, file a document a file, json an array or objects over several "
+        "lines, mbox several messages, email one; auto goes by file names (.json, .mbox, .eml, "
+        ".html ...; others are text, those of folders file) and --registry-url, and else takes jsonl from Kafka and "
         "files that grow, text from standard input.",
-        choices=("auto", "text", "file", "jsonl", "csv", "parquet", "registry"), flag="--format")
+        choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html",
+                 "registry"),
+        flag="--format")
     text_field: str = entry(
-        "text", "text", "Key (jsonl), field (registry) or column (csv, parquet) of the text; use "
-        "a.b for nested ones.")
+        "text", "text", "Key (jsonl, json), field (registry) or column (csv, parquet) of the text, "
+        "or header of mail; use a.b for nested ones.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user whose document it is, text or an integer.")
     time_field: str | None = entry(
