@@ -40,8 +40,8 @@ class SourceSettings:
         "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
         "text is a document a line, file a document a file, json an array or objects over several "
         "lines, mbox several messages, email one; auto goes by file names (.json, .mbox, .eml, "
-        ".html ...; others are text, those of folders file) and --registry-url, and else takes jsonl from Kafka and "
-        "files that grow, text from standard input.",
+        ".html ...; others are text, those of folders file) and --registry-url, and else takes "
+        "jsonl from Kafka and files that grow, text from standard input.",
         choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html",
                  "registry"),
         flag="--format")

@@ -19,6 +19,7 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.selection import WordSelection
 from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.functions import Analyze
 from streamlda.text.vocabulary import Vocabulary
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
@@ -31,6 +32,12 @@ WORDS = "words"
 #: was drawn, from its name, first slot, slot behind the last, price, draw and facts to store.
 Draw = Callable[[Noise], dict[str, Any]]
 PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
+
+
+def check_of_texts(analyzer: object, texts: bool, X: object) -> None:
+    """Raise `InvalidSettingError` if an analyzer is given for what is no texts to learn from."""
+    rule = "an analyzer must come with texts, and without epsilon"
+    require(texts or analyzer is None, rule, type=type(X).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,13 @@ class VocabularyLearner:
 
     def __post_init__(self) -> None:
         at_least(1, vocabulary_documents=self.documents)
+
+    @classmethod
+    def by(cls, analyzer: str | Analyze | TextAnalyzer | None) -> VocabularyLearner:
+        """Return one that finds words by a function without English stop words, or an analyzer."""
+        if not isinstance(analyzer, TextAnalyzer):
+            analyzer = TextAnalyzer(stop_words="english", function=analyzer)
+        return cls(analyzer=analyzer)
 
     def enough(self, documents: int, characters: int) -> bool:
         """Return whether these are enough to learn from."""
