@@ -357,7 +357,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         new = type(self)(**self.get_params(deep=False))
         texts = texts_of(X) if new.get_params()["epsilon"] is None else None
         if texts is not None:
-            words = VocabularyLearner.by(analyzer)
+            words = VocabularyLearner.by(analyzer, self.n_components)
             new.vocabulary_ = words.learn(words.beginning(texts))
         check_of_texts(analyzer, texts is not None, X)
         X = new._validated(X, reset=True, min_samples=min_samples)

@@ -127,7 +127,9 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         remedy="set it to 0 for a Dask collection",
     )
     check_unseeded(settings.topics.seeds)
-    words = VocabularyLearner.by(analyzer) if n_features is None else None
+    words = None
+    if n_features is None:
+        words = VocabularyLearner.by(analyzer, estimator.n_components)
     check_of_texts(analyzer, words is not None, X)
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
     passes = passes_of(settings.topics)

@@ -145,8 +145,9 @@ class VocabularySettings:
     min_document_frequency: float | None = entry(
         "frequency", None, "Learn no word in fewer documents: a count, or a fraction with a "
         "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
-    max_document_frequency: float = entry(
-        "frequency", 0.5, "Learn no word in more documents: a count, or a fraction with a point.")
+    max_document_frequency: float | None = entry(
+        "frequency", None, "Learn no word in more documents: a count, or a fraction with a point, "
+        "1.0 for all; default: 0.3, with fewer than 5 topics 0.5.")
     stop_words: str = entry(
         "text", "english", "Words to leave out: languages (english,german), none, or a file.")
     token_pattern: str | None = entry(
@@ -156,6 +157,9 @@ class VocabularySettings:
     analyzer: str | None = entry(
         "text", None, "What finds words instead: a name that a package announces, or "
         "module:function from a text to a list of words, as rjieba:cut.")
+    phrases: str | None = entry(
+        "text", None, "Runs of words that are one word: how many pairs of neighbours to learn "
+        "beside the words, or a file of phrases, one a line, as public as its words.")
     ngrams: tuple[int, int] = entry("ngrams", (1, 1), "Longest run of words, or shortest..longest.")
 
 

@@ -20,6 +20,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.selection import WordSelection
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.functions import Analyze
+from streamlda.text.stop_words import most_documents
 from streamlda.text.vocabulary import Vocabulary
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
@@ -49,7 +50,8 @@ class VocabularyLearner:
 
     At most `size` words, the most frequent first, are learned from `documents` documents or
     `VOCABULARY_CHARACTERS`; limits are those of `Vocabulary.learn`. A `min_document_frequency` of
-    None is a two-hundredth of the documents, at least 1 and at most 5.
+    None is a two-hundredth of the documents, at least 1 and at most 5. `phrases` is the most
+    phrases to learn first, from the same texts.
     """
 
     size: int | None = 8000
@@ -57,16 +59,17 @@ class VocabularyLearner:
     max_document_frequency: float = 0.5
     documents: int = 20_000
     analyzer: TextAnalyzer = field(default_factory=lambda: TextAnalyzer(stop_words="english"))
+    phrases: int = 0
 
     def __post_init__(self) -> None:
         at_least(1, vocabulary_documents=self.documents)
 
     @classmethod
-    def by(cls, analyzer: str | Analyze | TextAnalyzer | None) -> VocabularyLearner:
+    def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
         """Return one that finds words by a function without English stop words, or an analyzer."""
         if not isinstance(analyzer, TextAnalyzer):
             analyzer = TextAnalyzer(stop_words="english", function=analyzer)
-        return cls(analyzer=analyzer)
+        return cls(analyzer=analyzer, max_document_frequency=most_documents(n_topics))
 
     def enough(self, documents: int, characters: int) -> bool:
         """Return whether these are enough to learn from."""
@@ -83,13 +86,16 @@ class VocabularyLearner:
 
     def learn(self, texts: Sequence[str]) -> Vocabulary:
         """Return the vocabulary of `texts`. Time O(characters); errors as `Vocabulary.learn`."""
+        analyzer = self.analyzer
+        if self.phrases:
+            analyzer = analyzer.with_phrases(texts, self.phrases)
         least = self.min_document_frequency
         return Vocabulary.learn(
             texts,
             size=self.size,
             min_document_frequency=min(5, max(1, len(texts) // 200)) if least is None else least,
             max_document_frequency=self.max_document_frequency,
-            analyzer=self.analyzer,
+            analyzer=analyzer,
         )
 
 

@@ -224,7 +224,7 @@ def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
     words = ("car", "house", "salt", "sea", "ship", "street", "wave")
     assert lda.vocabulary_.words == words
     assert not hasattr(lda, "feature_names_in_")
-    learned = VocabularyLearner.by(by_hyphens).learn([*SEA, *CITY])
+    learned = VocabularyLearner.by(by_hyphens, 2).learn([*SEA, *CITY])
     counts = learned.encode([*SEA, *CITY]).batch.to_csr()
     same = StreamLDA(2, random_state=0).fit(counts)
     assert (lda.components_ == same.components_).all()
