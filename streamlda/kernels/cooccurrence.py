@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamlda.kernels import I32_1D, I64_1D, OUT_I64_1D, OUT_I64_2D, U64, kernel
+from streamlda.kernels import I32_1D, I64, I64_1D, OUT_I64_1D, OUT_I64_2D, U64, kernel
 
 U1, U2, U4, U56 = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
 
@@ -81,7 +81,7 @@ BLOCK = 4096
 
 
 @kernel
-def bits_set(word: U64) -> int:
+def bits_set(word: U64) -> I64:
     """Return how many bits of a number are 1; compiled to the instruction for it."""
     word -= (word >> U1) & np.uint64(0x5555555555555555)
     twos = np.uint64(0x3333333333333333)

@@ -150,8 +150,8 @@ def choose(
     """
     tokens, background = _tokens(aside), start.background
     # One background, so that all leave the same words out.
-    scored = [_scored(model, tokens, background) for model in (start, refined)]
-    found = _compared(*scored, of_false=False)
+    first, second = (_scored(model, tokens, background) for model in (start, refined))
+    found = _compared(first, second, of_false=False)
     if found.gain is None or (found.refined and found.gain >= CLOSE_GAIN):
         return found
     second = _at_best(refined, tokens, background)

@@ -93,6 +93,14 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     assert choose(near, truth, held_out, lambda: flat).refined
     assert not choose(near, truth, held_out, lambda: truth).refined
     assert choose(flat, truth, held_out, pytest.fail).refined
+    # Only flatter, which helps to predict where topics are noisy, is neither better nor worse.
+    flatter = replace(model, components=0.7 * MIXED.components + 0.3 * model.background)
+    both = [choose(flatter, truth, held_out), choose(truth, flatter, held_out)]
+    assert [found.refined for found in both] == [False, False]
+    assert 7.5 < both[0].alpha_0 < 30
+    # In doubt topics that were made with an alpha_0 that these documents do not have go.
+    false = replace(flatter, alpha=MIXED.alpha / 15)
+    assert choose(false, replace(truth, alpha=false.alpha), held_out).refined
     # Weights that are no tokens are compared too; nothing to compare keeps the start.
     weights = DocumentBatch.from_matrix(held_out.to_csr() * 0.7, integral=False)
     assert choose(flat, truth, weights).refined
