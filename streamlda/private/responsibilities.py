@@ -100,6 +100,7 @@ class RefinementStatistic:
         word_weights: Array,
         *,
         background_too: bool = False,
+        background_prior: float = BACKGROUND_PRIOR,
     ) -> None:
         K, d = topics.shape if topics.ndim == 2 else (0, 0)
         shapes = {"topics": (K, d), "prior": (K,), "background": (d,), "word_weights": (d,)}
@@ -108,7 +109,7 @@ class RefinementStatistic:
             check_array(name, array, shapes[name], *RANGES[name])
         words = np.vstack([topics, background]).T
         self._words = np.ascontiguousarray(np.maximum(words, LEAST_PROBABILITY), dtype=np.float32)
-        self._prior = np.append(prior, BACKGROUND_PRIOR * prior.sum()).astype(np.float32)
+        self._prior = np.append(prior, background_prior * prior.sum()).astype(np.float32)
         self._word_weights = word_weights
         self._sums = np.zeros(self._words.shape)
         self._columns = K + background_too
