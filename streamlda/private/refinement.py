@@ -48,14 +48,16 @@ from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.responsibilities import (
+    BACKGROUND_PRIOR,
     LEAST_TOKENS,
     RANGES,
     RefinementStatistic,
     check_array,
     even_proportions,
+    most_topics,
     weights_of_words,
 )
-from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings, most_topics
+from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
 
 Array = NDArray[np.float64]
@@ -125,11 +127,12 @@ class RefinementRounds:
         flat = self._flatness * (1 - self.rounds_done / (rounds - 1)) if rounds > 1 else 0.0
         topics = (1 - flat) * self.components + flat * self._start.background
         prior = self._start.spectral.alpha_0 * self.proportions
+        common = self._frequencies is not None
         given = topics, prior, self._start.background, self.word_weights
-        sums: list[Statistic] = [RefinementStatistic(*given)]
-        if self._frequencies is not None:
-            common = {"background_too": True, "background_prior": COMMON_BACKGROUND_PRIOR}
-            sums = [RefinementStatistic(*given, **common)]
+        weight = COMMON_BACKGROUND_PRIOR if common else BACKGROUND_PRIOR
+        sums: list[Statistic] = [
+            RefinementStatistic(*given, background_too=common, background_prior=weight)
+        ]
         # The first round begins with the topics of the moments: there is nothing to compare.
         if self._moments is None or rounds == 1:
             return sums
@@ -150,14 +153,14 @@ class RefinementRounds:
     def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
         """Move the topics by the released sums of a round; time and memory O(d K)."""
         weights, K = self.word_weights, len(self.components)
-        fresh, noise = released["shares"] / weights[:, None], stddevs["shares"] / weights
+        fresh, of_round = released["shares"] / weights[:, None], stddevs["shares"] / weights
         spread = np.inf
         if self._frequencies is not None:
             spread = COMMON_SPREAD
-            self._frequencies.add(fresh.sum(axis=1), noise * np.sqrt(K + 1))
+            self._frequencies.add(fresh.sum(axis=1), of_round * np.sqrt(K + 1))
             self._start = replace(self._start, background=self._frequencies.distribution())
         sums = FADING * self._sums + fresh[:, :K]
-        variance = FADING**2 * self._variance + noise**2
+        variance = FADING**2 * self._variance + of_round**2
         total = float(sums.sum())
         check_documents(total, "take larger windows, a larger epsilon, or no refinement")
         stddev = np.sqrt(variance)

@@ -41,6 +41,7 @@ from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import View
+from streamlda.private.settings import PrivateSettings
 from streamlda.refinement.stepwise_em import blocks, entries_by_word
 
 Array = NDArray[np.float64]
@@ -68,6 +69,9 @@ LEAST_TOKENS = 0.2
 
 #: Least probability of a word in the E-step: single precision must not lose it.
 LEAST_PROBABILITY = 1e-12
+
+#: Documents of a round for each topic that it tells apart, over the noise in a cell.
+DOCUMENTS_PER_TOPIC = 800
 
 #: Ranges of what comes from earlier releases, in which single precision loses nothing that matters,
 #: with room for rounding at 1. All that a release gives lies far within.
@@ -144,6 +148,18 @@ class RefinementStatistic:
         sums = {"shares": self._sums[:, : self._columns].copy()}
         self._sums[:] = 0.0
         return sums
+
+
+def is_round(stage: str) -> bool:
+    """Return whether a stage of this name is a round of refinement."""
+    return stage.startswith("refine ")
+
+
+def most_topics(settings: PrivateSettings) -> int:
+    """Return how many topics a round can tell apart, from 1 to those wanted: a public number."""
+    slots = min(last - first for name, first, last in settings.stage_slots() if is_round(name))
+    noise = settings.noise_in_documents(settings.noise_multiplier)
+    return min(settings.n_components, max(1, int(slots / (DOCUMENTS_PER_TOPIC * noise))))
 
 
 def weights_of_words(background: Array) -> Array:

@@ -84,9 +84,9 @@ STARTS = (MOMENTS, COMMON)
 LATER = {"public_model": None, "start": MOMENTS}
 
 #: Stages of a start with common words, and fractions of the slots that are not for rounds; the
-#: fraction of the rounds together, and their default number. Perplexity on 50,000 abstracts, epsilon
-#: 1 and 3, with one round, two and three: 0.89, 0.92, 0.96 and 0.73, 0.75, 0.77; with two of 15 and
-#: 85 % at epsilon 1: 0.97.
+#: fraction of the rounds together, and their default number. Perplexity on 50,000 abstracts,
+#: epsilon 1 and 3, with one round, two and three: 0.89, 0.92, 0.96 and 0.73, 0.75, 0.77; with two of
+#: 15 and 85 % at epsilon 1: 0.97.
 COMMON_STAGES = {"words": 0.17, "common pairs": 0.83}
 COMMON_ROUNDS_FRACTION, COMMON_ROUNDS = 0.54, 1
 
@@ -97,9 +97,6 @@ MOST_WORDS = 1500
 #: moments need all documents to find topics at all. Abstracts, 8,000 words, NPMI without rounds and
 #: with them: 0.11 and 0.14 at 1.9e-3, 0.09 and 0.12 at 2.8e-3, 0.09 and 0.08 at 3.8e-3.
 REFINEMENT_NOISE = 2.5e-3
-
-#: Documents of a round for each topic that it tells apart, over the noise in a cell.
-DOCUMENTS_PER_TOPIC = 800
 
 #: The quantile of norms to clip at falls from the first to the second as the noise of a direction,
 #: sqrt(d) / (mu n), grows between these: clipping bends the moments, noise hides it.
@@ -148,8 +145,11 @@ class PrivateSettings(TopicSettings):
     #: window mode, with the whole tensor, more than `DENSE_FEATURES` words, and noise of at most
     #: `REFINEMENT_NOISE`. Prefix sums have none: a round knows the topics of its window alone.
     refinement_rounds: int | None = None
-    #: One of `STARTS`. Common words are the start where they can be: in window mode, with the whole
-    #: tensor, clipping by a quantile, more than `DENSE_FEATURES` words and rounds.
+    #: One of `STARTS`. Common words are the start where they can be and help: in window mode, with
+    #: the whole tensor, clipping by a quantile, more than `DENSE_FEATURES` words, rounds, and noise
+    #: above `REFINEMENT_NOISE`. Below it they give better perplexity but less coherent topics:
+    #: 195,000 abstracts, epsilon 1 and 3, 0.68 and 0.61 with an NPMI of 0.14, moments with rounds
+    #: 0.79 and 0.66 with 0.15.
     start: str = MOMENTS
     #: Digest of the public model that windows begin with (`streamlda.private.public_start`).
     public_model: str | None = None
@@ -264,13 +264,16 @@ class PrivateSettings(TopicSettings):
         if self.begins_with_common:
             return COMMON_ROUNDS
         fits = self.mode == "window" and self.solver == WHITENED_TENSOR
-        if not fits or self.n_columns is None:
-            return 0
+        return REFINEMENTS if fits and self.n_columns is not None and not self._is_noisy else 0
+
+    @property
+    def _is_noisy(self) -> bool:
+        """Whether a direction has more noise than `REFINEMENT_NOISE`."""
         # Before the stages are known, and what the sampler takes off delta: to see how large it is.
-        releases = self._releases(len(self._cut(NORMS_FRACTION)) + REFINEMENTS)
-        z = self.noise_in_documents(_noise_multiplier(self.epsilon, self.delta, releases))
-        noise = math.sqrt(self.n_features) * z / self.documents_per_snapshot
-        return REFINEMENTS if noise <= REFINEMENT_NOISE else 0
+        stages = 2 + 2 * (self.clipping == "quantile") + REFINEMENTS
+        z = _noise_multiplier(self.epsilon, self.delta, self._releases(stages))
+        noise = math.sqrt(self.n_features) * self.noise_in_documents(z)
+        return noise > REFINEMENT_NOISE * self.documents_per_snapshot
 
     @property
     def begins_with_common(self) -> bool:
@@ -279,6 +282,7 @@ class PrivateSettings(TopicSettings):
             (self.start, self.mode, self.solver) == (COMMON, "window", WHITENED_TENSOR)
             and (self.clipping, self.refinement_rounds == 0) == ("quantile", False)
             and self.n_columns is not None
+            and self._is_noisy
         )
 
     def noise_in_documents(self, multiplier: float) -> float:
@@ -413,18 +417,6 @@ class PrivateSettings(TopicSettings):
         """Fewest slots with which a stream that ends gives a first snapshot."""
         _, first, last = self.stage_slots()[-1]
         return last - slots_to_spare(last - first)
-
-
-def is_round(stage: str) -> bool:
-    """Return whether a stage of this name is a round of refinement."""
-    return stage.startswith("refine ")
-
-
-def most_topics(settings: PrivateSettings) -> int:
-    """Return how many topics a round can tell apart, from 1 to those wanted: a public number."""
-    slots = min(last - first for name, first, last in settings.stage_slots() if is_round(name))
-    noise = settings.noise_in_documents(settings.noise_multiplier)
-    return min(settings.n_components, max(1, int(slots / (DOCUMENTS_PER_TOPIC * noise))))
 
 
 def slots_to_spare(slots: int) -> int:

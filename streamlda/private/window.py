@@ -149,8 +149,8 @@ class Window:
         if kind == common_words.WORDS:
             self.frequencies = Frequencies(self.settings.n_features)
             self.frequencies.add(released["first"], stddevs["first"])
-            found = self.frequencies.distribution()
-            self.common = common_words.common_words(found, self.settings)
+            words = self.frequencies.distribution()
+            self.common = common_words.common_words(words, self.settings)
             return common_words.PAIRS
         if kind == common_words.PAIRS:
             return self._begin_with_common(released, stddevs, slots)

@@ -20,10 +20,11 @@ from streamlda.private.denoising import LIFTS, posterior_mean
 from streamlda.private.refinement import RefinementRounds, split_topics
 from streamlda.private.responsibilities import (
     BACKGROUND_PRIOR,
+    DOCUMENTS_PER_TOPIC,
     INNER_ITERATIONS,
     RefinementStatistic,
+    most_topics,
 )
-from streamlda.private.settings import DOCUMENTS_PER_TOPIC, most_topics
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement
 from tests.private.streams import (
