@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import FirstStatistic, PairStatistic, Statistic, View
 from streamlda.private.denoising import posterior_mean
@@ -62,8 +63,8 @@ Array = NDArray[np.float64]
 WORDS, PAIRS = "words", "common pairs"
 
 #: What documents are scaled to: the norm of a document of 1,024 words, each once, and of pairs of
-#: 512 of them.
-FIRST_BOUND, PAIR_BOUND = 2.0**-5, 2.0**-9
+#: 512 of them. There are no triples.
+BOUNDS = ClipBounds(2.0**-5, 2.0**-9, 1.0, "fixed")
 
 #: Weight of word frequencies beside pairs. 0.05 and 0.2 are as good.
 FIRST_WEIGHT = 0.1
@@ -184,9 +185,9 @@ def statistics(stage: str, words: NDArray[np.int64] | None, n_features: int) -> 
     """Return what a stage sums."""
     if words is None:
         assert stage == WORDS
-        return [FirstStatistic(n_features, FIRST_BOUND, 1.0)]
-    pairs = PairStatistic(len(words), None, PAIR_BOUND, 1 - FIRST_WEIGHT)
-    first = FirstStatistic(n_features, FIRST_BOUND, FIRST_WEIGHT)
+        return [FirstStatistic(n_features, BOUNDS.first, 1.0)]
+    pairs = PairStatistic(len(words), None, BOUNDS.pair, 1 - FIRST_WEIGHT)
+    first = FirstStatistic(n_features, BOUNDS.first, FIRST_WEIGHT)
     return [first, OfCommon(pairs, words)]
 
 

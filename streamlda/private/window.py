@@ -134,7 +134,9 @@ class Window:
         if kind == "norms":
             _check_seen(released, stddevs, slots)
             first, pair = self._first().largest_norm, self._pair().largest_norm
-            if not self.settings.begins_with_common:
+            if self.settings.begins_with_common:
+                self.bounds = common_words.BOUNDS
+            else:
                 self._set_bounds(released, stddevs, first=first, pair=pair)
             if FITS in released:
                 self.fits = np.array([float(released[FITS]), stddevs[FITS]])
