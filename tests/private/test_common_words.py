@@ -9,6 +9,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import common_words
 from streamlda.private.common_words import MORE_TOPICS, Frequencies, OfCommon, topics_of
 from streamlda.private.contributions import PairStatistic, View
+from streamlda.private.learner import clip_bounds
 from streamlda.private.packing import pack_pairs
 from streamlda.private.settings import COMMON, COMMON_ROUNDS, MOST_WORDS, STARTS, PrivateSettings
 from streamlda.simulate import PlantedLDA
@@ -67,6 +68,19 @@ def test_settings_of_before_there_were_any_say_moments():
 
 
 # What is summed.
+
+
+def test_the_statement_says_what_documents_are_clipped_by():
+    words = np.arange(4)
+    blocks = common_words.statistics(common_words.PAIRS, words, V)
+    norms = {block.name: block.l2_clip_norm for of in blocks for block in of.blocks()}
+    (first,) = common_words.statistics(common_words.WORDS, None, V)
+    (snapshot,) = run(config_of(), ROWS).snapshots
+    said = clip_bounds(config_of(), snapshot.bounds)
+    assert said.keys() == {"first", "pair", "shares"}
+    assert said["first"] == (norms["first"], "fixed") == (first.blocks()[0].l2_clip_norm, "fixed")
+    assert said["pair"] == (norms["pair"], "fixed")
+    assert said["shares"] == (1.0, "fixed")
 
 
 def test_pairs_are_those_of_documents_without_their_other_words():
