@@ -48,7 +48,6 @@ from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.responsibilities import (
-    BACKGROUND_PRIOR,
     LEAST_TOKENS,
     RANGES,
     RefinementStatistic,
@@ -129,7 +128,7 @@ class RefinementRounds:
         prior = self._start.spectral.alpha_0 * self.proportions
         common = self._frequencies is not None
         given = topics, prior, self._start.background, self.word_weights
-        weight = COMMON_BACKGROUND_PRIOR if common else BACKGROUND_PRIOR
+        weight = COMMON_BACKGROUND_PRIOR if common else None
         sums: list[Statistic] = [
             RefinementStatistic(*given, background_too=common, background_prior=weight)
         ]

@@ -104,16 +104,17 @@ class RefinementStatistic:
         word_weights: Array,
         *,
         background_too: bool = False,
-        background_prior: float = BACKGROUND_PRIOR,
+        background_prior: float | None = None,
     ) -> None:
         K, d = topics.shape if topics.ndim == 2 else (0, 0)
         shapes = {"topics": (K, d), "prior": (K,), "background": (d,), "word_weights": (d,)}
         given = (topics, prior, background, word_weights)
         for name, array in zip(shapes, given, strict=True):
             check_array(name, array, shapes[name], *RANGES[name])
+        weight = BACKGROUND_PRIOR if background_prior is None else background_prior
         words = np.vstack([topics, background]).T
         self._words = np.ascontiguousarray(np.maximum(words, LEAST_PROBABILITY), dtype=np.float32)
-        self._prior = np.append(prior, background_prior * prior.sum()).astype(np.float32)
+        self._prior = np.append(prior, weight * prior.sum()).astype(np.float32)
         self._word_weights = word_weights
         self._sums = np.zeros(self._words.shape)
         self._columns = K + background_too
