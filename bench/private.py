@@ -9,7 +9,7 @@ from typing import Any
 from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 from bench.measure import VOCABULARY_SIZE
 from streamlda.private.plan import Plan
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.settings import COMMON, PrivateSettings
 
 DELTA = 1e-6
 
@@ -359,6 +359,7 @@ def planned(result: Json, label: str) -> Plan:
         epsilon=parameters["epsilon"],
         delta=parameters["delta"],
         documents_per_snapshot=documents,
+        start=COMMON,
     )
     return Plan.of(settings, documents)
 

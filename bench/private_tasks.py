@@ -68,7 +68,7 @@ def learn(
     from streamlda.learner import feed
     from streamlda.private.learner import PrivateLearner
     from streamlda.private.release_manager import ReleaseManager
-    from streamlda.private.settings import PrivateSettings
+    from streamlda.private.settings import COMMON, PrivateSettings
 
     common = {"n_components": parameters["n_components"], "n_features": n_features, "seed": seed}
 
@@ -87,6 +87,7 @@ def learn(
             documents_per_snapshot=parameters["documents"],
             clipping=parameters["clipping"],
             neighboring_relation=parameters["neighboring_relation"],
+            start=COMMON,
             public_model=None if public is None else public.digest,
         )
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public", public=public)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def make_config(
     whose keys are in it decides who can read what. The records of --snapshot-every are those of all
     sites together, and --snapshots counts windows; --vocabulary or --hash-bits must be given.
     """
+    from streamlda.private.settings import MOMENTS
     from streamlda.settings.build import private_settings, public_words
     from streamlda.sites.agreement import described
     from streamlda.sites.federation import FederationConfig, Member
@@ -138,7 +140,8 @@ def make_config(
         Member(PublicKey.load(path), weight)
         for path, weight in zip(public_keys, parts, strict=True)
     ]
-    private = private_settings(settings, words.n_features)
+    # Rounds between sites have no stages of common words.
+    private = replace(private_settings(settings, words.n_features), start=MOMENTS)
     aggregator = PublicKey.load(aggregator_file)
     config = FederationConfig(label, tuple(members), aggregator, private, words, colluders)
     config.save(output)

@@ -10,6 +10,9 @@ depend on K, as long as it is below K, and is `SHOWN_TIMES_NOISE` / u within a f
 well they predict documents depends on the corpus: at equal u, perplexities over those of the word
 frequencies differ by a factor of two between these.
 
+Windows that begin with common words show more of them (`COMMON_SHOWN`, 20,000 and 50,000 abstracts,
+K = 20), and a public model that fits shows all: whether it does, the first stage says.
+
 *Planted topics*, of equal shares, are easier. Their mean L1 error depends on u K (200 to 3,000
 words, 5 to 40 topics, 5,000 to 60,000 documents), and is larger where a random projection stands
 before the pair statistic.
@@ -29,6 +32,9 @@ from streamlda.private.settings import PrivateSettings
 
 #: Topics of text that are shown, times u.
 SHOWN_TIMES_NOISE = 0.016
+
+#: The same by u, where windows begin with common words; beyond the last it falls as 1 / u.
+COMMON_NOISE, COMMON_SHOWN = (2.5e-3, 7e-3, 0.02), (16.0, 9.5, 9.0)
 
 #: Mean L1 error of planted topics by u K, with the whole pair statistic and with a projection.
 #: Word frequencies in place of topics have 1.7.
@@ -56,12 +62,14 @@ class Plan:
         How a window is spent; each document is in one stage.
     noise_multiplier : float
         Standard deviation of the noise in a sum, over what one unit can change it by.
+    public_model : str or None
+        Digest of the public model; if it fits the documents, all topics are shown.
     direction_noise : float
         u, see the module.
     topics_shown, planted_error : float or None
         What is expected of a window: topics of text, at most K; mean L1 error of planted topics
-        (0 to 2). None where it was not measured: prefix mode, clipping at the worst case, power
-        methods, a public model.
+        (0 to 2), both where a public model does not fit. None where it was not measured: prefix
+        mode, clipping at the worst case, power methods.
     least_records, least_epsilon : int, float or None
         The least window, and the least epsilon at this window, that would show all topics of
         text; None beyond 1e12 records or epsilon 8.
@@ -76,6 +84,7 @@ class Plan:
     epsilon: float
     delta: float
     privacy_unit: str
+    public_model: str | None
     noise_multiplier: float
     direction_noise: float
     topics_shown: float | None
@@ -111,9 +120,10 @@ class Plan:
             epsilon=settings.epsilon,
             delta=delta or settings.delta,
             privacy_unit=settings.privacy_unit,
+            public_model=settings.public_model,
             noise_multiplier=settings.noise_multiplier,
             direction_noise=u,
-            topics_shown=min(K, SHOWN_TIMES_NOISE / u) if known else None,
+            topics_shown=min(K, shown(settings)) if known else None,
             planted_error=_between(u * K, PLANTED_NOISE, errors) if known else None,
             least_records=_least_records(settings) if known else None,
             least_epsilon=_least_epsilon(settings) if known else None,
@@ -129,7 +139,8 @@ class Plan:
                 f"vocabulary, got windows=0 documents_per_snapshot={self.documents_per_snapshot}"
                 f" vocabulary_documents={self.words_records}; read more, or take a smaller window"
             )
-        if self.topics_shown is not None and self.topics_shown < self.n_components:
+        few = self.topics_shown is not None and self.topics_shown < self.n_components
+        if few and self.public_model is None:
             remedies = [
                 *([] if self.least_records is None else [f"a window of {self.least_records:,}"]),
                 *([] if self.least_epsilon is None else [f"epsilon {self.least_epsilon:.2g}"]),
@@ -166,8 +177,11 @@ class Plan:
         """One line: what the first window is expected to show."""
         if self.topics_shown is None:
             return "expected: not known, these settings were not measured"
+        public = ""
+        if self.public_model is not None:
+            public = "all topics shown where the public model fits; where it does not, "
         return (
-            f"expected: about {self.about:.0f} of {self.n_components} topics "
+            f"expected: {public}about {self.about:.0f} of {self.n_components} topics "
             f"of text shown; topics of equal shares with an L1 error of {self.planted_error:.2g}"
         )
 
@@ -185,10 +199,18 @@ def noise_of(settings: PrivateSettings) -> float:
     return math.sqrt(settings.n_features) * z / settings.documents_per_snapshot
 
 
+def shown(settings: PrivateSettings) -> float:
+    """Return how many topics of text are shown, if as many are wanted, without a public model."""
+    u = noise_of(settings)
+    if not settings.begins_with_common:
+        return SHOWN_TIMES_NOISE / u
+    return _between(u, COMMON_NOISE, COMMON_SHOWN) * min(1.0, COMMON_NOISE[-1] / u)
+
+
 def is_measured(settings: PrivateSettings) -> bool:
     """Return whether what is expected was measured with such settings."""
     usual = settings.mode == "window" and settings.solver == WHITENED_TENSOR
-    return usual and settings.clipping == "quantile" and settings.public_model is None
+    return usual and settings.clipping == "quantile"
 
 
 def _between(x: float, known: tuple[float, ...], values: tuple[float, ...]) -> float:
@@ -200,11 +222,14 @@ def _least_records(settings: PrivateSettings) -> int | None:
     def shows_all(records: int) -> bool:
         # The numbers of stages decide what sampling takes of delta: a window has its own.
         window = replace(settings, documents_per_snapshot=records)
-        return SHOWN_TIMES_NOISE / noise_of(window) >= settings.n_components
+        return shown(window) >= settings.n_components
 
-    low, high = 99, MOST_RECORDS
-    if not shows_all(high):
-        return None
+    # Larger windows may begin otherwise and show fewer: the first that is enough is looked for.
+    low, high = 99, 100
+    while not shows_all(high):
+        if high > MOST_RECORDS:
+            return None
+        low, high = high, 2 * high
     while high - low > max(1, low // 1000):
         middle = math.isqrt(low * high) if high > 2 * low else (low + high) // 2
         low, high = (low, middle) if shows_all(middle) else (middle, high)
@@ -215,8 +240,7 @@ def _least_epsilon(settings: PrivateSettings) -> float | None:
     """Return the least epsilon, in steps of a twentieth, that shows all topics."""
 
     def shows_all(epsilon: float) -> bool:
-        u = noise_of(replace(settings, epsilon=epsilon))
-        return SHOWN_TIMES_NOISE / u >= settings.n_components
+        return shown(replace(settings, epsilon=epsilon)) >= settings.n_components
 
     epsilon = settings.epsilon
     while shows_all(epsilon):

@@ -89,8 +89,9 @@ def statement_of(
 
 def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
     """Return what the documents of a snapshot were clipped by, and where that came from."""
+    names = ("first", "pair") if settings.begins_with_common else ("first", "pair", "triple")
     found: dict[str, tuple[float, str]] = {
-        name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
+        name: (getattr(bounds, name), bounds.source) for name in names
     }
     if settings.n_refinement_rounds or settings.public_model is not None:
         found["shares"] = REFINED_NORM, "fixed"

@@ -40,8 +40,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import named, with_prefix
 from streamlda.checks import require
 from streamlda.privacy.clipping import NormHistogram, private_quantile
+from streamlda.private.common_words import Frequencies
 from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import posterior_mean
@@ -51,6 +53,7 @@ from streamlda.private.responsibilities import (
     RefinementStatistic,
     check_array,
     even_proportions,
+    most_topics,
     weights_of_words,
 )
 from streamlda.private.settings import LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
@@ -67,8 +70,10 @@ FLATNESS, FLATNESS_HIDDEN = 0.5, 2.0
 #: What the sums of a round count for in the next.
 FADING = 0.6
 
-#: Topics are split as long as a round has this many documents for each, times the noise in a cell.
-DOCUMENTS_PER_TOPIC = 800
+#: With common words: weight of the background as `BACKGROUND_PRIOR`, and mean distance of
+#: logarithms of lifts from 0 until sums say otherwise. Perplexity on abstracts at epsilon 1 and 3
+#: with 2.0, 2.5 and 3.5: 0.889, 0.894, 0.904 and 0.732, 0.737, 0.742; NPMI grows by 0.004.
+COMMON_BACKGROUND_PRIOR, COMMON_SPREAD = 1.5, 1.0
 
 #: A half of a topic that was split: each word times a Gamma variable of this shape, of mean 1.
 SPLIT_SHAPE = 4.0
@@ -84,12 +89,21 @@ class RefinementRounds:
     word a little more or less likely, from the public seed, and the rounds draw them apart.
     """
 
-    def __init__(self, settings: PrivateSettings, start: PrivateTopics) -> None:
+    def __init__(
+        self,
+        settings: PrivateSettings,
+        start: PrivateTopics,
+        frequencies: Frequencies | None = None,
+    ) -> None:
         self._settings, start = settings, replace(start, prevalence=None)
+        #: What releases say of all words, if rounds go on with it (common words).
+        self._frequencies = frequencies
         #: The topics of the moments, which are published if documents prefer them; None in states
         #: of 0.1.0, whose rounds do not compare.
         self._moments: PrivateTopics | None = start
-        self._start = split_topics(start, most_topics(settings), settings.seed)
+        self._start = start
+        if frequencies is None:
+            self._start = split_topics(start, most_topics(settings), settings.seed)
         self.components = self._start.components
         #: Fraction of each topic in the tokens that are not background; sums to 1.
         self.proportions = self._start.alpha / self._start.alpha.sum()
@@ -112,8 +126,11 @@ class RefinementRounds:
         flat = self._flatness * (1 - self.rounds_done / (rounds - 1)) if rounds > 1 else 0.0
         topics = (1 - flat) * self.components + flat * self._start.background
         prior = self._start.spectral.alpha_0 * self.proportions
+        common = self._frequencies is not None
+        given = topics, prior, self._start.background, self.word_weights
+        weight = COMMON_BACKGROUND_PRIOR if common else None
         sums: list[Statistic] = [
-            RefinementStatistic(topics, prior, self._start.background, self.word_weights)
+            RefinementStatistic(*given, background_too=common, background_prior=weight)
         ]
         # The first round begins with the topics of the moments: there is nothing to compare.
         if self._moments is None or rounds == 1:
@@ -134,15 +151,21 @@ class RefinementRounds:
 
     def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
         """Move the topics by the released sums of a round; time and memory O(d K)."""
-        weights = self.word_weights
-        sums = FADING * self._sums + released["shares"] / weights[:, None]
-        variance = FADING**2 * self._variance + (stddevs["shares"] / weights) ** 2
+        weights, K = self.word_weights, len(self.components)
+        fresh, of_round = released["shares"] / weights[:, None], stddevs["shares"] / weights
+        spread = np.inf
+        if self._frequencies is not None:
+            spread = COMMON_SPREAD
+            self._frequencies.add(fresh.sum(axis=1), of_round * np.sqrt(K + 1))
+            self._start = replace(self._start, background=self._frequencies.distribution())
+        sums = FADING * self._sums + fresh[:, :K]
+        variance = FADING**2 * self._variance + of_round**2
         total = float(sums.sum())
         check_documents(total, "take larger windows, a larger epsilon, or no refinement")
-        K, stddev = sums.shape[1], np.sqrt(variance)
+        stddev = np.sqrt(variance)
         tokens = np.maximum(sums.sum(axis=0), LEAST_TOKENS * total / K)
         background = self._start.background
-        expected = posterior_mean(sums, stddev, background, np.outer(background, tokens))
+        expected = posterior_mean(sums, stddev, background, np.outer(background, tokens), spread)
         hidden = expected < stddev[:, None]
         found = expected / expected.sum(axis=0)
         self._mixed = np.sum(found, axis=0, where=hidden)
@@ -208,6 +231,8 @@ class RefinementRounds:
             "done": np.array(self.rounds_done),
             "long": np.array(self._long),
         }
+        if self._frequencies is not None:
+            arrays |= with_prefix(self._frequencies.state(), "frequencies/")
         moments = {} if self._moments is None else self._moments.arrays("moments/")
         return arrays | self._start.arrays("found/") | moments
 
@@ -218,7 +243,10 @@ class RefinementRounds:
         rounds = cls.__new__(cls)
         rounds._settings = settings
         rounds._start = PrivateTopics.of_arrays(state, "found/")
-        rounds._moments = rounds._compared = None
+        rounds._moments = rounds._compared = rounds._frequencies = None
+        if settings.begins_with_common:
+            frequencies = named(state, "frequencies/")
+            rounds._frequencies = Frequencies.from_state(frequencies, settings.n_features)
         rounds._long = 1.0
         if "moments/alpha" in state:
             rounds._moments = PrivateTopics.of_arrays(state, "moments/")
@@ -227,18 +255,6 @@ class RefinementRounds:
         rounds._mixed, rounds._sums = state["mixed"], state["sums"]
         rounds._variance, rounds.rounds_done = state["variance"], int(state["done"])
         return rounds
-
-
-def most_topics(settings: PrivateSettings) -> int:
-    """Return how many topics a round can tell apart, at most those wanted: a public number."""
-    slots = min(last - first for name, first, last in settings.stage_slots() if is_round(name))
-    noise = settings.noise_in_documents(settings.noise_multiplier)
-    return min(settings.n_components, int(slots / (DOCUMENTS_PER_TOPIC * noise)))
-
-
-def is_round(stage: str) -> bool:
-    """Return whether a stage of this name is a round of refinement."""
-    return stage.startswith("refine ")
 
 
 def split_topics(found: PrivateTopics, n: int, seed: int) -> PrivateTopics:

@@ -41,6 +41,7 @@ from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import View
+from streamlda.private.settings import PrivateSettings
 from streamlda.refinement.stepwise_em import blocks, entries_by_word
 
 Array = NDArray[np.float64]
@@ -68,6 +69,9 @@ LEAST_TOKENS = 0.2
 
 #: Least probability of a word in the E-step: single precision must not lose it.
 LEAST_PROBABILITY = 1e-12
+
+#: Documents of a round for each topic that it tells apart, over the noise in a cell.
+DOCUMENTS_PER_TOPIC = 800
 
 #: Ranges of what comes from earlier releases, in which single precision loses nothing that matters,
 #: with room for rounding at 1. All that a release gives lies far within.
@@ -100,15 +104,17 @@ class RefinementStatistic:
         word_weights: Array,
         *,
         background_too: bool = False,
+        background_prior: float | None = None,
     ) -> None:
         K, d = topics.shape if topics.ndim == 2 else (0, 0)
         shapes = {"topics": (K, d), "prior": (K,), "background": (d,), "word_weights": (d,)}
         given = (topics, prior, background, word_weights)
         for name, array in zip(shapes, given, strict=True):
             check_array(name, array, shapes[name], *RANGES[name])
+        weight = BACKGROUND_PRIOR if background_prior is None else background_prior
         words = np.vstack([topics, background]).T
         self._words = np.ascontiguousarray(np.maximum(words, LEAST_PROBABILITY), dtype=np.float32)
-        self._prior = np.append(prior, BACKGROUND_PRIOR * prior.sum()).astype(np.float32)
+        self._prior = np.append(prior, weight * prior.sum()).astype(np.float32)
         self._word_weights = word_weights
         self._sums = np.zeros(self._words.shape)
         self._columns = K + background_too
@@ -143,6 +149,18 @@ class RefinementStatistic:
         sums = {"shares": self._sums[:, : self._columns].copy()}
         self._sums[:] = 0.0
         return sums
+
+
+def is_round(stage: str) -> bool:
+    """Return whether a stage of this name is a round of refinement."""
+    return stage.startswith("refine ")
+
+
+def most_topics(settings: PrivateSettings) -> int:
+    """Return how many topics a round can tell apart, from 1 to those wanted: a public number."""
+    slots = min(last - first for name, first, last in settings.stage_slots() if is_round(name))
+    noise = settings.noise_in_documents(settings.noise_multiplier)
+    return min(settings.n_components, max(1, int(slots / (DOCUMENTS_PER_TOPIC * noise))))
 
 
 def weights_of_words(background: Array) -> Array:

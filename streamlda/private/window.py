@@ -24,6 +24,8 @@ from streamlda.privacy.clipping import (
     private_quantile,
 )
 from streamlda.privacy.statement import ReleasedStage
+from streamlda.private import common_words
+from streamlda.private.common_words import Frequencies
 from streamlda.private.contributions import (
     FirstStatistic,
     NormStatistic,
@@ -91,6 +93,9 @@ class Window:
         self.whitening: Array | None = None
         self.power: PowerRounds | None = None
         self.refinement: RefinementRounds | None = None
+        #: With a start of common words: the frequencies of all, and which are common.
+        self.frequencies: Frequencies | None = None
+        self.common: NDArray[np.int64] | None = None
         if isinstance(settings.clipping, ClipBounds):
             self.bounds = settings.clipping
         elif settings.clipping == "worst-case":
@@ -110,6 +115,8 @@ class Window:
             return norms if self.public is None else [*norms, self.public.fits()]
         if stage == PUBLIC and self.public:
             return [self.public.shares()]
+        if stage in (common_words.WORDS, common_words.PAIRS):
+            return common_words.statistics(stage, self.common, self.settings.n_features)
         if stage == "pairs":
             return [self._first(), self._pair()]
         if stage == "triple norms":
@@ -141,17 +148,28 @@ class Window:
         if kind == "norms":
             _check_seen(released, stddevs, slots)
             first, pair = self._first().largest_norm, self._pair().largest_norm
-            self._set_bounds(released, stddevs, first=first, pair=pair)
+            if self.settings.begins_with_common:
+                self.bounds = common_words.BOUNDS
+            else:
+                self._set_bounds(released, stddevs, first=first, pair=pair)
             if FITS in released:
                 self.fits = np.array([float(released[FITS]), stddevs[FITS]])
                 if self.fits[0] > 0:
                     return PUBLIC
-            return "pairs"
+            return common_words.WORDS if self.settings.begins_with_common else "pairs"
         if kind == PUBLIC:
             assert self.public is not None
             wanted, alpha_0 = self.settings.n_components, self.settings.alpha_0
             found = self.public.moved(released, stddevs, wanted, alpha_0, slots)
             return replace(found, fits=self.fits)
+        if kind == common_words.WORDS:
+            self.frequencies = Frequencies(self.settings.n_features)
+            self.frequencies.add(released["first"], stddevs["first"])
+            words = self.frequencies.distribution()
+            self.common = common_words.common_words(words, self.settings)
+            return common_words.PAIRS
+        if kind == common_words.PAIRS:
+            return self._begin_with_common(released, stddevs, slots)
         if kind == "pairs":
             self.view = self._pair_view(released, stddevs)
             self.whitening = self.view.whitening
@@ -216,6 +234,9 @@ class Window:
         arrays: Arrays = {} if self.whitening is None else {"map": self.whitening}
         if self.fits is not None:
             arrays["fits"] = self.fits
+        if self.common is not None and self.frequencies is not None:
+            arrays |= {"common": self.common}
+            arrays |= with_prefix(self.frequencies.state(), "frequencies/")
         if self.view is not None:
             arrays |= to_arrays(self.view, "view/", but=("probes",))
         if self.power is not None:
@@ -234,6 +255,10 @@ class Window:
         self.fits = arrays.get("fits")
         if "map" in arrays:
             self.whitening = checked_projection(arrays["map"], self.settings.n_features)
+        if "common" in arrays:
+            d = self.settings.n_features
+            self.frequencies = Frequencies.from_state(named(arrays, "frequencies/"), d)
+            self.common = common_words.checked(arrays["common"], d)
         if "view/first" in arrays:
             self.view = from_arrays(PairView, arrays, "view/", probes=self.probes)
         if power := named(arrays, "power/"):
@@ -299,10 +324,20 @@ class Window:
         topics = replace(topics, fits=self.fits)
         if not self.settings.n_refinement_rounds:
             return topics
-        self.refinement = RefinementRounds(self.settings, topics)
+        self.refinement = RefinementRounds(self.settings, topics, self.frequencies)
         # Topics are all that rounds know of the moments, which take more memory.
-        self.view = self.power = None
+        self.view = self.power = self.common = self.frequencies = None
         return "refine 1"
+
+    def _begin_with_common(
+        self, released: Sums, stddevs: Mapping[str, float], slots: int
+    ) -> str | PrivateTopics:
+        assert self.frequencies is not None
+        assert self.common is not None
+        self.frequencies.add(released["first"], stddevs["first"])
+        pairs = released["pair"], stddevs["pair"]
+        known = self.common, self.frequencies.distribution()
+        return self._refined(common_words.topics_of(*pairs, *known, self.settings, slots))
 
     def _first(self) -> FirstStatistic:
         return FirstStatistic(self.settings.n_features, self.bounds.first, FIRST_WEIGHT)

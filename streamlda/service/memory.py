@@ -18,6 +18,7 @@ from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
 from streamlda.model.representatives import CANDIDATES
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
+from streamlda.private.settings import MOST_WORDS
 from streamlda.process import allowed_bytes
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.rules import GROUP
@@ -176,6 +177,12 @@ def _private(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     cells = (V * (V + 1) // 2 if m is None else V * m) + V + K**3
     # In floating point and on the grid; a triangle is summed as a square. And the projection.
     sums = 8 * (cells + V * V) if m is None else 8 * (2 * cells + V * m)
+    topics = 8 * (6 * V * (m or V) + 4 * K**3)
+    if asked.begins_with_common:
+        # Pairs of common words, then the rounds.
+        n = min(V, MOST_WORDS)
+        cells = max(n * (n + 1) // 2 + V, V * (K + 1))
+        sums, topics = 8 * (2 * cells + n * n + V * (m or V)), 8 * (6 * n * n + 4 * V * K)
     copies = 1
     if asked.mode == "prefix":
         assert asked.snapshots is not None
@@ -184,7 +191,7 @@ def _private(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     works: dict[str, Any] = {
         "a release": 8 * 6 * cells,
         "a block": max(8 * BLOCK_DOCUMENTS * 3 * width, REFINING_BYTES),
-        "topics": 8 * (6 * V * width + 4 * K**3),
+        "topics": topics,
     }
     return sums * copies, 8 * cells * copies, works
 

@@ -10,7 +10,7 @@ from streamlda.checks import require
 from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.settings import COMMON, PrivateSettings
 from streamlda.settings.table import RunSettings, TopicsSettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -161,6 +161,7 @@ def private_settings(
         clipping=privacy.clipping,
         noise_in_state=privacy.noise_in_state,
         refinement_rounds=0 if topics_alone else privacy.refinement_rounds,
+        start=COMMON,
         public_model=None if public is None else public.digest,
         **_common(settings, n_features),
     )

@@ -23,7 +23,7 @@ from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.settings import MOMENTS, PrivateSettings
 from streamlda.sites.files import check_members, content_digest, read_json
 from streamlda.sites.keys import PublicKey
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
@@ -46,6 +46,7 @@ AGREED = {
     "mode": "window",
     "noise_in_state": False,
     "solver": WHITENED_TENSOR,
+    "start": MOMENTS,
 }
 
 

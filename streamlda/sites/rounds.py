@@ -41,8 +41,8 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.contributions import TripleNorms
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.refinement import RefinementRounds, is_round
-from streamlda.private.responsibilities import check_array
+from streamlda.private.refinement import RefinementRounds
+from streamlda.private.responsibilities import check_array, is_round
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.private.topics import PairView, PrivateTopics

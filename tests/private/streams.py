@@ -10,6 +10,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.users import UserBound
+from streamlda.private import common_words
 from streamlda.private import stage as stage_module
 from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import (
@@ -138,6 +139,10 @@ KINDS = ["norms", "triple norms", "pairs dense", "pairs through a projection", "
 ROUNDS = [f"{answers} {probes}" for answers in ("images", "values") for probes in PROBES]
 ROUNDS += [f"refined {public}" for public in PUBLIC]
 ROUNDS += [*(f"compared {which}" for which in COMPARED), "lengths", "fits", "public"]
+ROUNDS += ["words", "common pairs"]
+
+#: Common words; the others are 0 and 4.
+SOME = np.array([1, 2, 3])
 
 
 def statistics_of(kind, bound, d=D):
@@ -147,6 +152,8 @@ def statistics_of(kind, bound, d=D):
         return [FITTING.fits()]
     if kind == "public":
         return [FITTING.shares()]
+    if kind in (common_words.WORDS, common_words.PAIRS):
+        return common_words.statistics(kind, None if kind == common_words.WORDS else SOME, d)
     if kind in ROUNDS:
         which, name = kind.split(" ", 1)
         if which == "refined":

@@ -7,8 +7,8 @@ import pytest
 
 from bench.data import planted
 from bench.private_tasks import learn, planted_error
-from streamlda.private.plan import SHOWN_TIMES_NOISE, Plan, noise_of
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.plan import SHOWN_TIMES_NOISE, Plan, noise_of, shown
+from streamlda.private.settings import COMMON, PrivateSettings
 
 SETTINGS = PrivateSettings(
     n_components=10, n_features=2000, epsilon=3.0, delta=1e-6, documents_per_snapshot=20_000
@@ -41,6 +41,24 @@ def test_the_least_window_and_the_least_epsilon_just_show_all_topics():
     below = plan(documents_per_snapshot=int(0.99 * found.least_records))
     assert below.topics_shown < 10
     assert plan(epsilon=found.least_epsilon / 1.06).topics_shown < 10
+
+
+def test_windows_of_common_words_show_more_topics():
+    large = {"n_features": 8000, "documents_per_snapshot": 50_000, "n_components": 20}
+    found = plan(50_000, **large, start=COMMON)
+    assert 13 < found.topics_shown < 18
+    assert "common pairs" in str(found)
+    common = replace(SETTINGS, **large, start=COMMON)
+    assert shown(common) > 2 * shown(replace(common, start="moments"))
+    assert 7 < shown(replace(common, epsilon=1.0)) < 12
+
+
+def test_a_public_model_is_said_to_show_all_topics_if_it_fits():
+    found = plan(public_model="5f")
+    assert found.warnings == []
+    assert found.to_json()["public_model"] == "5f"
+    assert "all topics shown where the public model fits; where it does not, about" in str(found)
+    assert "public" not in str(plan())
 
 
 def test_nothing_is_promised_that_cannot_be():

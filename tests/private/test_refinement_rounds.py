@@ -17,16 +17,13 @@ from streamlda.errors import InvalidSettingError
 from streamlda.private import denoising, responsibilities
 from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, posterior_mean
-from streamlda.private.refinement import (
-    DOCUMENTS_PER_TOPIC,
-    RefinementRounds,
-    most_topics,
-    split_topics,
-)
+from streamlda.private.refinement import RefinementRounds, split_topics
 from streamlda.private.responsibilities import (
     BACKGROUND_PRIOR,
+    DOCUMENTS_PER_TOPIC,
     INNER_ITERATIONS,
     RefinementStatistic,
+    most_topics,
 )
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamlda.privacy.events import NEIGHBORING_RELATIONS
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.private import comparison, contributions, power, responsibilities
+from streamlda.private.common_words import OfCommon
 from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic
 from streamlda.private.power import PowerStatistic
@@ -93,6 +94,7 @@ ATTAINED = [
     (kind, 1.0, 0.99)
     for kind in [*KINDS, *POWER, "refined apart", "compared apart", "lengths", "fits", "public"]
 ]
+ATTAINED += [("words", 1.0, 0.99), ("common pairs", 1.0, 0.99)]
 ATTAINED += [(kind, 0.3, 0.99) for kind in KINDS if kind not in ("triples", "all")]
 ATTAINED += [(kind, 0.3, 0.97) for kind in POWER]
 
@@ -220,6 +222,7 @@ def only(clipped):
         ),
         *(("images equal", 0.3, planted, CASES) for planted in (no_clipping, twice)),
         ("compared apart", 0.3, twice, CASES),
+        *((kind, 0.3, twice, CASES) for kind in ("words", "common pairs")),
         *(("refined apart", 0.3, planted, LONG) for planted in (no_clipping, mean_clipping)),
         *(("all", 0.25, only(0.25 * LONGEST**power), CASES) for power in (0, 1, 3)),
         ("triples", 2 / (99 * 98) / 8, only(2 / (99 * 98) / 8 * LONGEST**3), CANCEL),
@@ -245,6 +248,7 @@ def test_restarts_for_the_price_of_one_are_seen(monkeypatch):
         (RefinementStatistic, "refined apart"),
         (ComparisonStatistic, "compared apart"),
         (FitsStatistic, "fits"),
+        (OfCommon, "common pairs"),
     ],
 )
 def test_a_document_that_counts_twice_is_seen(statistic, kind, monkeypatch):

@@ -11,8 +11,8 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.events import Composed
 from streamlda.privacy.ledger.terms import NOTHING
 from streamlda.private.budget import ledger_terms, within, words_and_delta
-from streamlda.private.refinement import is_round
 from streamlda.private.release_manager import config_hash
+from streamlda.private.responsibilities import is_round
 from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings, clip_quantile_for
 from tests.corpora import batch_of
 from tests.private.streams import Run, settings_of, wide

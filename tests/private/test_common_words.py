@@ -1,0 +1,232 @@
+"""Windows that begin with the pairs of common words."""
+
+import numpy as np
+import pytest
+
+from streamlda.arrays import named
+from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.private import common_words
+from streamlda.private.common_words import MORE_TOPICS, Frequencies, OfCommon, topics_of
+from streamlda.private.contributions import PairStatistic, View
+from streamlda.private.learner import clip_bounds
+from streamlda.private.packing import pack_pairs
+from streamlda.private.settings import COMMON, COMMON_ROUNDS, MOST_WORDS, STARTS, PrivateSettings
+from streamlda.simulate import PlantedLDA
+from tests.private.streams import (
+    Run,
+    assert_same_snapshots,
+    batch_of_counts,
+    replayed,
+    run,
+    view_of,
+    wide,
+)
+
+N, V, K = 12_000, 1100, 3
+CORPUS = PlantedLDA(K, V, topic_concentration=0.02, mean_length=40, seed=5)
+ROWS = CORPUS.documents(N)
+
+
+def config_of(**options):
+    given = {"n_features": V, "n_components": K, "documents_per_snapshot": N, "epsilon": 2.0}
+    return wide(**{**given, "delta": 1e-6, "start": COMMON, **options})
+
+
+# When windows begin so.
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"start": "moments"},
+        {"n_features": 500},
+        {"refinement_rounds": 0},
+        {"clipping": "worst-case"},
+        {"solver": "simultaneous"},
+        {"mode": "prefix", "snapshots": 3},
+        {"documents_per_snapshot": 1_000_000},
+    ],
+    ids=str,
+)
+def test_they_are_for_large_vocabularies_and_much_noise(change):
+    names = ["norms", "words", "common pairs", "refine 1"]
+    assert list(config_of().stages) == names
+    assert sum(config_of().stages.values()) == pytest.approx(1.0)
+    assert config_of(refinement_rounds=3).n_stages == 6
+    assert "common pairs" not in config_of(**change).stages
+
+
+def test_settings_of_before_there_were_any_say_moments():
+    values = config_of().values()
+    del values["start"]
+    assert PrivateSettings.of(values).start == "moments"
+    assert "start" not in config_of(start="moments").values()
+    assert config_of().differing(values) == ["start='common words' (saved: 'moments')"]
+    with pytest.raises(InvalidSettingError, match="start"):
+        config_of(start="rare words")
+
+
+# What is summed.
+
+
+def test_the_statement_says_what_documents_are_clipped_by():
+    words = np.arange(4)
+    blocks = common_words.statistics(common_words.PAIRS, words, V)
+    norms = {block.name: block.l2_clip_norm for of in blocks for block in of.blocks()}
+    (first,) = common_words.statistics(common_words.WORDS, None, V)
+    (snapshot,) = run(config_of(), ROWS).snapshots
+    said = clip_bounds(config_of(), snapshot.bounds)
+    assert said.keys() == {"first", "pair", "shares"}
+    assert said["first"] == (norms["first"], "fixed") == (first.blocks()[0].l2_clip_norm, "fixed")
+    assert said["pair"] == (norms["pair"], "fixed")
+    assert said["shares"] == (1.0, "fixed")
+
+
+def test_pairs_are_those_of_documents_without_their_other_words():
+    words = np.array([1, 3, 4])
+    whole = [{0: 9, 1: 2, 4: 3}, {3: 3}, {0: 5, 2: 5, 4: 2}, {1: 1, 3: 1, 4: 1}]
+    without = [{0: 2, 2: 3}, {1: 3}, {2: 2}, {0: 1, 1: 1, 2: 1}]
+    sums = []
+    for rows, wrap in ((view_of(whole), True), (view_of(without, 3), False)):
+        statistic = PairStatistic(3, None, 0.2, 0.9)
+        (OfCommon(statistic, words) if wrap else statistic).add(rows)
+        sums.append(statistic.take())
+    for name, values in sums[0].items():
+        np.testing.assert_array_equal(values, sums[1][name])
+    assert sums[0]["pair"].any()
+
+
+def test_documents_that_do_not_count_add_nothing():
+    batch = batch_of_counts([{1: 5, 3: 5}])
+    statistic = OfCommon(PairStatistic(2, None, 0.2, 0.9), np.array([1, 3]))
+    statistic.add(View(batch, np.zeros(1, bool)))
+    assert not any(np.any(values) for values in statistic.take().values())
+
+
+def test_common_words_are_the_most_frequent_ones():
+    config = config_of()
+    rng = np.random.default_rng(3)
+    frequencies = rng.permutation(1.0 / np.arange(1, V + 1) ** 1.5)
+    frequencies /= frequencies.sum()
+    found = common_words.common_words(frequencies, config)
+    assert np.all(np.diff(found) > 0)
+    others = np.delete(frequencies, found)
+    assert frequencies[found].min() >= others.max()
+    assert 5 * K <= len(found) < V
+    # More noise, fewer words; not less than there are for the topics, nor more than fit.
+    assert len(common_words.common_words(frequencies, config_of(epsilon=0.5))) < len(found)
+    assert len(common_words.common_words(frequencies, config_of(epsilon=0.01))) == 5 * K
+    large = config_of(n_features=9000, documents_per_snapshot=100_000)
+    assert len(common_words.common_words(np.full(9000, 1 / 100), large)) == MOST_WORDS
+
+
+# What follows from it.
+
+
+def test_frequencies_are_drawn_together_by_their_noise():
+    """Standard error of one estimate over that of two; false-alarm rate below 1e-6."""
+    rng = np.random.default_rng(7)
+    true = rng.dirichlet(np.full(V, 0.3))
+    errors = []
+    for noises in ([3.0], [3.0, 1.0], [3.0, 1.0, 1000.0]):
+        frequencies = Frequencies(V)
+        for noise in noises:
+            frequencies.add(20_000 * true + noise * rng.standard_normal(V), noise)
+        found = frequencies.distribution()
+        assert found.min() > 0
+        assert found.sum() == pytest.approx(1.0)
+        errors.append(np.abs(found - true).sum())
+    assert errors[1] < 0.6 * errors[0]
+    assert errors[2] < 1.2 * errors[1]
+    with pytest.raises(InsufficientDataError):
+        Frequencies(V).add(-np.ones(V), 1.0)
+
+
+def sums_of_pairs(noise):
+    """Pairs of four topics of 20 words each, and noise as it is released."""
+    rng = np.random.default_rng(1)
+    topics = np.kron(np.eye(4), rng.dirichlet(np.ones(20)))
+    packed = pack_pairs(1000 * (topics.T @ topics))
+    return topics, packed + noise * rng.standard_normal(len(packed))
+
+
+def test_topics_of_pairs_are_found_as_far_as_they_stand_out_of_the_noise():
+    config, frequencies = config_of(n_components=6), np.full(V, 1 / V)
+    words = np.arange(100, 180)
+    for noise, least, most in ((0.5, 4, 4), (100.0, 1, 1)):
+        topics, packed = sums_of_pairs(noise)
+        found = topics_of(packed, noise, words, frequencies, config, 500)
+        assert least <= len(found.components) <= most
+        np.testing.assert_allclose(found.components.sum(axis=1), 1.0)
+        # All that is not common is as in the word frequencies.
+        np.testing.assert_allclose(np.delete(found.components, words, axis=1), 1 / V)
+        own = found.components[:, words] * V / len(words)
+        if most == 4:
+            assert matched_l1_error(topics, own).mean < 0.15
+        again = topics_of(packed, noise, words, frequencies, config, 500)
+        np.testing.assert_array_equal(again.components, found.components)
+
+
+def test_noise_alone_is_one_topic():
+    """Of 40 draws; the largest eigenvalue exceeds the floor by 15 % with probability < 1e-6."""
+    config, words = config_of(), np.arange(80)
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        packed = 3.0 * rng.standard_normal(80 * 81 // 2)
+        found = topics_of(packed, 3.0, words, np.full(V, 1 / V), config, 500)
+        assert len(found.components) == 1
+
+
+def test_no_more_topics_than_rounds_can_tell_apart():
+    config = config_of(n_components=6, epsilon=0.5)
+    _, packed = sums_of_pairs(0.5)
+    assert MORE_TOPICS * common_words.most_topics(config) == 3
+    found = topics_of(packed, 0.5, np.arange(80), np.full(V, 1 / V), config, 500)
+    assert len(found.components) == 3
+
+
+# Windows.
+
+
+def error_of(snapshot):
+    found = snapshot.topics
+    missing = np.tile(found.background, (K - len(found.components), 1))
+    return matched_l1_error(CORPUS.components, np.vstack([found.components, missing])).mean
+
+
+@pytest.mark.parametrize("options", [{}, {"refinement_rounds": 3}], ids=str)
+def test_topics_are_nearer_than_those_of_moments_where_noise_is_large(options):
+    config, moments = (config_of(**options, epsilon=1.0, start=start) for start in STARTS[::-1])
+    (snapshot,), (other,) = (run(each, ROWS).snapshots for each in (config, moments))
+    assert len(snapshot.topics.components) == K
+    assert error_of(snapshot) < min(0.35, 0.8 * error_of(other))
+    assert snapshot.topics.prevalence.sum() == pytest.approx(1.0)
+    assert [record.name for record in snapshot.stages] == list(config.stages)
+
+
+@pytest.mark.parametrize("rounds", [COMMON_ROUNDS, 3])
+@pytest.mark.parametrize("stage", ["words", "common pairs", "refine 1"])
+def test_a_saved_engine_goes_on_bit_for_bit(stage, rounds):
+    config = config_of(refinement_rounds=rounds)
+    middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
+    runs = [Run(config).add(ROWS, stop=middle) for _ in range(2)]
+    runs[0].save(and_restore=False)
+    arrays = runs[1].save(and_restore=True)
+    assert ("common" in arrays) == (stage == "common pairs")
+    assert bool(named(arrays, "refinement/frequencies/")) == (stage == "refine 1")
+    for own in runs:
+        own.add(ROWS, start=middle)
+    assert_same_snapshots(*runs)
+
+
+def test_snapshots_are_made_of_released_sums_alone():
+    config = config_of(snapshots=1)
+    own = run(config, ROWS)
+    assert_same_snapshots(own, replayed(own, config))
+
+
+@pytest.mark.parametrize("wrong", [[3, 2], [0, V], [-1, 2], []], ids=str)
+def test_saved_words_that_are_no_columns_are_refused(wrong):
+    with pytest.raises(InvalidSettingError, match="rising"):
+        common_words.checked(np.array(wrong, dtype=np.int64), V)
