@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamlda.papers.imtiaz_sarwate.cape import CapePlan
     from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
     from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
-    from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
+    from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
     from streamlda.papers.imtiaz_sarwate.promise import Promise
     from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
     from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
@@ -65,6 +65,7 @@ __all__ = [
     "learn_topics",
     "make_plan",
     "operator_norm",
+    "partial_root_subspace",
     "perturb_tensor",
     "principal_subspace",
     "procedure_1",
@@ -88,7 +89,7 @@ _MODULES = {
     "papers.imtiaz_sarwate.cape": ("CapePlan",),
     "papers.imtiaz_sarwate.gaussian_mixture": ("MixtureSite", "learn_mixture"),
     "papers.imtiaz_sarwate.metrics": ("captured_energy", "component_error"),
-    "papers.imtiaz_sarwate.pca": ("principal_subspace",),
+    "papers.imtiaz_sarwate.pca": ("partial_root_subspace", "principal_subspace"),
     "papers.imtiaz_sarwate.promise": ("Promise",),
     "papers.imtiaz_sarwate.simulated": ("SimulatedSites",),
     "papers.imtiaz_sarwate.single_topic": ("SingleTopicSite", "learn_topics"),
