@@ -1,4 +1,4 @@
-"""The page of the papers is true: imports, tests, figures and examples are what it says."""
+"""The pages of the papers are true: imports, tests, figures and examples are what they say."""
 
 import re
 from pathlib import Path
@@ -12,6 +12,11 @@ PAGE = (ROOT / "streamlda/papers/README.md").read_text("utf-8")
 BENCH = (ROOT / "bench/README.md").read_text("utf-8")
 SECTIONS = {part.partition("\n")[0]: part for part in BENCH.split("\n## ")}
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ERRATA = {
+    f"{page.stem} {entry.partition('.')[0]}": entry
+    for page in sorted((ROOT / "streamlda/papers/errata").glob("*.md"))
+    for entry in page.read_text("utf-8").split("\n### ")[1:]
+}
 ROWS = [
     [cell.strip() for cell in line.strip("| \n").split(" | ")]
     for line in PAGE.splitlines()
@@ -41,7 +46,7 @@ def test_a_row_names_tests_and_figures_that_are_there(row):
     for name in re.findall(r"`([\w/]+)`", tests):
         places = (ROOT / f"tests/papers/{name}.py", ROOT / f"tests/{name}.py")
         assert any(place.exists() for place in places), name
-    if measured == "-":
+    if measured == "-" or "](errata/" in measured:
         return
     named = [name for name in SECTIONS if name in re.findall(r"[\w-]+", measured)]
     assert named
@@ -53,3 +58,16 @@ def test_a_row_names_tests_and_figures_that_are_there(row):
 @pytest.mark.parametrize("code", SNIPPETS, ids=lambda code: code.partition("\n")[0])
 def test_examples_run(code):
     exec(compile(code, "README.md", "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("name", ERRATA)
+def test_an_erratum_has_a_check_that_holds(name, monkeypatch):
+    (code, *none) = re.findall(r"```python\n(.*?)```", ERRATA[name], re.DOTALL) or [""]
+    checks = re.findall(r"^Check: `(.+?)::(test_\w+)`$", ERRATA[name], re.MULTILINE)
+    assert not none
+    assert len(checks) + bool(code) == 1
+    for path, test in checks:
+        assert f"\ndef {test}(" in (ROOT / path).read_text("utf-8")
+    monkeypatch.chdir(ROOT)
+    assert not code or "assert " in code
+    exec(compile(code, name, "exec"), {"__name__": "example"})
