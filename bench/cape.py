@@ -11,7 +11,7 @@ import json
 import math
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.cape_tasks import METHODS, PCA_ONLY
 from bench.kinds import Case, Figure, Json, Scenario, at_most
@@ -55,25 +55,6 @@ PCA_SITES = 10
 
 #: What each method should not be worse than, by more than its noise allows.
 ORDER = ("capeAGN", "conventional", "local")
-
-COLOURS = {
-    "capeAGN": "C0",
-    "conventional": "C1",
-    "local": "C2",
-    "pooled, private": "C4",
-    "DPdisPCA": "C3",
-    "not private": "0.4",
-}
-#: Names of the authors' curves.
-THEIRS = {"capeAGN": "capeAGN", "conventional": "conventional", "local": "local"}
-
-
-class Panel(NamedTuple):
-    """Cases that share axes; each adds its points at x."""
-
-    title: str
-    axis: str
-    cases: tuple[str, ...]
 
 
 def component_case(
