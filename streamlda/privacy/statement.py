@@ -36,8 +36,10 @@ alone. One that says ``"private"`` has all of these, and may have more:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from streamlda.checks import between, require
@@ -80,6 +82,12 @@ _KEYS = (
     *("clip_bounds", "vocabulary", "cohort", "stages", "ledger", "excluded"),
 )
 
+#: What must be the same of artefacts that are merged.
+_ONE_KIND = (
+    *("privacy_unit", "documents_per_user", "neighboring_relation", "mode", "horizon"),
+    *("noise", "vocabulary"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ReleasedStage:
@@ -117,6 +125,7 @@ def private_statement(
     mode: str = "window",
     horizon: int | None = None,
     public_model: str | None = None,
+    missing: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the statement of a private artefact, or refuse to make it.
 
@@ -124,7 +133,8 @@ def private_statement(
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
     l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
     for a budget kept in memory only; `public_model` is the digest of the model of public documents
-    that windows begin with. Time O(stages log stages) and a few milliseconds.
+    that windows begin with; `missing` names the stages of an incomplete window that were not
+    released. Time O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -154,8 +164,101 @@ def private_statement(
     }
     if public_model is not None:
         statement["public_model"] = public_model
+    if missing:
+        statement["missing_stages"] = list(missing)
     check_statement(statement)
     return statement
+
+
+def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the statement of what was made of several artefacts, or refuse to make it.
+
+    The promise of a ledger is about all that is released under it: artefacts of one ledger keep it,
+    if each has stages of its own on other record slots. Under several ledgers a document may be in
+    each, and what they promise adds up: the sums of epsilon and delta, named by all of them. Where
+    the documents of several ledgers are known to differ, each document has the promise of its own.
+    """
+    claims = {statement.get("statement") for statement in statements}
+    private = claims <= {PRIVATE, SEEDED}
+    _require(
+        private or not claims & {PRIVATE, SEEDED},
+        "private models are merged with private ones only: no statement is true of both",
+        private=sum(each.get("statement") in (PRIVATE, SEEDED) for each in statements),
+        of=len(statements),
+    )
+    if claims != {PRIVATE}:
+        return seeded() if private else not_private()
+    first = statements[0]
+    for statement in statements:
+        check_statement(statement)
+        for key in (*_ONE_KIND, "public_model"):
+            found, wanted = statement.get(key), first.get(key)
+            rule = f"private models that are merged must have one {key}"
+            _require(found == wanted, rule, first=wanted, other=found)
+    ledgers = [each["ledger"] for each in statements]
+    own = sorted(_stages_of_one(statements), key=lambda stage: (stage["first"], stage["last"]))
+    merged = dict(first) | {
+        "noise_multiplier": min(stage["noise_multiplier"] for stage in own),
+        "stages": own,
+        "cohort": {
+            "first": own[0]["first"],
+            "last": max(stage["last"] for stage in own),
+        },
+        "clip_bounds": _bounds_of(statements),
+    }
+    if _is_one_ledger(statements):
+        for key in ("epsilon", "delta"):
+            merged[key] = max(each[key] for each in statements)
+        begun = [each.get("generation") for each in statements]
+        known = [releases for releases in begun if releases is not None]
+        merged["generation"] = max(known) if len(known) == len(begun) else None
+    else:
+        for key in ("epsilon", "delta"):
+            merged[key] = _sum_upward([each[key] for each in statements])
+        merged |= {"ledger": ", ".join(dict.fromkeys(ledgers)), "generation": None}
+    check_statement(merged)
+    return merged
+
+
+def _sum_upward(values: Sequence[float]) -> float:
+    """Return the sum, rounded so that it is not less."""
+    found = math.fsum(values)
+    return found if found >= sum(map(Fraction, values)) else math.nextafter(found, math.inf)
+
+
+def _is_one_ledger(statements: Sequence[Mapping[str, Any]]) -> bool:
+    ledgers = {each["ledger"] for each in statements}
+    return len(ledgers) == 1 and ledgers != {"in memory"}
+
+
+def _stages_of_one(statements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the stages of all, each release once."""
+    every = [dict(stage) for each in statements for stage in each["stages"]]
+    if not _is_one_ledger(statements):
+        return every
+    common = [s for s in statements[0]["stages"] if all(s in each["stages"] for each in statements)]
+    own = [[dict(s) for s in each["stages"] if s not in common] for each in statements]
+    taken: list[tuple[int, int]] = []
+    for stages in own:
+        slots = [(stage["first"], stage["last"]) for stage in stages]
+        _require(
+            bool(slots) and not any(a <= d and c <= b for a, b in slots for c, d in taken),
+            "models of one ledger that are merged must be of other record slots each",
+            slots=slots[:3],
+            others=taken[:3],
+        )
+        taken += slots
+    return [dict(stage) for stage in common] + [stage for stages in own for stage in stages]
+
+
+def _bounds_of(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the clip bounds of all, under a name each where they differ."""
+    found: dict[str, Any] = {}
+    for number, statement in enumerate(statements, 1):
+        for name, bound in statement["clip_bounds"].items():
+            same = found.get(name, bound) == bound
+            found[name if same else f"{name} of model {number}"] = bound
+    return found
 
 
 def check_statement(statement: Mapping[str, Any]) -> None:
@@ -181,6 +284,9 @@ def check_statement(statement: Mapping[str, Any]) -> None:
     begun = statement.get("public_model", "none")
     rule = "a public model must be named by its digest"
     _require(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
+    missing = statement.get("missing_stages", [])
+    listed = isinstance(missing, list | tuple) and all(isinstance(name, str) for name in missing)
+    _require(listed, "stages that are missing must be listed by name", missing_stages=missing)
     counted = releases is None or _whole(releases, 1)
     _require(counted, "a model is made behind a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
@@ -275,7 +381,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     scope = "disjoint windows" if statement["mode"] == "window" else "all since the start"
     if statement["horizon"] is not None:
         scope += f", {statement['horizon']:,} snapshots at most"
-    begun = statement.get("public_model")
+    begun, missing = statement.get("public_model"), statement.get("missing_stages", ())
     return [
         ("privacy", f"private: epsilon {epsilon}, delta {delta}"),
         ("unit", f"{unit}, {statement['neighboring_relation']}{capped}"),
@@ -286,6 +392,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("words", statement["vocabulary"]),
         *([("begun with", f"public model {begun}")] if begun else []),
         ("stages", f"{len(stages):,} in record slots {ends}: {', '.join(shown)}"),
+        *([("incomplete", f"without {', '.join(missing)}")] if missing else []),
         ("ledger", statement["ledger"]),
         ("not covered", "; ".join(statement["excluded"])),
     ]

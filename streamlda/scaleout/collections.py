@@ -27,7 +27,7 @@ from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.learner import few_topics
+from streamlda.private.published import few_topics
 from streamlda.scaleout.beginning import first_columns
 from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import check_unseeded, learn_once
