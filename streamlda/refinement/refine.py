@@ -185,10 +185,13 @@ def most_prevalent_first(
 def start_of(model: TopicModel) -> dict[str, Any]:
     """Return the diagnostics of the start of a refined model, for one that goes on from it.
 
-    With them ``start_topics``, for the topics may be in another order by now.
+    With them ``start_topics``, for the topics may be in another order by now. The model may be the
+    start itself, where that was the better one.
     """
     known = dict(model.diagnostics)
-    return {**known, "start_topics": known.pop("refinement")["start_topics"]}
+    known.pop("refinement_choice", None)
+    done = known.pop("refinement", {"start_topics": [*range(model.n_components)]})
+    return {**known, "start_topics": done["start_topics"]}
 
 
 def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
