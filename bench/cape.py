@@ -11,9 +11,9 @@ import json
 import math
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any
 
-from bench.cape_tasks import METHODS
+from bench.cape_tasks import METHODS, PCA_ONLY
 from bench.kinds import Case, Figure, Json, Scenario, at_most
 
 PUBLISHED = Path(__file__).parent / "published" / "imtiaz-sarwate.json"
@@ -25,7 +25,7 @@ SIZES = (50_000, 100_000, 200_000, 500_000, 800_000)
 RUNS = 5
 
 #: Methods of Figures 3 to 5: that of one holder with noise has the law of capeAGN.
-COMPONENT_METHODS = [name for name in METHODS if name != "pooled, private"]
+COMPONENT_METHODS = [name for name in METHODS if name not in ("pooled, private", *PCA_ONLY)]
 
 #: Dimension, components, and the epsilons of the sweeps over documents and over delta.
 SHAPES = {"D = 10": (10, 5, 0.5, 0.1), "D = 50": (50, 10, 1.0, 2.0)}
@@ -55,24 +55,6 @@ PCA_SITES = 10
 
 #: What each method should not be worse than, by more than its noise allows.
 ORDER = ("capeAGN", "conventional", "local")
-
-COLOURS = {
-    "capeAGN": "C0",
-    "conventional": "C1",
-    "local": "C2",
-    "pooled, private": "C4",
-    "not private": "0.4",
-}
-#: Names of the authors' curves.
-THEIRS = {"capeAGN": "capeAGN", "conventional": "conventional", "local": "local"}
-
-
-class Panel(NamedTuple):
-    """Cases that share axes; each adds its points at x."""
-
-    title: str
-    axis: str
-    cases: tuple[str, ...]
 
 
 def component_case(
@@ -212,7 +194,7 @@ def figure_2_figures(result: Json) -> list[Figure]:
         label = f"{data}, N_s = {sweeps['epsilon'][0]:,}, over epsilon"
         for epsilon in (0.1, 1.0):
             parts = []
-            for method in ("capeAGN", "conventional", "local", "capeAGN, as published"):
+            for method in (*ORDER, "DPdisPCA", "capeAGN, as published", "DPdisPCA, as published"):
                 rows = [r for r in rows_of(result, label) if r["method"] == method]
                 near = [r for r in rows if math.isclose(r["epsilon"], epsilon)]
                 if near:

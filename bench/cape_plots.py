@@ -5,12 +5,12 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
-from bench.cape import CAPE, COLOURS, DIRICHLET, PCA_DATA, published, result_best, rows_of
+from bench.cape import CAPE, DIRICHLET, PCA_DATA, published, result_best, rows_of
 from bench.kinds import Json
+from bench.styles import AUTHORS, REFERENCE, STYLES, name_lines
 
 #: Of the axis along which a curve runs.
 AXES = {"epsilon": "epsilon", "delta": "delta", "documents": "documents at all sites"}
-SUFFIX = ", as published"
 
 
 def plot_all(results: dict[str, Json], folder: Any) -> None:
@@ -36,8 +36,9 @@ def plot(result: Json, folder: Any) -> None:
         axis.set_title(title, fontsize=9)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=8, ncols=4, loc="outside lower center")
+    shown = axes.flat[: len(panels)]
+    # Lines look alike in all panels: those at the right are named.
+    name_lines(shown[columns - 1 :: columns])
     figure.savefig(folder / f"{name}.png", dpi=80)
     pyplot.close(figure)
 
@@ -84,15 +85,13 @@ def draw(axis: Any, result: Json, against: str, labels: list[str]) -> None:
             )
             curves.setdefault(row["method"], []).append((place, value))
     for method, points in curves.items():
-        plain = method.removesuffix(SUFFIX)
-        style = ".--" if method.endswith(SUFFIX) else ".-"
         name = method.replace("capeAGN", "capePCA") if energy else method
         places, values = zip(*sorted(points), strict=True)
-        axis.plot(places, values, style, color=COLOURS[plain], label=name, linewidth=1)
+        axis.plot(places, values, label=name, **STYLES[method].keywords())
     if not energy:
         theirs(axis, result["cases"][labels[0]]["parameters"], against, labels)
         guess = mean(run["measured"]["random"] for run in result["runs"] if run["case"] in labels)
-        axis.axhline(guess, color="0.8", linestyle=":", label="random")
+        axis.plot(places, [guess] * len(places), label="random", **REFERENCE)
     axis.set(xlabel=AXES[against], xscale="log")
     # Labels between powers of ten run into each other.
     axis.xaxis.set_minor_formatter(NullFormatter())
@@ -107,7 +106,7 @@ def sum_of(parameters: Json) -> int:
 
 
 def theirs(axis: Any, parameters: Json, against: str, labels: list[str]) -> None:
-    """Draw the authors' own runs of the same settings as crosses."""
+    """Draw the authors' own runs of the same settings."""
     if labels == [DIRICHLET] or against == "documents":
         return
     curve = published(
@@ -116,13 +115,7 @@ def theirs(axis: Any, parameters: Json, against: str, labels: list[str]) -> None
     if curve is None:
         return
     for method in ("capeAGN", "conventional", "local"):
-        axis.plot(
-            curve["values"],
-            curve[method],
-            "x:",
-            color=COLOURS[method],
-            label=f"{method}, authors' run",
-            linewidth=0.7,
-            markersize=4,
-        )
-    axis.axhline(curve["non_private"], color="0.4", linestyle="-.", linewidth=0.7)
+        name = f"{method}{AUTHORS}"
+        axis.plot(curve["values"], curve[method], label=name, **STYLES[name].keywords())
+    name, level = f"not private{AUTHORS}", [curve["non_private"]] * len(curve["values"])
+    axis.plot(curve["values"], level, label=name, **STYLES[name].keywords())

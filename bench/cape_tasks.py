@@ -30,7 +30,12 @@ METHODS = {
     "capeAGN, as published": ("cape", "paper", "paper"),
     "conventional, as published": ("conventional", "paper", "paper"),
     "local, as published": ("local", "paper", "paper"),
+    "DPdisPCA": ("conventional", "ours", "exact"),
+    "DPdisPCA, as published": ("conventional", "paper", "paper"),
 }
+
+#: For directions alone.
+PCA_ONLY = ("DPdisPCA", "DPdisPCA, as published")
 
 
 class Planted(NamedTuple):
@@ -213,7 +218,7 @@ def cover_types(n: int, rng: np.random.Generator) -> Any:
 def cape_pca(meter: Any, parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure q_CE of every method, over that of the best subspace, at every point."""
     from streamlda.papers.imtiaz_sarwate.metrics import captured_energy
-    from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
+    from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
     from streamlda.papers.imtiaz_sarwate.promise import Promise
     from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
     from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
@@ -238,7 +243,8 @@ def cape_pca(meter: Any, parameters: Json, inputs: Json, seed: int) -> Json:
                         [len(part) for part in parts], Promise(epsilon, delta, calibration), scheme
                     )
                     way = "packed" if route == "ours" else "paper"
-                    found = principal_subspace(sums, k, network, radius, route=way)
+                    learn = partial_root_subspace if method in PCA_ONLY else principal_subspace
+                    found = learn(sums, k, network, radius, route=way)
                     energies.append(captured_energy(found.vectors, moment))
                 rows.append(
                     {"method": method, "epsilon": epsilon, "delta": delta, "q_CE": energies}

@@ -10,15 +10,7 @@ from typing import Any
 from bench.compare import COMPARE, corpus_title, measured
 from bench.entrants import ENTRANTS
 from bench.kinds import Json, series
-
-#: Safe for the colour-blind (Okabe and Ito), and a marker each for print.
-STYLES = {
-    "streamlda": ("#0072B2", "o"),
-    "tomotopy": ("#D55E00", "s"),
-    "gensim": ("#E69F00", "^"),
-    "scikit-learn": ("#009E73", "D"),
-    "vowpal-wabbit": ("#CC79A7", "v"),
-}
+from bench.styles import STYLES
 
 #: Where a label may stand beside its point, best first; the line of the best runs to the right.
 PLACES = ((9, 6), (9, -14), (-9, -14), (-9, 6), (0, 9), (0, -17), (9, -3), (-9, -3))
@@ -51,7 +43,7 @@ def draw(axis: Any, result: Json) -> dict[str, tuple[float, float]]:
     medians = {}
     for label in measured(result):
         seconds, perplexity = (series(result, label, k) for k in ("fit_seconds", "perplexity"))
-        colour, marker = STYLES[ENTRANTS[label].library]
+        colour, _, marker = STYLES[ENTRANTS[label].library]
         axis.plot(seconds, perplexity, ".", color=colour, alpha=0.4)
         medians[label] = median(seconds), median(perplexity)
         axis.plot(*medians[label], marker, color=colour, markersize=8)
@@ -77,7 +69,7 @@ def name_points(axis: Any, points: Mapping[str, tuple[float, float]]) -> None:
         taken.append((x - 6, y - 6, x + 6, y + 6))
     left, right = axis.get_window_extent().intervalx
     for label, point in points.items():
-        colour = STYLES[ENTRANTS[label].library][0]
+        colour = STYLES[ENTRANTS[label].library].colour
         for x, y in PLACES:
             text = axis.annotate(
                 label,

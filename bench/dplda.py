@@ -25,6 +25,7 @@ from bench.private_contenders import (
     VI_UNNOISED,
     WA16,
 )
+from bench.styles import SERIES, STYLES, name_lines
 
 #: d, topics and lengths of planted corpora.
 PLANTED = {"n_features": 50, "n_components": 5, "topic_concentration": 0.2, "mean_length": 80}
@@ -283,16 +284,15 @@ def draw_panels(result: Json, panels: dict[str, dict[str, str]], label: str, pat
         for name, case in labels.items():
             values = measured(result, case)
             means = [mean(v) for v in values.values()]
+            style = STYLES[name]
             if CONTENDERS[name].claim == NONE:
-                axis.axhline(means[0], color="0.6", linestyle="--", label=name)
+                axis.axhline(means[0], label=name, **style.keywords())
                 continue
-            dashed = "--" if CONTENDERS[name].claim != "private" else "-"
-            (line,) = axis.plot(list(values), means, dashed, label=name)
+            axis.plot(list(values), means, label=name, **style.keywords())
             for epsilon, runs in values.items():
-                axis.plot([epsilon] * len(runs), runs, ".", color=line.get_color(), markersize=3)
+                axis.plot([epsilon] * len(runs), runs, ".", color=style.colour, markersize=2)
         axis.set(xlabel="epsilon", ylabel=label, xscale="log", yscale="log", title=title)
-    lines, names = axes.ravel()[0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    name_lines(axes.ravel())
     close(figure, path)
 
 
@@ -305,14 +305,15 @@ def draw_values(result: Json, path: Path) -> None:
         points = by_alpha.setdefault(parameters["alpha_0"], [])
         points.append((parameters["n_components"], label))
     for axis, names in zip(axes[0], (QUANTITIES[:2], QUANTITIES[2:]), strict=True):
-        for alpha_0, points in by_alpha.items():
+        for style, (alpha_0, points) in zip(SERIES, by_alpha.items(), strict=False):
             (truth, released) = (averages(result, points, name) for name in names)
             k = [topics for topics, _ in points]
-            (line,) = axis.plot(k, truth, ".-", label=f"alpha_0 = {alpha_0:g}")
-            axis.plot(k, released, ".--", color=line.get_color(), label="released lower bound")
+            name, bound = f"alpha_0 = {alpha_0:g}", style._replace(line="--")
+            axis.plot(k, truth, label=name, **style.keywords())
+            axis.plot(k, released, label=f"{name}, lower bound", **bound.keywords())
         axis.set(xlabel="k", ylabel=names[0])
         axis.set_yscale("symlog", linthresh=1e-5)
-        axis.legend(frameon=False, fontsize=7)
+    name_lines(axes[0])
     close(figure, path)
 
 

@@ -238,7 +238,7 @@ def variational(private: bool) -> Fit:
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
         from streamlda.papers.dpvi import DPVISettings
-        from streamlda.papers.dpvi import fit as learn
+        from streamlda.papers.dpvi import fit_dp_vi as learn
 
         squares = np.add.reduceat(counts.counts**2, counts.row_pointers[:-1])
         settings = DPVISettings(

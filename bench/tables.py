@@ -18,6 +18,7 @@ from bench.private import PRIVATE, how_much_noise
 from bench.private_words import PRIVATE_WORDS
 from bench.roofline import ROOFLINE
 from bench.scenarios import ALL, BY_ID, checkpoint_rates, fit_cost, rate_points
+from bench.styles import BLUE, REFERENCE, SERIES, STYLES, name_lines
 
 Json = dict[str, Any]
 
@@ -205,32 +206,33 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
     if "time-linear" in results:
         points = [p for p in rate_points(results["time-linear"]) if p.d == 10_000]
         (c0, c1, c2), _ = fit_cost(points)
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+        figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
         panels = (("distinct words a document (k = 20)", "nnz"), ("m = k + 50 (80 words)", "m"))
         for axis, (label, field) in zip(axes, panels, strict=True):
             chosen = sorted(p for p in points if (p.k == 20 if field == "nnz" else p.nnz == 80))
             x = [getattr(p, field) for p in chosen]
             fitted = [1e6 * (c0 + c1 * p.nnz * p.m + c2 * p.t**3) for p in chosen]
-            axis.plot(x, fitted, color="0.6", label="c0 + c1 nnz m + c2 t³")
-            axis.plot(x, [1e6 * p.seconds for p in chosen], "o", label="measured")
+            axis.plot(x, fitted, label="c0 + c1 nnz m + c2 t³", **REFERENCE)
+            axis.plot(x, [1e6 * p.seconds for p in chosen], "o", color=BLUE, label="measured")
             axis.set(xlabel=label, ylabel="µs a document")
             axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
-            axis.legend(frameon=False)
+        name_lines(axes)
         figure.savefig(folder / "time-linear.png", dpi=100)
         pyplot.close(figure)
     if "memory-flat" in results and "time-flat" in results:
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-        for run in results["memory-flat"]["runs"]:
+        for style, run in zip(SERIES, results["memory-flat"]["runs"], strict=False):
             marks = run["measured"]["checkpoints"]
             megabytes = [mark["peak_rss_bytes"] / 1e6 for mark in marks]
-            axes[0].plot([m["documents"] for m in marks], megabytes, "o-", label=run["case"])
+            documents = [m["documents"] for m in marks]
+            axes[0].plot(documents, megabytes, label=run["case"], **style.keywords())
         axes[0].set(xlabel="documents", ylabel="peak memory, MB", xscale="log")
-        axes[0].legend(frameon=False)
         rates = checkpoint_rates(results["time-flat"])
-        axes[1].plot(rates.keys(), [1e6 * seconds for seconds in rates.values()], "o-")
+        axes[1].plot(rates.keys(), [1e6 * s for s in rates.values()], "o-", color=BLUE)
         axes[1].set(xlabel="documents", ylabel="µs a document", xscale="log")
         for axis in axes:
             axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
+        name_lines(axes[:1])
         figure.savefig(folder / "flat.png", dpi=100)
         pyplot.close(figure)
     private = [
@@ -259,14 +261,14 @@ def draw_errors(axis: Any, result: Json) -> None:
     for label, case in result["cases"].items():
         errors, epsilon = series(result, label, "l1_error"), case["parameters"]["epsilon"]
         if epsilon is None:
-            axis.axhline(sum(errors) / len(errors), color="0.6", linestyle="--", label=label)
+            axis.axhline(sum(errors) / len(errors), label=label, **STYLES["not private"].keywords())
         else:
             by_variant.setdefault(label.rpartition(", ")[0], []).append((epsilon, errors))
-    for name, points in by_variant.items():
+    for style, (name, points) in zip(SERIES, by_variant.items(), strict=False):
         means = [sum(errors) / len(errors) for _, errors in points]
-        (line,) = axis.plot([epsilon for epsilon, _ in points], means, label=name)
+        axis.plot([epsilon for epsilon, _ in points], means, label=name, **style.keywords())
         for epsilon, errors in points:
-            axis.plot([epsilon] * len(errors), errors, ".", color=line.get_color())
+            axis.plot([epsilon] * len(errors), errors, ".", color=style.colour, markersize=3)
     axis.set(xlabel="epsilon", ylabel="L1 error of a topic", xscale="log", yscale="log")
     axis.set_title(result["scenario"], fontsize=10)
-    axis.legend(frameon=False, fontsize=8)
+    name_lines([axis])

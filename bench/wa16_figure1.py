@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench.kinds import Case, Figure, Json, Scenario, at_most, series
+from bench.styles import SERIES, name_lines
 
 if TYPE_CHECKING:
     from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
@@ -221,13 +222,14 @@ def plot(result: Json, folder: Any) -> None:
     figure, axes = pyplot.subplots(len(NOISES), len(SCALES), **shape)
     for row, kind in zip(axes, NOISES, strict=True):
         for axis, (name, scale) in zip(row, SCALES.items(), strict=True):
-            for d, sigmas, rates in transitions(result, kind):
-                axis.plot(np.array(sigmas) * scale(d), rates, ".-", label=f"d = {d}")
+            for style, (d, sigmas, rates) in zip(SERIES, transitions(result, kind), strict=False):
+                scaled = np.array(sigmas) * scale(d)
+                axis.plot(scaled, rates, label=f"d = {d}", **style.keywords())
             axis.set(xlabel=name, xscale="log")
             # Labels between powers of ten run into each other in narrow panels.
             axis.xaxis.set_minor_formatter(NullFormatter())
         row[0].set(ylabel=f"{kind}: failure")
-    axes[0, 0].legend(frameon=False)
+    name_lines(axes[:, -1])
     figure.savefig(folder / "wa16-figure-1.png", dpi=80)
     pyplot.close(figure)
 

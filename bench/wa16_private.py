@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most
+from bench.styles import REFERENCE, STYLES, name_lines
 
 #: Eigenvalues over the largest, and the largest: such that all epsilons of interest are below 3,
 #: where the noise multiplier is nearly proportional to 1 / epsilon.
@@ -413,16 +414,15 @@ def plot(result: Json, folder: Any) -> None:
     """Draw the epsilon needed against d as wa16-theorem-4-2.png."""
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(6, 4.5), layout="constrained")
+    figure, axis = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
     ways = needed(result)
     for name, points in ways.items():
-        style = ".--" if name == STARTED else ".-"
-        axis.plot(list(points), list(points.values()), style, label=name)
+        axis.plot(list(points), list(points.values()), label=name, **STYLES[name].keywords())
     last = max(ways[INPUT])
     d = np.geomspace(min(ways[INPUT]), max(ways[f"{ITERATED}, exact"]), 20)
-    axis.plot(d, ways[INPUT][last] * d / last, ":", color="0.6", label="proportional to d")
+    axis.plot(d, ways[INPUT][last] * d / last, label="proportional to d", **REFERENCE)
     axis.set(xlabel="d", ylabel="epsilon at recovery 1/2", xscale="log", yscale="log")
-    axis.legend(frameon=False, fontsize=8)
+    name_lines([axis])
     figure.savefig(folder / "wa16-theorem-4-2.png", dpi=100)
     pyplot.close(figure)
 

@@ -151,7 +151,7 @@ class DPVITopics:
         )
 
 
-def fit(
+def fit_dp_vi(
     documents: DocumentBatch,
     settings: DPVISettings,
     *,

@@ -11,7 +11,7 @@ from scipy import stats
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers.dplda.calibration import make_plan, procedure_1
-from streamlda.papers.dplda.configurations import fit, release
+from streamlda.papers.dplda.configurations import fit_dp_lda, release
 from streamlda.papers.dplda.flow import (
     CONFIGURATIONS,
     DOCUMENTS,
@@ -180,10 +180,10 @@ def test_topics_come_back_where_noise_is_small(corpus, changes, limit):
 
 def test_fit_is_release_of_its_own_steps(corpus):
     settings = DPLDASettings(**LOUD, configuration="2")
-    found = fit(planted(30_000)[1], settings, SeededNoise(4))
+    found = fit_dp_lda(planted(30_000)[1], settings, SeededNoise(4))
     once = release(corpus[1], settings, SeededNoise(4))
     np.testing.assert_allclose(found.components, once.components, atol=1e-6)
-    secure, other = (fit(planted(2000)[1], DPLDASettings(**LOUD)) for _ in range(2))
+    secure, other = (fit_dp_lda(planted(2000)[1], DPLDASettings(**LOUD)) for _ in range(2))
     assert secure.private
     assert not np.array_equal(secure.components, other.components)
 
@@ -280,7 +280,7 @@ def test_statements_say_what_is_proven(corpus, name):
 @pytest.mark.parametrize("name", ["2", "3", "4"])
 def test_nothing_is_published_where_no_bound_is_left(name):
     quiet = DPLDASettings(**LOUD | {"epsilon": 0.1, "delta": 1e-6, "configuration": name})
-    found = fit(planted(300)[1], quiet, SeededNoise(3))
+    found = fit_dp_lda(planted(300)[1], quiet, SeededNoise(3))
     assert found.bounds.sigma_k == 0
     assert found.components.shape == (0, 12)
     assert len(found.alpha) == 0

@@ -11,7 +11,7 @@ from scipy import special, stats
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers import dpvi
-from streamlda.papers.dpvi import DPVISettings, coins, fit, statistic, subsampled_multiplier
+from streamlda.papers.dpvi import DPVISettings, coins, fit_dp_vi, statistic, subsampled_multiplier
 from streamlda.papers.variational import digamma as kernel_digamma
 from streamlda.papers.variational import variational_responsibilities as kernel
 from streamlda.privacy.accounting import noise_multiplier
@@ -59,7 +59,9 @@ def test_it_learns_and_noise_costs():
     same = {"sampling_rate": 1.0, "steps": 6, "clip_norm": 40.0, "seed": 2}
     errors = []
     for epsilon, delta in ((None, None), (4.0, DELTA), (0.2, DELTA)):
-        found = fit(documents, settings(epsilon=epsilon, delta=delta, **same), noise=SeededNoise(1))
+        found = fit_dp_vi(
+            documents, settings(epsilon=epsilon, delta=delta, **same), noise=SeededNoise(1)
+        )
         errors.append(matched_l1_error(planted.components, found.components).mean)
     assert errors[0] < errors[1] < 0.3 < errors[2]
 
@@ -99,7 +101,7 @@ def test_the_noise_is_as_large_as_the_accounting_says_and_a_planted_bug_shows(mo
 
     monkeypatch.setattr(dpvi, "JointGaussian", Watched)
     documents = PlantedLDA(3, 300, seed=2).documents(50)
-    fit(documents, settings(sampling_rate=1.0, clip_norm=5.0), noise=SeededNoise(7))
+    fit_dp_vi(documents, settings(sampling_rate=1.0, clip_norm=5.0), noise=SeededNoise(7))
     z = drawn[0] / 5.0 / noise_multiplier(1.0, DELTA)
     assert within(np.sum(z**2), stats.chi2(len(z))) == (times == 1)
 
@@ -137,7 +139,7 @@ def test_coins_are_right_and_differ():
     ],
 )
 def test_statements(changes, noise, statement):
-    found = fit(SMALL, settings(**changes), noise=noise)
+    found = fit_dp_vi(SMALL, settings(**changes), noise=noise)
     assert found.statement.startswith(statement)
     assert found.private == statement.startswith("private")
 
@@ -154,7 +156,7 @@ def test_coins_are_paid_for_as_noise_is(monkeypatch):
     monkeypatch.setattr(dpvi, "subsampled_multiplier", watched)
     rows = 10**4
     for rate in (0.5, 1.0):
-        fit(SMALL, settings(sampling_rate=rate, steps=2), n_max=rows)
+        fit_dp_vi(SMALL, settings(sampling_rate=rate, steps=2), n_max=rows)
     coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
     assert coin > 1e-15
     assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)

@@ -12,7 +12,7 @@ from streamlda.papers.dplda.moments import DENSE_WORDS, LDAMoments
 from streamlda.papers.dplda.sensitivity import Facts
 from streamlda.papers.dplda.settings import DPLDASettings
 from streamlda.papers.dplda.spectral import SpectralSteps, factors_of
-from streamlda.papers.dpvi import DPVISettings, fit, subsampled_multiplier
+from streamlda.papers.dpvi import DPVISettings, fit_dp_vi, subsampled_multiplier
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
 from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
@@ -154,9 +154,9 @@ REFUSED = [
     (lambda: discrete_laplace(NOISE, 0), r"from 1 to 2\^40 steps, got scale=0"),
     (lambda: dpvi(clip_norm=0.0), "clip_norm=0.0"),
     (lambda: dpvi(epsilon=None), "epsilon=None"),
-    (lambda: fit(ROWS, dpvi(), n_max=2), "n_max=2 documents=3"),
+    (lambda: fit_dp_vi(ROWS, dpvi(), n_max=2), "n_max=2 documents=3"),
     (lambda: subsampled_multiplier(1.0, -1e-9, 0.1, 10), "delta must leave something"),
-    (lambda: fit(ROWS, dpvi(sampling_rate=0.5), n_max=10**15), "delta must leave something"),
+    (lambda: fit_dp_vi(ROWS, dpvi(sampling_rate=0.5), n_max=10**15), "delta must leave something"),
     (lambda: CapePlan.for_means([3, 0], 1.0), "every site must have a document"),
     (lambda: CapePlan.for_means([3, 3], 1.0).gaussian_losses(2), "colluders=2"),
     (lambda: CapePlan.for_means([3, 3], 1.0).after_drop_out([0, 0]), "sites that are left"),

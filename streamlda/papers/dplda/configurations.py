@@ -52,7 +52,7 @@ Array = NDArray[np.float64]
 LEAST_SHARE = 1e-3
 
 
-def fit(
+def fit_dp_lda(
     documents: DocumentBatch, settings: DPLDASettings, noise: Noise | None = None
 ) -> DPLDATopics:
     """Estimate moments and publish topics, as one configuration does.
@@ -90,7 +90,8 @@ def release(
 ) -> DPLDATopics:
     """Publish topics from steps that are computed already; every call is a release of its own.
 
-    Parameters and errors as for `fit`; alpha_0 and k of `settings` must be those of the steps.
+    Parameters and errors as for `fit_dp_lda`; alpha_0 and k of `settings` must be those of the
+    steps.
     """
     moments = steps.moments
     require(

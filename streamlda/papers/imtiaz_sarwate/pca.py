@@ -1,30 +1,42 @@
-"""capePCA: the leading directions of the samples of several sites (section IV, Algorithm 2).
+"""Leading directions of the samples of several sites: capePCA (section IV, Algorithm 2), DPdisPCA.
 
-Each site sums x x'; the aggregate is the second moment with the noise of the scheme, symmetric, and
-its eigenvectors are the answer. No centring: samples are those of a mean that is known, as in the
-paper, and a radius that is public.
+capePCA: each site sums x x'; the aggregate is the second moment with the noise of the scheme,
+symmetric, and its eigenvectors are the answer. No centring: samples are those of a mean that is
+known, as in the paper, and a radius that is public.
+
+DPdisPCA, their earlier scheme: a site adds all the noise that it needs to its own second moment,
+and sends the partial square root ``P = U |D|^(1/2)`` of the R largest eigenvalues: d R numbers in
+place of d^2. The aggregator takes the leading eigenvectors of ``sum_s mu_s P_s P_s'``. The noise
+in that is `conventional`, sqrt(S) times that of capePCA, and what falls below a site's R largest
+values is lost. Definition and R = 2 K are those of the authors' program
+(`github.com/hafizimtiaz/capePCA`, `my_dPCA_hafiz`). It takes singular values, in which a negative
+eigenvalue, which noise alone makes, counts as a positive one: `route="paper"` does too, by default
+it counts 0.
 
 Privacy: one stage, all of the budget. Unit, relation and sensitivity are those of
 `streamlda.papers.imtiaz_sarwate.vector_moments`. The paper draws noise of one size for every entry
 i <= j; `route="paper"` does too. In packed coordinates, the default, entries off the diagonal get
-sqrt(2) less at the same privacy.
+sqrt(2) less at the same privacy. In DPdisPCA each site's noisy moment is a release of its own
+samples, of which no other site has one, so that (epsilon, delta) holds for each sample against the
+aggregator and all other sites together. A partial square root is made of the noisy moment alone.
 
 References
 ----------
-Imtiaz and Sarwate (2018), IEEE JSTSP 12(6), Algorithm 2; Dwork, Talwar, Thakurta, Zhang,
+Imtiaz and Sarwate (2018), IEEE JSTSP 12(6), Algorithm 2, and (2018), *Differentially private
+distributed principal component analysis*, ICASSP, their [17]; Dwork, Talwar, Thakurta, Zhang,
 *Analyze Gauss*, STOC 2014.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import one_of, require
+from streamlda.checks import between, one_of, require
 from streamlda.papers.imtiaz_sarwate.plain_moments import plain_pairs, symmetric_pairs
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import SECOND_RATIO, second_block
@@ -69,6 +81,64 @@ def principal_subspace(
         That the samples were clipped to; public.
     route : {"packed", "paper"}
     """
+    d = _checked(second_sums, n_components, route)
+    pack, unpack = _coordinates(route)
+    found = network.release(
+        [{"second": pack(total)} for total in second_sums],
+        [second_block(d, radius)],
+        ratio=SECOND_RATIO,
+    )
+    return _leading(unpack(found.sums["second"] / found.documents, d), n_components)
+
+
+def partial_root_subspace(
+    second_sums: Sequence[Array],
+    n_components: int,
+    network: SimulatedSites,
+    radius: float,
+    *,
+    n_intermediate: int | None = None,
+    route: Route = "packed",
+) -> Subspace:
+    """Return the K leading directions by DPdisPCA.
+
+    Time O(S d^3), memory O(S d^2); a site sends d R numbers.
+
+    Parameters
+    ----------
+    second_sums, n_components, radius
+        As for `principal_subspace`.
+    network : SimulatedSites
+        Sizes and promises, of the scheme `conventional`: sites share no noise.
+    n_intermediate : int, optional
+        R, from K to d; 2 K by default, or d if that is less.
+    route : {"packed", "paper"}
+        Also what a negative eigenvalue of a noisy moment counts: 0, or its absolute value.
+
+    Raises
+    ------
+    InvalidSettingError
+        If sums, sites and numbers do not fit each other, or the scheme is another.
+    """
+    d = _checked(second_sums, n_components, route)
+    one_of(("conventional",), scheme=network.scheme, remedy="sites of DPdisPCA share no noise")
+    rank = min(2 * n_components, d) if n_intermediate is None else n_intermediate
+    between(n_components, d, n_intermediate=rank)
+    pack, unpack = _coordinates(route)
+    packed = [{"second": pack(total)} for total in second_sums]
+    gathered = np.zeros((d, d))
+    for site, weight in enumerate(network.plan().weights):
+        found = network.alone(site).release(packed, [second_block(d, radius)], ratio=SECOND_RATIO)
+        values, vectors = np.linalg.eigh(unpack(found.sums["second"] / found.documents, d))
+        values = np.abs(values) if route == "paper" else np.maximum(values, 0.0)
+        kept = np.argsort(-values, kind="stable")[:rank]
+        root = vectors[:, kept] * np.sqrt(values[kept])
+        gathered += weight * root @ root.T
+    return _leading(gathered, n_components)
+
+
+def _checked(second_sums: Sequence[Array], n_components: int, route: Route) -> int:
+    """Return d of sums that are square and of one shape."""
     shapes = {np.shape(total) for total in second_sums}
     d = next(iter(shapes))[0] if shapes else 0
     one_of(("packed", "paper"), route=route)
@@ -78,14 +148,14 @@ def principal_subspace(
         shapes=sorted(shapes),
         n_components=n_components,
     )
-    pack, unpack = (
-        (pack_pairs, unpack_pairs) if route == "packed" else (plain_pairs, symmetric_pairs)
-    )
-    found = network.release(
-        [{"second": pack(total)} for total in second_sums],
-        [second_block(d, radius)],
-        ratio=SECOND_RATIO,
-    )
-    values, vectors = np.linalg.eigh(unpack(found.sums["second"] / found.documents, d))
+    return d
+
+
+def _coordinates(route: Route) -> tuple[Callable[[Array], Array], Callable[[Array, int], Array]]:
+    return (pack_pairs, unpack_pairs) if route == "packed" else (plain_pairs, symmetric_pairs)
+
+
+def _leading(moment: Array, n_components: int) -> Subspace:
+    values, vectors = np.linalg.eigh(moment)
     leading = slice(None, -n_components - 1, -1)
     return Subspace(np.ascontiguousarray(vectors[:, leading]), values[leading])

@@ -41,8 +41,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,6 +144,13 @@ class SimulatedSites:
     def documents(self) -> int:
         """N, or the size of the only site under `local`."""
         return self.sizes[self._site] if self.scheme == "local" else sum(self.sizes)
+
+    def alone(self, site: int) -> Self:
+        """Return the same with one site that counts, unweighted: what it releases by itself."""
+        between(0, len(self.sizes) - 1, site=site)
+        network = copy(self)
+        network.scheme, network._site, network._weights = "local", site, None
+        return network
 
     def uses(self, site: int) -> bool:
         """Return whether the sums of a site count: under `local`, those of one alone."""

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.metrics import (
     captured_energy,
     component_error,
     matched_component_error,
 )
-from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
+from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
 from streamlda.papers.imtiaz_sarwate.plain_moments import (
     plain_pairs,
     plain_triples,
@@ -120,6 +121,63 @@ def test_a_sample_is_as_well_hidden_as_promised(scheme):
     used = network.mu[0] * network.promises[0].noise_multiplier()
     assert used <= 1
     assert used >= 0.98 or scheme == "conventional"
+
+
+def test_dpdispca_is_the_program_of_its_authors():
+    """Line by line, in the noise that was drawn."""
+    sizes, rank = (800, 200), 5
+    sums = sums_of(samples(sizes))
+    found, again = (network_of(sizes, "conventional", 1.0, route="paper") for _ in range(2))
+    ours = partial_root_subspace(sums, K, found, RADIUS, n_intermediate=rank, route="paper")
+    block = [second_block(D, RADIUS)]
+    total = np.zeros((D, D))
+    for s, size in enumerate(sizes):
+        sent = [{"second": plain_pairs(x)} for x in sums]
+        noisy = again.alone(s).release(sent, block, ratio=SECOND_RATIO)
+        moment = symmetric_pairs(noisy.sums["second"] / size, D)
+        left, values, _ = np.linalg.svd(moment)
+        root = left[:, :rank] * np.sqrt(values[:rank])
+        total += size * root @ root.T
+    vectors = np.linalg.svd(total)[0][:, :K]
+    assert np.abs(np.sum(ours.vectors * vectors, axis=0)) == pytest.approx(1)
+    # Some of the singular values kept are those of negative eigenvalues.
+    assert np.linalg.eigvalsh(moment).min() < -values[rank - 1]
+
+
+def test_dpdispca_finds_directions_and_lies_behind_capepca():
+    def mean_energy(scheme, epsilon, route):
+        learn = partial_root_subspace if scheme == "conventional" else principal_subspace
+        found = []
+        for seed in range(8):
+            sizes = (300,) * 4
+            network = network_of(sizes, scheme, epsilon, route=route, seed=seed)
+            vectors = learn(sums_of(samples(sizes)), K, network, RADIUS, route=route).vectors
+            found.append(captured_energy(vectors, np.diag(STDDEVS**2)))
+        return np.mean(found)
+
+    for route in ("packed", "paper"):
+        assert mean_energy("conventional", 1e3, route) > 6.4
+        assert mean_energy("conventional", 1.0, route) < mean_energy("cape", 1.0, route)
+
+
+def test_a_sample_is_as_well_hidden_by_dpdispca_as_promised():
+    one, other = (changed(samples([60, 40]), 9 * np.eye(D)[i]) for i in (0, 1))
+    network = network_of([60, 40], "conventional", 1.0, 1e-4, kind=Recorder)
+    network.theirs = [{"second": pack_pairs(total)} for total in sums_of(other)]
+    partial_root_subspace(sums_of(one), K, network, RADIUS)
+    # Of the two releases, the second is of the site whose sample changed.
+    used = network.mu[1] * network.promises[1].noise_multiplier()
+    assert 0.98 <= used <= 1
+
+
+def test_dpdispca_refuses_what_it_is_not_made_for():
+    sums = sums_of(samples([60, 40]))
+    with pytest.raises(InvalidSettingError, match="scheme='cape'"):
+        partial_root_subspace(sums, K, network_of([60, 40], "cape", 1.0), RADIUS)
+    with pytest.raises(InvalidSettingError, match="n_intermediate=2"):
+        partial_root_subspace(
+            sums, K, network_of([60, 40], "conventional", 1.0), RADIUS, n_intermediate=2
+        )
 
 
 def test_measures_by_hand():
