@@ -142,6 +142,8 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
     if settings.given("vocabulary.size") and words.kind not in ("learned", "private"):
         yield "{vocabulary.size} goes with a vocabulary that is learned or private"
+    if words.phrases and words.phrases.isdecimal() and words.kind != "learned":
+        yield "{vocabulary.phrases} must be a file of phrases for words that are not learned"
     if topics.projection_file and other_solver:
         yield "{topics.projection_file} goes with {topics.solver} whitened-tensor"
     own = [name for name in OF_WORDS if name in settings.origins]

@@ -18,6 +18,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.text import functions, stop_words
 from streamlda.text.cleaning import STEPS, cleaned
 from streamlda.text.functions import Analyze, UnreadableTextError
+from streamlda.text.phrases import learned_phrases, phrase_joiner
 from streamlda.text.scripts import folded, letter_words
 
 #: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
@@ -59,6 +60,9 @@ class TextAnalyzer:
     clean : tuple of str, default all
         What is removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
         ``"emails"``, ``"html"`` (tags, and entities are read).
+    phrases : collection of str, default ()
+        Runs of words that are one word, as ``"new york"``, the longest first: joined once stop
+        words are dropped, before n-grams are made. Kept as a sorted tuple.
     function : str or callable, optional
         Finds the words in place of `token_pattern`: an entry point of ``streamlda.analyzers``,
         ``"module:function"``, or a function from a text to the list of its words. Kept by name.
@@ -85,6 +89,7 @@ class TextAnalyzer:
     normalize: bool = True
     function: str | Analyze | None = None
     clean: tuple[str, ...] = STEPS
+    phrases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("lowercase", "normalize"):
@@ -107,6 +112,13 @@ class TextAnalyzer:
         known = not isinstance(self.clean, str) and set(self.clean) <= set(STEPS)
         require(known, f"clean must be of {', '.join(STEPS)}", clean=self.clean)
         object.__setattr__(self, "clean", tuple(step for step in STEPS if step in self.clean))
+        phrases = self.phrases
+        several = not isinstance(phrases, str) and all(
+            isinstance(phrase, str) and len(phrase.split()) > 1 for phrase in phrases
+        )
+        require(several, "phrases must be a list, each of two words or more")
+        tidy = sorted({" ".join(phrase.split()) for phrase in phrases})
+        object.__setattr__(self, "phrases", tuple(tidy))
         if self.function is not None:
             rule = "a token pattern and an analyzer must not both be given"
             require(self.token_pattern is None, rule, token_pattern=pattern)
@@ -120,7 +132,7 @@ class TextAnalyzer:
     @property
     def unigrams(self) -> bool:
         """Whether words are single tokens, in the order of the text."""
-        return self.ngram_range == (1, 1)
+        return self.ngram_range == (1, 1) and not self.phrases
 
     @property
     def bytewise(self) -> bool:
@@ -188,12 +200,14 @@ class TextAnalyzer:
         """
         tokenize, stop, clean = self.build_tokenizer(), self.stop_set, self.clean
 
+        join = phrase_joiner(self.phrases)
+
         def analyze(text: str) -> list[str]:
             words = tokenize(cleaned(text, clean))
-            return [word for word in words if word not in stop] if stop else words
+            return join([word for word in words if word not in stop] if stop else words)
 
         made: Analyze = analyze
-        if not self.unigrams:
+        if self.ngram_range != (1, 1):
             from sklearn.feature_extraction.text import CountVectorizer
 
             made = CountVectorizer(
@@ -213,6 +227,16 @@ class TextAnalyzer:
         name = self.function_name
         return _unpickled, (self.metadata(), name if name and functions.allowed(name) else None)
 
+    def with_phrases(self, texts: Iterable[str], most: int) -> TextAnalyzer:
+        """Return these settings with at most this many phrases of two words of `texts` besides.
+
+        Memory as `WordFrequencies`; a pair that is rare when its table is full is not found.
+        """
+        found = WordFrequencies(replace(self, ngram_range=(1, 2)).build_analyzer())
+        found.update(texts)
+        phrases = (*self.phrases, *learned_phrases(found.words, most))
+        return replace(self, phrases=phrases)
+
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
         listed = isinstance(self.stop_words, tuple)
@@ -225,6 +249,7 @@ class TextAnalyzer:
         # Only where it is: files of version 0.1 stay as they were.
         values |= {"normalize": True} if self.normalize else {}
         values |= {"clean": list(self.clean)} if self.clean else {}
+        values |= {"phrases": list(self.phrases)} if self.phrases else {}
         return values if self.function is None else values | {"function": self.function}
 
     @classmethod
@@ -330,6 +355,11 @@ class FrequencyLimits:
                 fits = isinstance(limit, Real) and 0 <= float(limit) <= 1
             rule = f"{name} must be a number of documents (int, from 1) or a share of them (0 to 1)"
             require(fits, rule, **{name: limit})
+
+    def too_frequent(self, found: WordFrequencies) -> int:
+        """Return how many words are in more documents than allowed. Time O(words)."""
+        high = _documents(self.max_document_frequency, found.n_documents)
+        return sum(count > high for count in found.documents.values())
 
     def choose(self, found: WordFrequencies) -> list[str]:
         """Return the words within the limits, sorted; of equally frequent ones the first.

@@ -115,6 +115,9 @@ def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
     with Daemon(settings) as daemon:
         assert daemon.end() == 65
     assert "a private choice must find a word" in daemon.events("release-failed")[0]["message"]
+    (budget,) = daemon.events("budget")
+    assert budget["message"].startswith("spent: epsilon=")
+    assert "give no model" in budget["message"]
     assert "begin behind them" in refused(settings, code=65)
 
 
