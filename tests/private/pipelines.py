@@ -151,7 +151,7 @@ class _Reenactment(ReleaseManager):
         self.left, self.sums, self._words = list(releases), [], words
         self._to_the_end = to_the_end
 
-    def release(self, name, first, last, event, draw, about, config=""):
+    def release(self, name, first, last, event, draw, about, config="", beside=None):
         known = self.left.pop(0)
         if known.stage != name:
             raise _AnotherWay
