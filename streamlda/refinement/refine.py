@@ -185,10 +185,12 @@ def most_prevalent_first(
 def start_of(model: TopicModel) -> dict[str, Any]:
     """Return the diagnostics of the start of a refined model, for one that goes on from it.
 
-    With them ``start_topics``, for the topics may be in another order by now.
+    With them ``start_topics``, for the topics may be in another order by now. A model that was not
+    refined is the start itself.
     """
     known = dict(model.diagnostics)
-    return {**known, "start_topics": known.pop("refinement")["start_topics"]}
+    done = known.pop("refinement", None)
+    return known if done is None else {**known, "start_topics": done["start_topics"]}
 
 
 def of_start(found: Mapping[str, Any]) -> dict[str, Any]:

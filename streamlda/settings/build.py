@@ -14,7 +14,8 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.settings.table import RunSettings, TopicsSettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import FrequencyLimits, TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.stop_words import NONE, languages_of
 from streamlda.text.vocabulary import Vocabulary
 
@@ -106,6 +107,7 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
         max_document_frequency=high,
         documents=word_documents(settings),
         analyzer=analyzer(settings),
+        grow_every=words.grow_every,
     )
 
 

@@ -144,6 +144,10 @@ class VocabularySettings:
         "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
     max_document_frequency: float = entry(
         "frequency", 0.5, "Learn no word in more documents: a count, or a fraction with a point.")
+    grow_every: int | None = entry(
+        "int", None, "Let words that have become frequent enter a learned vocabulary, and words "
+        "that are gone leave, behind every so many documents; default: the words stay.",
+        unit="documents", least=1)
     stop_words: str = entry(
         "text", "english", "Words to leave out: languages (english,german), none, or a file.")
     token_pattern: str | None = entry(
