@@ -37,6 +37,16 @@ class ColumnChange:
         found[self.replaced] = 0.0
         return found
 
+    def distribution(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return frequencies of words where those that enter have their shares; columns sum to 1.
+
+        Of shape (V,) or (V, K); O(its size).
+        """
+        found = self.rows(array)
+        found[self.entered] = self.shares.reshape(-1, *[1] * (array.ndim - 1))
+        scaled: NDArray[np.float64] = found / found.sum(axis=0)
+        return scaled
+
     def documents(self, batch: DocumentBatch) -> DocumentBatch:
         """Return documents without the words that left; those may be empty now. O(nnz)."""
         gone = np.zeros(self.before, dtype=np.bool_)

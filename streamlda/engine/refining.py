@@ -178,7 +178,8 @@ class Refinement(Phase):
             trial, self.trial = self.trial, None
             if not trial.choice(self._refined(self.stepwise)).refined:
                 self.stepwise = self._without_annealing(trial)
-            self.stepwise.add(trial.aside.latest())
+            if trial.aside.parts:
+                self.stepwise.add(trial.aside.latest())
         self.recent.clear()
         return self
 
@@ -194,7 +195,7 @@ class Refinement(Phase):
         self.recent.change_words(change)
         if self.trial is not None:
             self.trial.aside.change_words(change)
-            components = np.ascontiguousarray(change.rows(self.trial.components.T).T)
+            components = np.ascontiguousarray(change.distribution(self.trial.components.T).T)
             self.trial = self.trial._replace(components=components)
 
     @property
@@ -211,7 +212,8 @@ class Refinement(Phase):
         stepwise = StepwiseEM(
             trial.components, trial.alpha, self.frequencies / self.frequencies.sum(), plain
         )
-        stepwise.add(self.recent.latest())
+        if self.recent.parts:
+            stepwise.add(self.recent.latest())
         return stepwise
 
     def rounds(self) -> list[Moments]:
@@ -279,7 +281,8 @@ class Refinement(Phase):
     def _annealed(self) -> StepwiseEM:
         """Return a copy that has its last documents, and its annealing ended."""
         found = self.stepwise.flushed()
-        if not found.flatness:
+        # Of words that left, there may be no documents.
+        if not found.flatness or not self.recent.parts:
             return found
         kept = self.recent.latest()
         settings, passes = ending_settings(found, kept.n_documents)

@@ -110,15 +110,19 @@ class Sample:
             self._parts = [_by_place(self._parts[0])]
 
     def change_words(self, change: ColumnChange) -> None:
-        """Forget words that left; documents keep their places, and go with fewer than 3 tokens."""
+        """Forget words that left; documents keep their places.
+
+        Of a sample by tokens, those of fewer than 3 go. Another has no tokens in its state.
+        """
         if len(self.totals):
             self.forgotten += float(self.totals[change.replaced].sum())
             self.totals = change.rows(self.totals)
         kept = []
         for part in self._parts:
             documents = change.documents(part.documents)
-            if documents.usable.any():
-                kept.append(part._replace(documents=documents).where(documents.usable))
+            usable = documents.usable | (not self.of_tokens)
+            if usable.any():
+                kept.append(part._replace(documents=documents).where(usable))
         self._parts = kept
         self._count()
 

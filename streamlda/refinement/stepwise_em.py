@@ -169,9 +169,7 @@ class StepwiseEM:
         drawn = np.random.default_rng(self.steps).exponential(size=(len(entered), len(mass)))
         self._totals = change.rows(self._totals)
         self._totals[entered] = change.shares[:, None] * mass * drawn
-        background = change.rows(self.background)
-        background[entered] = change.shares
-        self.background = background / background.sum()
+        self.background = change.distribution(self.background)
         self._waiting = [change.documents(part) for part in self._waiting]
         self._mass = self._masses()
 

@@ -424,8 +424,9 @@ class Pipeline(Generic[LearnerT]):
         """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
         self._illustrations.begin(vocabulary, learner, beside or {})
-        if self._growing is not None:
-            self._growing.restore(named(beside or {}, GROWING))
+        # A run of before words could grow lets them from here on.
+        if self._growing is not None and (grown := named(beside or {}, GROWING)):
+            self._growing.restore(grown)
         self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
         places = int(values.get("places", 0))
         # Checkpoints that count nothing else are of runs whose outcomes are not known.
