@@ -58,13 +58,18 @@ def test_rows_of_words_that_enter_are_empty_and_have_their_shares_in_frequencies
 def test_a_sample_goes_on_alike_over_a_change_and_a_state(of_tokens):
     """Words of all documents are still known: those that left are counted as forgotten."""
     first, second = counts(60, 1), counts(200, 2, 8)
+    # Three tokens of one word.
+    first[::2] = [3, 0, 0, 0, 0, 0]
     sample = Sample(10, 40, of_tokens=of_tokens)
     sample.add(DocumentBatch.from_matrix(first))
-    sample.change_words(CHANGE)
+    again, third = (Sample(10, 40, of_tokens=of_tokens) for _ in range(2))
+    again.restore(*sample.state(), 6)
+    for one in (sample, again):
+        one.change_words(CHANGE)
     if of_tokens:
         assert sample.drawn().documents.usable.all()
-    again = Sample(10, 40, of_tokens=of_tokens)
-    again.restore(*sample.state(), 8)
+    third.restore(*again.state(), 8)
+    again = third
     for one in (sample, again):
         one.add(DocumentBatch.from_matrix(second))
     mine, other = sample.drawn(), again.drawn()

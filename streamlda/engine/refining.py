@@ -191,7 +191,9 @@ class Refinement(Phase):
         """Forget words that left; topics keep their rows. O(V K)."""
         self.settings = replace(self.settings, n_features=change.after)
         self.stepwise.change_words(change)
-        self.frequencies = change.rows(self.frequencies)
+        kept = change.rows(self.frequencies)
+        # Where all words left, the shares of those that enter are all that is known.
+        self.frequencies = kept if kept.any() else change.distribution(self.frequencies)
         self.recent.change_words(change)
         if self.trial is not None:
             self.trial.aside.change_words(change)

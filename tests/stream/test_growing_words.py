@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from streamlda.columns import ColumnChange
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
@@ -168,18 +169,24 @@ def test_models_while_topics_are_annealed_are_of_the_words_of_now(turning):
 
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_all_words_may_leave_at_once(turning, snapshot):
+    """Then no document that is kept while topics are annealed has a word."""
     texts, _ = turning
-    made = streamed(learner_of(500, 40), texts[:495])
-    assert not made.learner.annealed
-    made.add(RecordBatch(["v90001 v90002 v90003 v90004 " * 500] * 5))
-    others = [" ".join(f"v9{n % 50 + k:04d}" for k in range(9)) * 30 for n in range(600)]
-    made.add(RecordBatch(others))
-    model = made.release().model if snapshot else None
-    made.add(RecordBatch(others * 3))
-    assert made.learner.annealed
-    for found in (model, made.release().model):
-        assert found is None or np.isfinite(found.components).all()
-    assert all(word.startswith("v9") for word in made.vocabulary.words)
+    made = streamed(learner_of(None), texts[:450])
+    made.flush()
+    learner, width = made.learner, made.vocabulary.n_features
+    assert not learner.annealed
+    every = ColumnChange(np.arange(width), width, width, np.full(width, 1 / width))
+    assert learner.change_words(every)
+    if snapshot:
+        model = learner.snapshot()
+        assert np.isfinite(model.components).all()
+    batch = made.vocabulary.encode(texts[:900] * 3).batch
+    learner.add(batch)
+    assert learner.annealed
+    # Frequencies are of the documents since then, and one of all words.
+    counts = batch.to_csr().toarray()
+    since = (counts / counts.sum(axis=1, keepdims=True)).sum(axis=0) + 1 / width
+    np.testing.assert_allclose(learner.snapshot().background, since / since.sum())
 
 
 def test_topics_that_stay_spectral_are_refined_from_the_first_words_on():
@@ -245,7 +252,13 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
     texts = [" ".join(text.replace(" ", "")) for text in texts]
     words, counts = ["x", "a", "b", "c"], {c: [0, 0] for c in "xabcdefghij"}
     vocabulary = Vocabulary.given(words, LETTERS)
-    growing = GrowingWords(10, 6, LETTERS, lambda documents: LIMITS)
+    asked, counted = [], [0]
+
+    def limits(documents):
+        asked.append(documents)
+        return LIMITS
+
+    growing = GrowingWords(10, 6, LETTERS, limits)
     for start in range(0, len(texts) - 9, 10):
         growing.add(texts[start : start + 10])
         assert growing.missing == 0
@@ -264,6 +277,8 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
                 vocabulary.words
             ) - set(before.words)
         expected(words, texts[start : start + 10], counts)
+        counted.append(counted[-1] // 2 + 10)
+        assert asked == counted[1:]
         assert list(vocabulary.words) == words
 
 
