@@ -94,7 +94,7 @@ def test_recent_documents_go_on_alike_over_a_change_and_a_state():
     assert recent.latest().usable.all()
 
 
-def test_topics_forget_words_that_left_and_words_that_enter_have_about_their_shares():
+def test_topics_forget_words_that_left_and_words_that_enter_have_their_shares():
     rng = np.random.default_rng(5)
     settings = StepwiseEMSettings(batch_documents=30, annealing_steps=0)
     topics = rng.dirichlet(np.ones(6), 3)
@@ -108,11 +108,9 @@ def test_topics_forget_words_that_left_and_words_that_enter_have_about_their_sha
     ratio = mine[:, kept] / other[:, kept]
     # What stays keeps its proportions, but for the smoothing.
     np.testing.assert_allclose(ratio, ratio.mean(axis=1, keepdims=True) * np.ones(4), rtol=0.05)
-    assert (mine[:, entered] > 0).all()
-    share = (mine[:, entered] / mine[:, kept].sum(axis=1, keepdims=True)).mean()
-    assert share == pytest.approx(0.1 / other[:, kept].sum(axis=1).mean(), rel=0.6)
-    # And no two topics have as much of all of them.
-    assert len(np.unique(mine[:, entered].round(6))) == 12
+    share = mine[:, entered] / mine[:, kept].sum(axis=1, keepdims=True)
+    expected = CHANGE.shares / other[:, kept].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(share, expected, rtol=0.05)
     assert stepwise.waiting == 20
     twin = StepwiseEM.from_state(*stepwise.state())
     for one in (stepwise, twin):

@@ -160,15 +160,15 @@ class StepwiseEM:
         return made
 
     def change_words(self, change: ColumnChange) -> None:
-        """Forget words that left; words that enter begin with about their share of every topic.
+        """Forget words that left; words that enter begin with their share of every topic. O(V K).
 
-        Times a number from Exp(1): where all topics had as much of them, documents of new words
-        alone would tell no topics apart. Equal steps and changes give equal numbers. O(V K).
+        By smoothing alone, documents of new words would be of the topics with the fewest tokens.
+        Where the second half of a stream was of six other themes, held-out perplexity there was 0.5
+        to 0.65 times that of a vocabulary that knew all words, of which none had a token.
         """
-        entered, mass = change.entered, self._mass
-        drawn = np.random.default_rng(self.steps).exponential(size=(len(entered), len(mass)))
+        mass = self._mass
         self._totals = change.rows(self._totals)
-        self._totals[entered] = change.shares[:, None] * mass * drawn
+        self._totals[change.entered] = change.shares[:, None] * mass
         self.background = change.distribution(self.background)
         self._waiting = [change.documents(part) for part in self._waiting]
         self._mass = self._masses()

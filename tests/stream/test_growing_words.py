@@ -64,8 +64,8 @@ def streamed(words, texts, make=engine):
 def test_a_second_half_about_things_never_seen_before():
     """Judged: its words stand in topics, and it is predicted as if they had been known.
 
-    Of 12 such streams, seeds (3, 4) to (25, 26), perplexity was FACTOR of that with the words
-    known; without words that enter, the second half has no more than 80 of its words.
+    Of 8 such streams, seeds (3, 4) to (17, 18), perplexity was 0.50 to 0.63 times that of a stream
+    with all words known, which no topic has a token of half way.
     """
     first, second = halves(3500, held_out=400)
     second, held_out = second[:3500], second[3500:]
@@ -76,7 +76,7 @@ def test_a_second_half_about_things_never_seen_before():
     growing.add(RecordBatch(second))
     model = growing.release().model
     assert at_first.n_features <= model.n_features == SIZE
-    changes = model.settings["vocabulary_changes"]
+    assert model.settings["vocabulary_changes"]["entered"] > 150
     new = [sum(word.startswith("v") for word, _ in topic) for topic in model.top_words(10)]
     assert sum(n >= 5 for n in new) >= 4
     scores = []
@@ -89,7 +89,6 @@ def test_a_second_half_about_things_never_seen_before():
         topics = topics / topics.sum(axis=1, keepdims=True)
         found = document_completion(encoded.batch, topics, one.alpha, background / background.sum())
         scores.append(found.perplexity)
-    print(scores, new, changes)
     assert scores[0] < 1.03 * scores[1]
 
 
