@@ -15,6 +15,7 @@ import click
 
 from streamlda.cli.aggregate import aggregate
 from streamlda.cli.budget import budget
+from streamlda.cli.compare import compare
 from streamlda.cli.demo import demo
 from streamlda.cli.evaluate import evaluate
 from streamlda.cli.fit import fit
@@ -22,10 +23,12 @@ from streamlda.cli.infer import infer
 from streamlda.cli.merge import merge
 from streamlda.cli.plan import plan
 from streamlda.cli.projection import projection
+from streamlda.cli.reduce import reduce
 from streamlda.cli.report import report
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
 from streamlda.cli.site import site
+from streamlda.cli.split import split
 from streamlda.cli.topics import topics
 from streamlda.errors import StreamLDAError
 from streamlda.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code
@@ -100,7 +103,7 @@ def commands(context: click.Context) -> None:
 
 
 COMMANDS = (
-    *(fit, run, topics, report, infer, evaluate, merge, projection),
+    *(fit, run, topics, report, infer, evaluate, compare, merge, reduce, split, projection),
     *(plan, budget, site, aggregate),
     *(simulate, demo),
 )

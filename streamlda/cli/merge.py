@@ -1,4 +1,4 @@
-"""``streamlda merge``: join what several daemons have learned."""
+"""``streamlda merge``: join what several daemons have learned, or finished models."""
 
 from __future__ import annotations
 
@@ -7,37 +7,85 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from streamlda.cli.options import output_option, quiet_option
+from streamlda.cli.options import farthest_option, output_option, quiet_option
 from streamlda.cli.running import say, warn, warn_of
+from streamlda.cli.topics import counts_slots
 from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.storage.checkpoint import Checkpoint
 
 
-@click.command(short_help="Join what several daemons have learned.")
-@click.argument(
-    "folders", metavar="CHECKPOINT_FOLDER...", nargs=-1, required=True, type=click.Path()
-)
+@click.command(short_help="Join what several daemons have learned, or finished models.")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path())
 @output_option("Model file to write.")
 @click.option(
     "--state",
     type=click.Path(),
-    help="File for the joined sums, which are as secret as the documents. [default: none]",
+    help="File for the joined sums of daemons, as secret as the documents. [default: none]",
 )
+@farthest_option
 @quiet_option
-def merge(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
-    """Write a model of all that the daemons of CHECKPOINT_FOLDER... have learned together.
+@click.pass_context
+def merge(
+    context: click.Context,
+    sources: tuple[str, ...],
+    output: str,
+    state: str | None,
+    farthest: float,
+    quiet: bool,
+) -> None:
+    """Write one model of several: SOURCE... are folders of checkpoints, or model files.
 
-    The daemons may be running: their newest checkpoints are read, and nothing there is changed.
-    They must have begun with one projection file (streamlda projection), run with equal settings,
-    and read disjoint partitions: then the model is that of one process over all documents; refined
-    topics are as good, to a percent of perplexity. Of one folder it is the model of that daemon,
-    with or without a projection file.
+    Folders: the daemons may be running; their newest checkpoints are read, and nothing there is
+    changed. They must have begun with one projection file (streamlda projection), run with equal
+    settings, and read disjoint partitions: then the model is that of one process over all
+    documents; refined topics are as good, to a percent of perplexity. Of one folder it is the model
+    of that daemon, with or without a projection file. Private states are refused: private daemons
+    publish snapshots of their own.
 
-    Private states are refused: private daemons publish snapshots of their own.
+    Model files: two or more, of disjoint documents and words of one kind. Topics nearer to each
+    other than --farthest become one, by their tokens; all others are kept, so that there may be
+    more. What a merged model cannot know is not in it. Private models are merged with private ones:
+    those of one ledger, of other record slots each, keep its promise; those of several ledgers
+    promise the sum of epsilons and deltas, as a document may be in each.
     """
+    files = [path for path in sources if Path(path).is_file()]
+    if files:
+        folders = [path for path in sources if Path(path).is_dir()]
+        if folders or state is not None:
+            raise click.UsageError(
+                "model files must be merged without folders of checkpoints and without --state, "
+                f"got files={len(files)} folders={len(folders)}; merge each kind by itself"
+            )
+        _merge_models(sources, output, farthest, quiet)
+        return
+    if context.get_parameter_source("farthest") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--farthest must come with model files; topics of folders are one")
+    _merge_folders(sources, output, state, quiet)
+
+
+def _merge_models(paths: tuple[str, ...], output: str, farthest: float, quiet: bool) -> None:
+    from streamlda.model.topic_model import load
+
+    check_output(output, paths)
+    first, *others = [load(path) for path in paths]
+    model = first.merge(*others, farthest=farthest)
+    model.save(output)
+    counted = "record slots" if counts_slots(model) else "documents"
+    before = sum(each.n_components for each in (first, *others))
+    say(
+        quiet,
+        f"{model.documents_seen:,} {counted} of {len(paths)} models",
+        f"{model.n_components} topics over {model.n_features:,} words, of {before} before",
+        f"model: {output}",
+    )
+    warn_of(model)
+
+
+def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
     from streamlda.storage.merge import merge_checkpoints
     from streamlda.storage.state import save_state
 

@@ -29,6 +29,14 @@ words_option = click.option(
     help="Words to show for each topic.",
 )
 
+farthest_option = click.option(
+    "--farthest",
+    type=click.FloatRange(0, 1),
+    default=0.55,
+    show_default=True,
+    help="Distance beyond which two topics are different.",
+)
+
 
 def output_option(help: str) -> Callable[[Command], Command]:
     """Return the option of a file that must be given."""

@@ -51,6 +51,7 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
 def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
     from streamlda.model.diagnostics import junk_topics
+    from streamlda.model.hierarchy import topic_tree
     from streamlda.model.quality import exclusivity, nearest_topics
 
     words, doubts = model.top_words(n_words), junk_topics(model)
@@ -59,7 +60,7 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
     npmi = _npmi(model)
     shared = model.shared_columns(n_words)
     shown = _documents(model) if documents else None
-    counted = not _counts_slots(model)
+    counted = not counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
         "tokens_seen": model.tokens_seen if counted else None,
@@ -72,6 +73,11 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
         },
         "privacy": dict(model.privacy),
         "warnings": model.diagnostics.get("warnings", []),
+        # Rows from K on are joins, in their order.
+        "hierarchy": [
+            {"first": int(first), "second": int(second), "height": height}
+            for first, second, height, _ in topic_tree(model.components, model.weights).tolist()
+        ],
         "topics": [
             {
                 "topic": k,
@@ -104,7 +110,7 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
     for k in model.order:
         mark = "?" if doubts[k] else " "
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
-        goes = "" if npmi[k] is None else f" {npmi[k]:5.2f}"
+        goes = "" if not counted else "     -" if npmi[k] is None else f" {npmi[k]:5.2f}"
         name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
         line = f"{k:5d} {share}{goes} {mark} {name}{' '.join(word for word, _ in words[k])}"
         if shared[k] >= MANY_SHARED * len(words[k]):
@@ -146,7 +152,7 @@ def _beginning(text: str) -> list[str]:
     )
 
 
-def _counts_slots(model: TopicModel) -> bool:
+def counts_slots(model: TopicModel) -> bool:
     """Tell whether the model comes from a private run, whose numbers are record slots."""
     from streamlda.privacy.statement import PRIVATE, SEEDED
 
@@ -163,7 +169,7 @@ def _header(model: TopicModel) -> list[str]:
     if model.vocabulary is not None and model.vocabulary.names is not None:
         kind += ": columns are shown by words of the documents"
     size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
-    if _counts_slots(model):
+    if counts_slots(model):
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"
     choice = model.diagnostics.get("refinement_choice")
     kept = isinstance(choice, dict) and choice.get("kept") == "start"

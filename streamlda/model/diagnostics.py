@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, require
-from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
 from streamlda.threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
 
 Array = NDArray[np.float64]
 

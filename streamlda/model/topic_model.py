@@ -22,18 +22,25 @@ from streamlda.checks import at_least, failure, require
 from streamlda.container import to_json, valid_content
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, VocabularyError
+from streamlda.model.content import (
+    check_probabilities,
+    check_shapes,
+    check_vocabulary,
+    plain_object,
+    read_only,
+)
 from streamlda.model.evaluation import top_words
+from streamlda.model.hierarchy import reduced
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
-from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, words_to_bytes, write
+from streamlda.model.matching import FARTHEST, Comparison, compared
+from streamlda.model.merging import merged
+from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
 from streamlda.model.table import html_table
 from streamlda.privacy.statement import not_private
 from streamlda.text import functions
 from streamlda.text.functions import Analyze
 from streamlda.text.vocabulary import Vocabulary
-
-#: How far a sum of probabilities may be from 1.
-SUM_TOLERANCE = 1e-6
 
 
 def current_versions() -> dict[str, str]:
@@ -110,21 +117,21 @@ class TopicModel:
 
     def __post_init__(self) -> None:
         for name in ARRAYS:
-            _set(self, name, _read_only(name, getattr(self, name)))
-        _check_shapes(self.components, self.alpha, self.background)
-        _check_probabilities("components", self.components)
-        _check_probabilities("background", self.background)
+            _set(self, name, read_only(name, getattr(self, name)))
+        check_shapes(self.components, self.alpha, self.background)
+        check_probabilities("components", self.components)
+        check_probabilities("background", self.background)
         low = self.alpha.min()
         require(low > 0, "alpha must be > 0", min=low, remedy="fit fewer topics")
         for name in COUNTS:
             at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
         for name in OBJECTS:
-            _set(self, name, _plain_object(name, getattr(self, name)))
+            _set(self, name, plain_object(name, getattr(self, name)))
         utc_time("created", self.created)
         self._check_shares()
         if self.vocabulary is not None:
-            _check_vocabulary(self.vocabulary, self.n_features)
+            check_vocabulary(self.vocabulary, self.n_features)
 
     def _check_shares(self) -> None:
         """Check what is said of each topic: it must be said of K."""
@@ -277,6 +284,79 @@ class TopicModel:
             documents = self.encode(documents) if texts else DocumentBatch.from_matrix(documents)
         return topic_proportions(documents, self._smoothed, self.alpha)
 
+    def compare(self, other: TopicModel, *, farthest: float = FARTHEST) -> Comparison:
+        """Return which topics of another model are those of this one, and how they differ.
+
+        Topics are paired such that the sum of their Hellinger distances is least. Time
+        O(K K' V + (K + K')^3), memory O(K K' + V).
+
+        Parameters
+        ----------
+        other : TopicModel
+            Of words in common that are half of the tokens of each, or more.
+        farthest : float, default 0.55
+            Hellinger distance beyond which two topics are different, 0 to 1.
+
+        Returns
+        -------
+        Comparison
+            `streamlda.model.matching.Comparison`: pairs with distance and words that rose and
+            fell from this model to the other, and the topics that one has alone.
+
+        Raises
+        ------
+        VocabularyError
+            If there are too few words in common.
+        InvalidSettingError
+            If `farthest` lies outside 0..1.
+        """
+        return compared(self, other, farthest=farthest)
+
+    def merge(self, *others: TopicModel, farthest: float = FARTHEST) -> TopicModel:
+        """Return one model of this one and others, which have learned from other documents.
+
+        Topics nearer than `farthest` are one topic, the mean of both by their tokens; all others
+        are kept. Topics with names come first, then those of this model. Words are those of all:
+        a word that a model does not know has no tokens there. What a merged model cannot know is
+        None: interval, documents to show, and what was measured in some of the models only. A
+        model of one fit over all documents is better: ``diagnostics["merged_models"]`` says which
+        topics came from where. Time O(K^2 V + K^3) and memory O(K V), for each other model.
+
+        Parameters
+        ----------
+        *others : TopicModel
+            Of the same analyzer, the same hashed columns, or matrices of one width. Documents
+            that are in two of them count twice.
+        farthest : float, default 0.55
+            Hellinger distance beyond which two topics are different, 0 to 1.
+
+        Raises
+        ------
+        VocabularyError
+            If words cannot be brought together.
+        InvalidSettingError
+            If a model comes twice or does not know its number of documents, if `farthest` lies
+            outside 0..1, or no privacy statement would be true: private and other models, private
+            ones of different units, or of the same record slots of one ledger.
+        """
+        return merged((self, *others), farthest=farthest)
+
+    def reduce(self, n_topics: int) -> TopicModel:
+        """Return the model with fewer topics: those that lose least by it are joined.
+
+        `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
+        and so do shares of the interval and the timeline. Joined topics have no NPMI, for it was
+        not counted, and no topic has documents to show: of fewer topics the shares of documents
+        are others. ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Privacy
+        stays what it was. Time O(K^2 V + K^3), memory O(K V + K^2).
+
+        Parameters
+        ----------
+        n_topics : int
+            1 to K.
+        """
+        return reduced(self, n_topics)
+
     def encode(self, texts: Sequence[str]) -> DocumentBatch:
         """Return texts as counts of the words of the model, (n_documents, V); others are left out.
 
@@ -363,67 +443,3 @@ def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None)
 
 def _set(model: TopicModel, name: str, value: Any) -> None:
     object.__setattr__(model, name, value)  # the way into a frozen dataclass, before it is used
-
-
-def _read_only(name: str, array: Any) -> NDArray[np.float64]:
-    values = np.ascontiguousarray(array, dtype=np.float64)
-    if values.flags.writeable and np.may_share_memory(values, array):
-        values = values.copy()
-    values.flags.writeable = False
-    rule = f"{name} must be finite, got {name} with NaN or infinity"
-    require(np.isfinite(values).all(), rule, remedy="fit the model again")
-    return values
-
-
-def _check_shapes(
-    components: NDArray[np.float64], alpha: NDArray[np.float64], background: NDArray[np.float64]
-) -> None:
-    shape = components.shape
-    require(
-        len(shape) == 2
-        and 0 not in shape
-        and (alpha.shape, background.shape) == (shape[:1], shape[1:]),
-        "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1",
-        components=shape,
-        alpha=alpha.shape,
-        background=background.shape,
-        remedy="pass arrays of one fit",
-    )
-
-
-def _check_probabilities(name: str, values: NDArray[np.float64]) -> None:
-    low = values.min()
-    error = np.abs(values.sum(axis=-1) - 1).max()
-    require(
-        low >= 0 and error <= SUM_TOLERANCE,
-        f"{name} must be probabilities, each row with the sum 1 within {SUM_TOLERANCE}",
-        min=low,
-        largest_error=error,
-        remedy="clip and normalize them first",
-    )
-
-
-def _plain_object(name: str, value: Any) -> dict[str, Any]:
-    """Return the object as it will be read back, so that a save cannot fail later."""
-    require(
-        isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
-        f"{name} must be a mapping with string keys",
-        type=type(value).__name__,
-        remedy="pass a dict",
-    )
-    plain: dict[str, Any] = json.loads(to_json(dict(value)))
-    return plain
-
-
-def _check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
-    require(
-        vocabulary.n_features == n_features,
-        "a vocabulary must have one word for each column of components",
-        words=vocabulary.n_features,
-        columns=n_features,
-        remedy="pass the one of the fit",
-        error=VocabularyError,
-    )
-    to_json(vocabulary.metadata())
-    if vocabulary.listed is not None:
-        words_to_bytes(vocabulary.listed)

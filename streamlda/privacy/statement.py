@@ -36,8 +36,10 @@ alone. One that says ``"private"`` has all of these, and may have more:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from streamlda.checks import between, require
@@ -78,6 +80,12 @@ _KEYS = (
     *("statement", "epsilon", "delta", "privacy_unit", "documents_per_user"),
     *("neighboring_relation", "mode", "horizon", "mechanism", "noise", "noise_multiplier"),
     *("clip_bounds", "vocabulary", "cohort", "stages", "ledger", "excluded"),
+)
+
+#: What must be the same of artefacts that are merged.
+_ONE_KIND = (
+    *("privacy_unit", "documents_per_user", "neighboring_relation", "mode", "horizon"),
+    *("noise", "vocabulary"),
 )
 
 
@@ -156,6 +164,97 @@ def private_statement(
         statement["public_model"] = public_model
     check_statement(statement)
     return statement
+
+
+def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the statement of what was made of several artefacts, or refuse to make it.
+
+    The promise of a ledger is about all that is released under it: artefacts of one ledger keep it,
+    if each has stages of its own on other record slots. Under several ledgers a document may be in
+    each, and what they promise adds up: the sums of epsilon and delta, named by all of them. Where
+    the documents of several ledgers are known to differ, each document has the promise of its own.
+    """
+    claims = {statement.get("statement") for statement in statements}
+    private = claims <= {PRIVATE, SEEDED}
+    _require(
+        private or not claims & {PRIVATE, SEEDED},
+        "private models are merged with private ones only: no statement is true of both",
+        private=sum(each.get("statement") in (PRIVATE, SEEDED) for each in statements),
+        of=len(statements),
+    )
+    if claims != {PRIVATE}:
+        return seeded() if private else not_private()
+    first = statements[0]
+    for statement in statements:
+        check_statement(statement)
+        for key in (*_ONE_KIND, "public_model"):
+            found, wanted = statement.get(key), first.get(key)
+            rule = f"private models that are merged must have one {key}"
+            _require(found == wanted, rule, first=wanted, other=found)
+    ledgers = [each["ledger"] for each in statements]
+    own = sorted(_stages_of_one(statements), key=lambda stage: (stage["first"], stage["last"]))
+    merged = dict(first) | {
+        "noise_multiplier": min(stage["noise_multiplier"] for stage in own),
+        "stages": own,
+        "cohort": {
+            "first": own[0]["first"],
+            "last": max(stage["last"] for stage in own),
+        },
+        "clip_bounds": _bounds_of(statements),
+    }
+    if _is_one_ledger(statements):
+        for key in ("epsilon", "delta"):
+            merged[key] = max(each[key] for each in statements)
+        begun = [each.get("generation") for each in statements]
+        known = [releases for releases in begun if releases is not None]
+        merged["generation"] = max(known) if len(known) == len(begun) else None
+    else:
+        for key in ("epsilon", "delta"):
+            merged[key] = _sum_upward([each[key] for each in statements])
+        merged |= {"ledger": ", ".join(dict.fromkeys(ledgers)), "generation": None}
+    check_statement(merged)
+    return merged
+
+
+def _sum_upward(values: Sequence[float]) -> float:
+    """Return the sum, rounded so that it is not less."""
+    found = math.fsum(values)
+    return found if found >= sum(map(Fraction, values)) else math.nextafter(found, math.inf)
+
+
+def _is_one_ledger(statements: Sequence[Mapping[str, Any]]) -> bool:
+    ledgers = {each["ledger"] for each in statements}
+    return len(ledgers) == 1 and ledgers != {"in memory"}
+
+
+def _stages_of_one(statements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the stages of all, each release once."""
+    every = [dict(stage) for each in statements for stage in each["stages"]]
+    if not _is_one_ledger(statements):
+        return every
+    common = [s for s in statements[0]["stages"] if all(s in each["stages"] for each in statements)]
+    own = [[dict(s) for s in each["stages"] if s not in common] for each in statements]
+    taken: list[tuple[int, int]] = []
+    for stages in own:
+        slots = [(stage["first"], stage["last"]) for stage in stages]
+        _require(
+            bool(slots) and not any(a <= d and c <= b for a, b in slots for c, d in taken),
+            "models of one ledger that are merged must be of other record slots each",
+            slots=slots[:3],
+            others=taken[:3],
+        )
+        taken += slots
+    return [dict(stage) for stage in common] + [stage for stages in own for stage in stages]
+
+
+def _bounds_of(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the clip bounds of all, under a name each where they differ."""
+    found: dict[str, Any] = {}
+    for number, statement in enumerate(statements, 1):
+        for name, bound in statement["clip_bounds"].items():
+            same = found.get(name, bound) == bound
+            found[name if same else f"{name} of model {number}"] = bound
+    return found
 
 
 def check_statement(statement: Mapping[str, Any]) -> None:

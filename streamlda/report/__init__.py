@@ -87,6 +87,7 @@ def render_report(
             js=Markup(js),
             private=[promise.is_private(model.privacy) for model in facts.models],
             statements=promise.statements(facts.models, facts.labels),
+            tree=charts.topic_tree(facts),
             circles=charts.topic_circles(facts),
             spectrum=charts.spectrum_plot(facts),
             lines=charts.course_lines(facts),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamlda.report.course import Course
-from streamlda.report.facts import Facts
+from streamlda.report.facts import Facts, Topic
 from streamlda.report.layout import Label, place_labels, spread
 from streamlda.report.wording import short
 
@@ -31,6 +31,9 @@ LABEL_SIZES = (12.0, 21.0)
 #: The chart over time: where lines and the bars below them end, lines that have names, dates.
 _LINES_LEFT, _LINES_RIGHT, _LINES_BASE, _BARS = 62.0, 500.0, 230.0, 24.0
 _NAMED_LINES, _LINE_HEIGHT, _LETTER_WIDTH = 6, 18.0, 7.0
+
+#: The tree: height of a topic, and where labels end.
+_TREE_ROW, _TREE_LEFT = 24.0, 260.0
 
 #: Moments with less than this part of the documents of the largest do not set the scale.
 _FEW = 0.02
@@ -100,6 +103,15 @@ class Line(NamedTuple):
         return self.rank is not None
 
 
+class Tree(NamedTuple):
+    """Topics below each other, with the height of each, and a bracket for each join."""
+
+    topics: list[tuple[float, Topic]]
+    brackets: list[Run]
+    height: float
+    left: float = _TREE_LEFT - 8
+
+
 class Lines(NamedTuple):
     """Shares over time: lines, names at their ends, and documents as bars below."""
 
@@ -115,6 +127,21 @@ class Lines(NamedTuple):
     top: float = _TOP
     base: float = _LINES_BASE
     floor: float = _LINES_BASE + _BARS + 4
+
+
+def topic_tree(facts: Facts) -> Tree:
+    """Return the joins of all topics as brackets, the first ones next to the labels."""
+    rows = {topic: _TREE_ROW * (n + 0.5) for n, topic in enumerate(facts.leaves)}
+    at = [(_TREE_LEFT, rows[i]) for i in range(len(rows))]
+    widest = float(facts.tree[:, 2].max(initial=0.0)) or 1.0
+    brackets = []
+    for first, second, height, _ in facts.tree.tolist():
+        (x, y), (other_x, other_y) = at[int(first)], at[int(second)]
+        to = _TREE_LEFT + (_WIDTH - _RIGHT - _TREE_LEFT) * height / widest
+        brackets.append([(x, y), (to, y), (to, other_y), (other_x, other_y)])
+        at.append((to, (y + other_y) / 2))
+    ends = [(rows[i], topic) for i, topic in enumerate(facts.topics)]
+    return Tree(sorted(ends, key=lambda end: end[0]), brackets, _TREE_ROW * len(rows))
 
 
 def topic_circles(facts: Facts) -> list[Circle]:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from streamlda.report.facts import Facts
-from streamlda.report.layout import seriation
 
 
 def data_of(facts: Facts) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def data_of(facts: Facts) -> dict[str, Any]:
         "usual": [_short(float(facts.newest.background[column])) for column in words],
         "topics": topics,
         "distances": [hundredths[i, :i].tolist() for i in range(len(topics))],
-        "order": seriation(facts.distances),
+        "order": facts.leaves,
         "course": None
         if course is None
         else {

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import (
     SuggestedTopics,
-    common_columns,
     hellinger,
     junk_topics,
     numbers,
@@ -23,6 +21,8 @@ from streamlda.model.diagnostics import (
     suggest_n_components,
 )
 from streamlda.model.flat_map import flat_map
+from streamlda.model.hierarchy import leaves, topic_tree
+from streamlda.model.matching import common_share, moved_words
 from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import course
@@ -34,12 +34,8 @@ from streamlda.storage.identity import follow
 
 Array = NDArray[np.float64]
 
-#: Models are compared by their common words when these are this share of the tokens of both.
-LEAST_COMMON_SHARE = 0.5
-
-#: Neighbours that each topic lists, and words that rose or fell.
+#: Neighbours that each topic lists.
 NEIGHBOURS = 3
-MOVED_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +91,9 @@ class Facts:
     #: Between topics, (K, K), and their positions on a flat map, (K, 2), in the order of `topics`.
     distances: Array
     positions: Array
+    #: How topics are joined (`model.hierarchy.topic_tree`), and their places from end to end.
+    tree: Array
+    leaves: list[int]
     #: `FlatMap.explained`.
     explained: float
     spectrum: Spectrum | None
@@ -172,20 +171,24 @@ def gather(
         n_words=n_words,
     )
     common = [
-        _check_comparable(before, after, pair)
-        for (before, after), pair in zip(pairwise(models), pairwise(labels), strict=True)
+        common_share(before, after, names)
+        for (before, after), names in zip(pairwise(models), pairwise(labels), strict=True)
     ]
     ids, moved = _followed(models)
     newest, shown, order = models[-1], ids[-1], models[-1].order
     apart = hellinger(newest.components, newest.components)
-    flat = flat_map(apart[np.ix_(order, order)])
+    distances = apart[np.ix_(order, order)]
+    tree = topic_tree(newest.components[order], newest.weights[order])
+    flat = flat_map(distances)
     timeline = newest.timeline if over_time is None else over_time.timeline
     return Facts(
         models=tuple(models),
         labels=tuple(labels),
         topics=tuple(_topics(models, ids, moved, apart, n_words, over_time)),
-        distances=apart[np.ix_(order, order)],
+        distances=distances,
         positions=flat.positions,
+        tree=tree,
+        leaves=leaves(tree, distances),
         explained=flat.explained,
         spectrum=pair_spectrum(newest.diagnostics),
         suggestion=suggest_n_components(newest.diagnostics),
@@ -222,7 +225,7 @@ def _topics(
     for k in newest.order:
         id_ = shown[k]
         earlier = ids[-2].index(id_) if len(models) > 1 and id_ in ids[-2] else None
-        rose, fell = ((), ()) if earlier is None else _moved_words(models[-2], earlier, newest, k)
+        rose, fell = ((), ()) if earlier is None else moved_words(models[-2], earlier, newest, k)
         if over_time is not None:
             rose, fell = over_time.rose[k], over_time.fell[k]
         others = [j for j in np.argsort(apart[k], kind="stable").tolist() if j != k]
@@ -274,25 +277,6 @@ def _by_topic(model: TopicModel, name: str) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in found]
 
 
-def _moved_words(
-    before: TopicModel, i: int, after: TopicModel, k: int
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words of a topic that rose and fell most, by the roots of their probabilities.
-
-    The distance is made of these differences.
-    """
-    mine, theirs = common_columns(before, after)
-    change = np.sqrt(after.components[k, theirs]) - np.sqrt(before.components[i, mine])
-    order = np.argsort(-change, kind="stable")
-    rose = [j for j in order[:MOVED_WORDS] if change[j] > 0]
-    fell = [j for j in order[::-1][:MOVED_WORDS] if change[j] < 0]
-
-    def names(columns: list[np.intp]) -> tuple[str, ...]:
-        return tuple(after.feature_name(int(theirs[j])) for j in columns)
-
-    return names(rose), names(fell)
-
-
 def _gone(
     before: TopicModel, ids: list[int], shown: list[int], n_words: int
 ) -> dict[int, tuple[str, ...]]:
@@ -300,28 +284,3 @@ def _gone(
     return {
         id_: tuple(word for word, _ in top[row]) for row, id_ in enumerate(ids) if id_ not in shown
     }
-
-
-def _check_comparable(before: TopicModel, after: TopicModel, labels: tuple[str, str]) -> float:
-    """Return the share of tokens in words that both models know, the smaller of the two."""
-    mine, theirs = common_columns(before, after)
-    shares = before.background[mine].sum(), after.background[theirs].sum()
-    share = float(min(shares))
-    require(
-        share >= LEAST_COMMON_SHARE,
-        "models can be compared when the words that both know are at least "
-        f"{LEAST_COMMON_SHARE:.0%} of the tokens of each",
-        before=labels[0],
-        after=labels[1],
-        vocabularies=",".join(map(_kind, (before, after))),
-        common_words=len(mine),
-        share=round(share, 3),
-        remedy="make a report of each, or fit them with one vocabulary",
-        error=VocabularyError,
-    )
-    return 1.0 if len(mine) == before.n_features == after.n_features else share
-
-
-def _kind(model: TopicModel) -> str:
-    kind = "none" if model.vocabulary is None else model.vocabulary.kind
-    return f"{kind}:{model.n_features}"

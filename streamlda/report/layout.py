@@ -136,18 +136,3 @@ def spread(positions: Array, radii: Array, width: float, height: float) -> Array
 def _circle(n: int) -> Array:
     angles = 2 * np.pi * np.arange(n) / n
     return np.column_stack([np.cos(angles), np.sin(angles)])
-
-
-def seriation(distances: Array) -> list[int]:
-    """Return the topics in an order in which like ones are neighbours.
-
-    The leaves of a tree of average distances (scipy.cluster.hierarchy). Time O(K^3), memory O(K^2).
-    """
-    from scipy.cluster.hierarchy import leaves_list, linkage
-    from scipy.spatial.distance import squareform
-
-    if len(distances) < 3:
-        return list(range(len(distances)))
-    tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
-    found: list[int] = leaves_list(tree).tolist()
-    return found

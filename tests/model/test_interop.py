@@ -134,6 +134,7 @@ def test_sklearn_can_go_on_learning():
     assert 0.001 < np.abs(learned - as_used(model)).sum(axis=1).max() < 0.1
 
 
+@pytest.mark.long
 def test_topics_that_sklearn_has_learned_are_ours_to_infer_with():
     corpus, _ = planted()
     texts = texts_of(corpus, 1000)

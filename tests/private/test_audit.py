@@ -127,6 +127,7 @@ def in_prefix_mode(draws):
     return audit(settings, base.with_rows(slot, None), present, draws)
 
 
+@pytest.mark.long
 def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
     finding = in_prefix_mode(400)
     assert tight(finding), finding

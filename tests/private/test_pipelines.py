@@ -298,7 +298,14 @@ BUGS = [
 
 @pytest.mark.parametrize(
     ("bug", "route", "runs", "fault"),
-    [pytest.param(*case, id=f"{case[0].__name__} {number}") for number, case in enumerate(BUGS)],
+    [
+        pytest.param(
+            *case,
+            id=f"{case[0].__name__} {number}",
+            marks=[pytest.mark.long] if case[2] > 6 else [],
+        )
+        for number, case in enumerate(BUGS)
+    ],
 )
 def test_planted_bug_is_found(folder, monkeypatch, bug, route, runs, fault):
     bug(monkeypatch)

@@ -47,7 +47,8 @@ COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "cfunc", "stencil", "jit
 PICKLERS = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
 
 TOP_LEVEL = {
-    *(".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md"),
+    *(".ci", ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE"),
+    *("Makefile", "README.md", "SECURITY.md"),
     *("pyproject.toml", "requirements.lock", "requirements-dev.lock"),
     *("streamlda", "connectors", "tests", "bench"),
 }

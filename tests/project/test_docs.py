@@ -6,11 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import streamlda
@@ -55,6 +57,38 @@ def test_commands_and_options_in_the_readme_exist():
     named = set(re.findall(r"`(--[a-z-]+)", README))
     assert named
     assert named <= set.union(*map(options, commands().values()))
+
+
+PAGES = sorted(
+    path for place in ("*.md", "streamlda/**/*.md", "*/*.md") for path in ROOT.glob(place)
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall(r"(?m)^#+ (.+)$", target.read_text("utf-8"))
+            assert anchor in {anchor_of(title) for title in titles}, link
+
+
+def anchor_of(title):
+    """Return what a heading is called in links, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert citation["authors"] == project["authors"]
 
 
 @pytest.mark.parametrize("page", ["privacy", "sites"])

@@ -121,6 +121,16 @@ def test_the_wheel_holds_both_packages_whole_and_nothing_else(tree, wheel):
     assert {"streamlda/README.md", "streamlda/report/page/report.css"} <= packed
 
 
+def test_wheel_and_sdist_carry_the_licence(tree, wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        (licence,) = (name for name in archive.namelist() if name.endswith("/LICENSE"))
+        assert "\nLicense-Expression: Apache-2.0\n" in archive.read(metadata).decode()
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+    with tarfile.open(built(tree, "sdist")) as archive:
+        assert any(name.endswith("/LICENSE") for name in archive.getnames())
+
+
 def test_what_the_image_is_built_from_gives_the_same_wheel(tree, wheel, tmp_path):
     text = (tree / "streamlda" / "service" / "deploy" / "Containerfile").read_text("utf-8")
     for source in re.findall(r"^COPY (?!--from)(.+) \S+$", text, flags=re.MULTILINE):

@@ -14,13 +14,12 @@ from click.testing import CliRunner
 from streamlda.cli import Commands
 from streamlda.cli.report import labels, report
 from streamlda.errors import InvalidSettingError, VocabularyError
-from streamlda.model.diagnostics import hellinger
 from streamlda.model.flat_map import flat_map
 from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.facts import gather
-from streamlda.report.layout import place_labels, seriation, spread
+from streamlda.report.layout import place_labels, spread
 from streamlda.report.promise import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
@@ -379,10 +378,12 @@ def test_like_topics_stand_together():
     rows = np.vstack(
         [shifted(np.array([near if i % 2 else far]), 0.1 + 0.02 * i, seed=i) for i in range(6)]
     )
-    order = seriation(hellinger(rows, rows))
+    order = gather([model(rows)], ["m"], 5).leaves
+    rows_of = model(rows).order
+    order = [rows_of[place] for place in order]
     assert sorted(order) == list(range(6))
     assert len({i % 2 for i in order[:3]}) == 1
-    assert seriation(np.zeros((1, 1))) == [0]
+    assert gather([model(rows[:1])], ["m"], 5).leaves == [0]
 
 
 def test_the_words_of_a_page_hold_those_of_every_weight():

@@ -213,9 +213,15 @@ def test_a_file_must_begin_with_what_was_released_under_its_name(spent, tmp_path
         release(tmp_path, jsonl(data / "b.jsonl", documents))
 
 
+MORE_READINGS = [("text", "auto"), ("file", "text"), ("text", "file")]
+
+
 @pytest.mark.parametrize(
     ("first", "then"),
-    [("auto", "text"), ("text", "auto"), ("file", "text"), ("text", "file")],
+    [
+        ("auto", "text"),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in MORE_READINGS),
+    ],
 )
 def test_files_of_a_release_are_not_read_as_other_records(tmp_path, first, then):
     data = in_folder(tmp_path / "data", TEXTS[:WINDOW])
@@ -310,6 +316,7 @@ def test_a_run_goes_on_behind_what_is_spent(tmp_path, case):
     assert said == ["records=300 were in releases before, and are left out"]
 
 
+@pytest.mark.long
 def test_thousands_of_files_are_known_again_in_bounded_space(tmp_path):
     """Of many small files no more is kept than 16 bytes each; new ones may lie between them."""
     data = tmp_path / "data"
@@ -404,7 +411,14 @@ ALIKE_BY_NATURE = {
 }
 
 
-@pytest.mark.parametrize("case", ALIKE_BY_NATURE)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "the same lines first",
+        pytest.param("blanks first", marks=pytest.mark.long),
+        pytest.param("the same lines between", marks=pytest.mark.long),
+    ],
+)
 def test_files_that_have_lines_in_common_are_other_documents(tmp_path, case):
     one, two = ALIKE_BY_NATURE[case]
     first, second = jsonl(tmp_path / "a.jsonl", one), jsonl(tmp_path / "b.jsonl", two)
@@ -415,6 +429,7 @@ def test_files_that_have_lines_in_common_are_other_documents(tmp_path, case):
     assert ranges(release(together, first, second))["a.jsonl"][0] == 0
 
 
+@pytest.mark.long
 def test_some_days_on_which_nothing_else_happened_are_no_copies(tmp_path):
     """Of small files, a few may be equal, and one may be what another begins with."""
     for day in range(20):
@@ -468,6 +483,7 @@ def test_a_wrong_field_costs_the_slots_that_were_paid_for_and_no_file(tmp_path):
     assert begin > 0
 
 
+@pytest.mark.long
 def test_files_that_were_once_read_by_a_field_of_few_values_can_be_read_by_another(tmp_path):
     def labelled(path, documents):
         records = [{"text": text, "lang": f"l{number % 30}"} for number, text in documents]
@@ -481,6 +497,7 @@ def test_files_that_were_once_read_by_a_field_of_few_values_can_be_read_by_anoth
     assert release(tmp_path, other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stored", ["registry", "parquet", "csv", "text"])
 def test_readings_that_files_do_not_have_are_left_out(tmp_path, monkeypatch, stored):
     """A ledger may hold documents of topics, or of files of other kinds."""

@@ -137,6 +137,7 @@ def check_loss(client, lost, message, folder):
         run.compute(long, [small], lambda _: lost.kill())
 
 
+@pytest.mark.long
 def test_workers_that_all_go_away_end_the_wait(scheduler, tmp_path):
     with worker_of(scheduler) as (client, worker):
         check_loss(client, worker, r"workers=0 seconds=1", tmp_path)

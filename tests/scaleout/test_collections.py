@@ -135,6 +135,7 @@ def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts
     assert not hasattr(found.fit(delayed([counts])), "feature_names_in_")
 
 
+@pytest.mark.long
 def test_a_fit_may_go_on_with_further_rows(current, X, parts):
     found = new().fit(delayed([X[:3000]])).partial_fit(X[3000:])
     assert found.documents_seen_ == 3900
@@ -151,6 +152,7 @@ def test_a_fit_may_go_on_with_further_rows(current, X, parts):
     assert 0 < np.abs(one.components_ - before).max() < 0.05
 
 
+@pytest.mark.long
 def test_a_private_fit_draws_the_noise_of_one_process_and_is_paid_for_once(
     current, X, parts, tmp_path, monkeypatch
 ):
@@ -232,6 +234,7 @@ def test_other_things_are_no_collections(X):
     assert len(of_collection(dask.delayed(X)).shards) == 1
 
 
+@pytest.mark.long
 def test_dask_is_not_imported_for_a_matrix():
     code = (
         "import sys, numpy as np\n"

@@ -167,6 +167,7 @@ def test_a_shared_projection_is_taken_too_and_one_document_more_would_show(clust
     assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
 
 
+@pytest.mark.long
 def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_path):
     sources = write(tmp_path, 3, [(300, "", [(7, 2)])] * 3)
     met = []
@@ -196,7 +197,7 @@ def test_what_fails_writes_nothing(cluster, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("every", [4000, 2000])
+@pytest.mark.parametrize("every", [2000, pytest.param(4000, marks=pytest.mark.long)])
 def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch, every):
     """Number for number, from equal noise, with equal counts and an equal price."""
     module = "streamlda.private.release_manager.SecureNoise"

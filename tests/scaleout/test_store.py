@@ -124,6 +124,7 @@ def test_parts_are_equal_runs_and_survive_the_shards_until_the_block_ends(client
     wait_until_empty(client)
 
 
+@pytest.mark.long
 def test_documents_may_take_a_share_of_the_memory_of_all_workers():
     with cluster_of(2, memory_limit="700MB") as own, connect(own.scheduler_address) as client:
         assert memory_for_documents(client) == pytest.approx(MOST_KEPT * 2 * 700e6)
@@ -185,6 +186,7 @@ def test_a_part_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
     assert seen == [1, 1, 1]
 
 
+@pytest.mark.long
 def test_a_part_that_counts_twice_is_noticed(client, corpus, monkeypatch):
     documents, _, model = corpus
 
@@ -274,6 +276,7 @@ def test_few_passes_and_few_steps(client, corpus):
         learn_once(client, of_partitions([documents]), settings_of(), refinement_passes=-1)
 
 
+@pytest.mark.long
 def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     """Documents that follow the model keep their spectral topics, unless passes are asked for."""
     documents, _, _ = corpus

@@ -76,7 +76,8 @@ def test_kills_at_random_moments_release_nothing_twice(crash_run, kills):
     assert found["snapshots"] >= found["streams"]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("hashed", marks=pytest.mark.long), "private"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["hashed", "private"])
 @pytest.mark.parametrize("stride", few_or(97, 1))
 def test_a_kill_at_any_step_releases_nothing_twice(crash_run, kind, stride):
     found = crash_run(PRIVATE, 1400, "steps", stride, stride // 2, kind)

@@ -120,6 +120,7 @@ def test_the_page_shows_the_topics_of_a_model(visit, snapshots):
     expect(seen.page.locator("#moves")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_the_page_shows_how_the_daemon_fares(visit, status):
     status.set_budget(2.0, 1.5, 2.0, 1e-9)
     status.checkpoint(0.12, 5 * 2**20)
@@ -213,6 +214,7 @@ def bands(seen, chart="all"):
     return found
 
 
+@pytest.mark.long
 def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
     snapshots.publish(2, dated(1, 0.4, 0.3, 0.2, 0.1))
     snapshots.publish(3, dated(2, 0.1, 0.2, 0.3, 0.4))
@@ -265,6 +267,7 @@ def test_a_private_daemon_shows_windows_of_record_slots(visit, snapshots):
     expect(seen.page.locator("#course-note")).to_have_text("Share of tokens; record slots.")
 
 
+@pytest.mark.long
 def test_a_topic_has_a_view_of_its_own(visit, snapshots):
     table = shifted(topics(), 0.3)
     about = {"topic_npmi": [0.5, 0.25, -0.125, 0.0], "topic_supported": [True, True, True, False]}
@@ -293,6 +296,7 @@ def test_a_topic_has_a_view_of_its_own(visit, snapshots):
     expect(seen.card("Topic 4").locator(".moved[data-kind=far]").last).to_have_text("doubtful")
 
 
+@pytest.mark.long
 def test_shares_that_were_not_measured_are_not_shown(visit, snapshots):
     snapshots.path(1).unlink()
     snapshots.publish(2, replace(model(topics()), prevalence=None))
@@ -325,6 +329,7 @@ def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, s
     expect(seen.page.locator("#progress")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_the_table_says_what_the_charts_show(visit, snapshots):
     snapshots.publish(2, model(topics()[2::-1], alpha=[2, 1, 1]))
     seen = visit(cards=False)
@@ -336,6 +341,7 @@ def test_the_table_says_what_the_charts_show(visit, snapshots):
     expect(seen.page.locator("caption")).to_have_text("Shares of each snapshot, so far.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_private", [False, True])
 def test_before_the_first_snapshot_that_may_be_shown_the_page_says_so(visit, snapshots, is_private):
     if not is_private:
@@ -417,6 +423,7 @@ def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, 
         again.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1400)])
 def test_text_is_legible_and_fits_in_both_schemes(visit, snapshots, status, scheme, width):
     status.set_budget(2.0, 0.1, 2.0, 1e-9)
@@ -435,6 +442,7 @@ def test_text_is_legible_and_fits_in_both_schemes(visit, snapshots, status, sche
     assert len(tops) == (4 if width == 360 else 1)
 
 
+@pytest.mark.long
 def test_all_can_be_done_from_the_keyboard(visit, snapshots):
     snapshots.publish(2, model(shifted(topics(), 0.2)))
     seen = visit()
@@ -465,6 +473,7 @@ def test_all_can_be_done_from_the_keyboard(visit, snapshots):
     expect(page.locator("table")).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_a_screen_reader_is_told(visit, snapshots, status):
     snapshots.publish(2, model(shifted(topics(), 0.2)))
     status.set_budget(0.5, 1.5, 2.0, 1e-9)

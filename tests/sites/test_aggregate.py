@@ -152,6 +152,7 @@ def learned(tmp_path, noise=None, **changes):
     return sites.config, found, planted.components
 
 
+@pytest.mark.long
 def test_windows_of_all_stages_give_models_with_a_true_statement(tmp_path):
     config, found, truth = learned(tmp_path, clipping="quantile")
     stages = len(config.run_settings.stages)

@@ -155,6 +155,7 @@ def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
         assert_tight(audit(sites, of_the_sum, scene=scene))
 
 
+@pytest.mark.long
 def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
     with at_work(tmp_path, 0) as sites:
         finding = audit(sites, of_the_sum, claim=sites.config.epsilon_against(S - HONEST))
@@ -162,6 +163,7 @@ def test_more_colluders_than_agreed_on_learn_what_the_statement_says(tmp_path):
     assert finding.sure > sites.config.settings.epsilon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("look", [of_one_share, of_two_attempts])
 def test_a_share_alone_and_two_attempts_tell_nothing(tmp_path, look):
     with at_work(tmp_path, 0) as sites:

@@ -151,6 +151,7 @@ def test_the_documented_layout_is_the_one_on_disk(valid):
     np.testing.assert_array_equal(values.reshape(header["sums"]["shape"]), ARRAYS["sums"])
 
 
+@pytest.mark.long
 def test_every_small_damage_is_found(scratch, valid):
     for at in range(len(valid)):
         flipped = bytearray(valid)

@@ -11,11 +11,12 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
 from streamlda.model.diagnostics import DOUBTS, junk_topics
+from streamlda.model.matching import distances
 from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import load
 from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
-from streamlda.storage.identity import FARTHEST, distances
+from streamlda.storage.identity import FARTHEST
 from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
 from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
 from streamlda.text.vocabulary import Vocabulary

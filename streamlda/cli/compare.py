@@ -1,0 +1,72 @@
+"""``streamlda compare``: which topics two models have in common, and what differs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamlda.cli.options import farthest_option, words_option
+
+if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
+
+
+@click.command(short_help="Show what two models have in common.")
+@click.argument("first_file", metavar="FIRST", type=click.Path())
+@click.argument("second_file", metavar="SECOND", type=click.Path())
+@words_option
+@farthest_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def compare(
+    first_file: str, second_file: str, n_words: int, farthest: float, as_json: bool
+) -> None:
+    """Show which topics of the models FIRST and SECOND are one topic, and what differs.
+
+    Topics are paired such that the sum of distances is least. A distance is Hellinger's: 0 for
+    equal topics, 1 for topics without a word in common. With a plus are the words that are more
+    probable in SECOND, with a minus those that are less so. Below are the topics that one model
+    has alone. streamlda report FIRST SECOND draws the same.
+    """
+    from streamlda.model.topic_model import load
+
+    models = load(first_file), load(second_file)
+    found = models[0].compare(models[1], farthest=farthest).to_json()
+    words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
+    if as_json:
+        found["matched"] = [
+            {
+                **pair,
+                "prevalence": [models[0].shares[pair["first"]], models[1].shares[pair["second"]]],
+                "words": [words[0][pair["first"]], words[1][pair["second"]]],
+            }
+            for pair in found["matched"]
+        ]
+        for name, model, top in zip(("only_first", "only_second"), models, words, strict=True):
+            found[name] = [
+                {"topic": k, "prevalence": model.shares[k], "words": top[k]} for k in found[name]
+            ]
+        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        return
+    click.echo("\n".join(_table(found, models, words)))
+
+
+def _table(
+    found: dict[str, Any], models: tuple[TopicModel, TopicModel], words: list[list[list[str]]]
+) -> list[str]:
+    lines = [
+        f"{len(found['matched'])} topics of both, {len(found['only_first'])} of the first alone, "
+        f"{len(found['only_second'])} of the second alone",
+        f"{found['common_words']:,} words of both, {found['common_share']:.0%} of the tokens",
+        "",
+        "first second  distance   words",
+    ]
+    for pair in found["matched"]:
+        row = f"{pair['first']:5d} {pair['second']:6d} {pair['distance']:9.2f}   "
+        lines.append(row + " ".join(words[1][pair["second"]]))
+        moved = [f"+{word}" for word in pair["rose"]] + [f"-{word}" for word in pair["fell"]]
+        lines += [25 * " " + " ".join(moved)] * bool(moved)
+    for name, place, top in zip(("only_first", "only_second"), (0, 6), words, strict=True):
+        lines += [f"{place * ' '}{k:5d}{(20 - place) * ' '}{' '.join(top[k])}" for k in found[name]]
+    return lines

@@ -1,0 +1,38 @@
+"""``streamlda reduce``: a model of fewer topics, of a finished one."""
+
+from __future__ import annotations
+
+import click
+
+from streamlda.cli.options import output_option, quiet_option
+from streamlda.cli.running import say, warn_of
+from streamlda.run.outputs import check_output
+
+
+@click.command(short_help="Join the topics of a model that are most alike.")
+@click.argument("model_file", metavar="FILE", type=click.Path())
+@click.option("--topics", "-k", "n_topics", type=int, required=True, help="Topics to leave.")
+@output_option("Model file to write.")
+@quiet_option
+def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
+    """Write the model in FILE with fewer topics: those that lose least by it are joined.
+
+    What is lost grows with the distance of two topics and with their share of the tokens, so that
+    small topics go first. The report draws the tree of all joins (streamlda report), and streamlda
+    topics --json has it. NPMI is left out where it would have to be counted; documents to show are
+    left out. The privacy statement stays. Keep FILE to go back.
+    """
+    from streamlda.model.topic_model import load
+
+    check_output(output, [model_file])
+    before = load(model_file)
+    model = before.reduce(n_topics)
+    model.save(output)
+    groups = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]
+    say(
+        quiet,
+        f"{model.n_components} topics of {before.n_components}",
+        *(f"joined: {', '.join(map(str, group))}" for group in groups),
+        f"model: {output}",
+    )
+    warn_of(model)

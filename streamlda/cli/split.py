@@ -1,0 +1,56 @@
+"""``streamlda split``: a topic of a finished model as several, by documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from streamlda.cli.options import (
+    GroupedCommand,
+    options_of,
+    output_option,
+    quiet_option,
+    read_settings,
+)
+from streamlda.cli.reading import DOCUMENTS, read_documents
+from streamlda.cli.running import say, warn_of
+from streamlda.run.outputs import check_output
+
+
+@click.command(cls=GroupedCommand, short_help="Divide a topic of a model, by documents.")
+@click.argument("model_file", metavar="FILE", type=click.Path())
+@options_of("split", DOCUMENTS)
+@click.option("--topic", type=int, required=True, help="Topic to divide.")
+@click.option("--into", type=int, default=2, show_default=True, help="Parts of it.")
+@output_option("Model file to write.")
+@quiet_option
+def split(model_file: str, topic: int, into: int, output: str, quiet: bool, **flags: Any) -> None:
+    """Write the model in FILE with a topic divided, by the documents of SOURCE...
+
+    A finished model holds no documents: SOURCE... are best those that it was fitted to. The words
+    of them that are most likely of the topic are fitted by as many topics as there are parts. The
+    parts together are the topic to the last token; the largest keeps its number, the others are
+    the last. All other topics stay as they are. Private models are refused: documents would tell
+    more than was paid for.
+    """
+    from streamlda.engine.splitting import split_topic
+    from streamlda.model.topic_model import load
+
+    settings = read_settings("split", flags)
+    check_output(output, [model_file, *settings.source.files])
+    before = load(model_file)
+    batches = (before.encode(documents.texts) for documents in read_documents(settings))
+    model = split_topic(before, topic, batches, n_topics=into)
+    model.save(output)
+    top = model.top_words(8)
+    say(
+        quiet,
+        f"{model.diagnostics['split']['documents']:,} documents with words of topic {topic}",
+        *(
+            f"{row:5d}   {' '.join(word for word, _ in top[row])}"
+            for row in model.diagnostics["split"]["rows"]
+        ),
+        f"model: {output}",
+    )
+    warn_of(model)

@@ -1,0 +1,253 @@
+"""Finished models as one: topics that are one topic are mixed, all others are kept.
+
+Tokens of words and topics add up, as if each model held its tables of counts: a topic of two models
+is the mean of both by their tokens, and a word that one model does not know has no tokens there.
+The prior is that of a mixture of documents, each with the prior of its model, weights w by
+documents: the Dirichlet distribution with its means ``m_k = E theta_k`` and its
+``S = E sum_k theta_k^2``::
+
+    m = sum_i w_i alpha_i / a_i        S = sum_i w_i sum_k alpha_ik (alpha_ik + 1) / (a_i (a_i + 1))
+    alpha = a m,   a = (1 - S) / (S - m'm)                                    a_i = sum_k alpha_ik
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import failure, require
+from streamlda.errors import VocabularyError
+from streamlda.model.diagnostics import warned_of_background
+from streamlda.model.hierarchy import LEAST_WEIGHT
+from streamlda.model.matching import FARTHEST, matched_topics
+from streamlda.model.over_time import Timeline
+from streamlda.privacy.statement import merged_statement
+from streamlda.text.vocabulary import COLLISION, Vocabulary
+
+if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+
+class _Part(NamedTuple):
+    """A model, and where its topics and words are in what it is merged to."""
+
+    model: TopicModel
+    rows: Places
+    columns: Places
+
+    def topics(self, values: Array, n: int) -> Array:
+        """Return values of its topics, (..., K), as those of n topics; 0 where it has none."""
+        found = np.zeros((*values.shape[:-1], n))
+        found[..., self.rows] = values
+        return found
+
+
+def merged(models: Sequence[TopicModel], *, farthest: float = FARTHEST) -> TopicModel:
+    """Return what `TopicModel.merge` does."""
+    require(
+        len({model.digest for model in models}) == len(models) > 1,
+        "models to merge must be two or more, each another one",
+        models=len(models),
+        remedy="name each file once",
+    )
+    documents = [model.documents_seen for model in models]
+    require(
+        min(documents) > 0,
+        "models to merge must know how many documents they have seen",
+        documents_seen=documents,
+        remedy="set it with dataclasses.replace(model, documents_seen=...)",
+    )
+    statement = merged_statement([model.privacy for model in models])
+    found, places = models[0], [np.arange(models[0].n_components)]
+    for model in models[1:]:
+        one, other = _placed(found, model, farthest)
+        places = [one.rows[rows] for rows in places] + [other.rows]
+        found = _mixed(one, other)
+    sources = [
+        {
+            "documents": model.documents_seen,
+            "tokens": model.tokens_seen,
+            "topics": rows.tolist(),
+            "warnings": model.diagnostics.get("warnings", []),
+        }
+        for model, rows in zip(models, places, strict=True)
+    ]
+    diagnostics = {"merged_models": sources, "farthest": farthest}
+    return warned_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
+
+
+def _placed(first: TopicModel, second: TopicModel, farthest: float) -> tuple[_Part, _Part]:
+    """Return where topics go: those with names before all others, then those of the first model."""
+    columns = _columns(first, second)
+    pairs = {j: i for i, j, _ in matched_topics(first, second, farthest=farthest)}
+    K = first.n_components
+    alone = [j for j in range(second.n_components) if j not in pairs]
+    rows = {**pairs, **{j: K + n for n, j in enumerate(alone)}}
+    theirs = np.array([rows[j] for j in range(second.n_components)], dtype=np.intp)
+    named = np.zeros(K + len(alone), dtype=np.bool_)
+    for own, model in ((np.arange(K), first), (theirs, second)):
+        named[own] |= [name is not None for name in model.names]
+    place = np.empty(len(named), dtype=np.intp)
+    place[np.argsort(~named, kind="stable")] = np.arange(len(named))
+    return _Part(first, place[:K], columns[0]), _Part(second, place[theirs], columns[1])
+
+
+def _columns(first: TopicModel, second: TopicModel) -> tuple[Places, Places]:
+    """Return the columns of the words of two models among those of both."""
+    mine, theirs = np.arange(first.n_features), np.arange(second.n_features)
+    one, other = first.vocabulary, second.vocabulary
+    if one == other and len(mine) == len(theirs):
+        return mine, theirs
+    if (
+        one is None
+        or other is None
+        or one.words is None
+        or other.words is None
+        or one.analyzer != other.analyzer
+    ):
+        raise failure(
+            "models to merge must have words that one analyzer finds, the same hashed columns, or "
+            "be of matrices of one width",
+            first=_kind(first),
+            second=_kind(second),
+            remedy="fit them with the same settings of words",
+            error=VocabularyError,
+        )
+    column = {word: i for i, word in enumerate(one.words)}
+    for word in other.words:
+        column.setdefault(word, len(column))
+    return mine, np.array([column[word] for word in other.words], dtype=np.intp)
+
+
+def _kind(model: TopicModel) -> str:
+    return "none" if model.vocabulary is None else model.vocabulary.kind
+
+
+def _mixed(one: _Part, other: _Part) -> TopicModel:
+    """Return the model of two parts; of what both do not know it knows nothing."""
+    parts = (one, other)
+    models = [part.model for part in parts]
+    K = 1 + max(int(part.rows.max()) for part in parts)
+    V = 1 + max(int(part.columns.max()) for part in parts)
+    documents = np.array([model.documents_seen for model in models], dtype=np.float64)
+    tokens = [model.tokens_seen for model in models]
+    sizes = np.array(tokens, dtype=np.float64) if min(tokens) > 0 else documents
+    weights = np.array(
+        [
+            part.topics(np.maximum(size * part.model.weights, LEAST_WEIGHT), K)
+            for part, size in zip(parts, sizes / sizes.sum(), strict=True)
+        ]
+    )
+    # A topic that one model has alone has the part 1, and not a bit is changed.
+    shares, part_of = weights / weights.sum(axis=0), documents / documents.sum()
+    components, background = np.zeros((K, V)), np.zeros(V)
+    for part, share, n in zip(parts, shares, part_of, strict=True):
+        own = share[part.rows, None] * part.model.components
+        components[np.ix_(part.rows, part.columns)] += own
+        background[part.columns] += n * part.model.background
+    measured = [
+        part.topics(part.model.prevalence, K) for part in parts if part.model.prevalence is not None
+    ]
+    return type(models[0])(
+        components=components,
+        alpha=_alpha([part.topics(part.model.alpha, K) for part in parts], documents),
+        background=background,
+        prevalence=sizes @ measured / sizes.sum() if len(measured) == len(parts) else None,
+        timeline=_timeline(parts, K),
+        vocabulary=_vocabulary(parts, V),
+        settings=_settings(parts),
+        documents_seen=sum(model.documents_seen for model in models),
+        tokens_seen=sum(tokens) if min(tokens) > 0 else 0,
+    )
+
+
+def _alpha(alphas: Sequence[Array], documents: Array) -> Array:
+    """Return the prior of documents of which each has one of these, (K,)."""
+    weights, table = documents / documents.sum(), np.array(alphas)
+    sums = table.sum(axis=1, keepdims=True)
+    mean = weights @ (table / sums)
+    second = weights @ np.sum(table * (table + 1) / (sums * (sums + 1)), axis=1)
+    spread = second - mean @ mean
+    # One topic, or a prior that leaves nothing open, has no spread.
+    total = (1 - second) / spread if spread > 1e-12 else weights @ sums[:, 0]
+    found: Array = total * mean
+    return found
+
+
+def _timeline(parts: Sequence[_Part], n_topics: int) -> Timeline | None:
+    """Return the tokens of all by event time, where both know them in bins of one kind."""
+    lines = [part.model.timeline for part in parts]
+    known = [line for line in lines if line is not None]
+    if len(known) < len(lines) or len({line.unit for line in known}) > 1:
+        return None
+    starts = np.unique(np.concatenate([line.starts for line in known]))
+    if known[0].unit == "custom" and any(len(line.starts) < len(starts) for line in known):
+        return None
+    tokens, documents = np.zeros((len(starts), n_topics)), np.zeros(len(starts), dtype=np.int64)
+    for part, line in zip(parts, known, strict=True):
+        at = np.searchsorted(starts, line.starts)
+        tokens[at] += part.topics(line.tokens, n_topics)
+        documents[at] += line.documents
+    return Timeline(
+        unit=known[0].unit,
+        starts=starts,
+        tokens=tokens,
+        documents=documents,
+        undated=sum(line.undated for line in known),
+        late=sum(line.late for line in known),
+    )
+
+
+def _vocabulary(parts: Sequence[_Part], n_words: int) -> Vocabulary | None:
+    """Return the words of both."""
+    one, other = (part.model.vocabulary for part in parts)
+    if one is None or other is None:
+        return None
+    if one.words is None or other.words is None:
+        names = [each.names or ("",) * n_words for each in (one, other)]
+        together = tuple(
+            COLLISION.join(
+                dict.fromkeys(part for name in pair for part in name.split(COLLISION) if part)
+            )
+            for pair in zip(*names, strict=True)
+        )
+        return one.named(together if any(together) else None)
+    if one == other:
+        return one
+    words = [""] * n_words
+    for part, each in zip(parts, (one, other), strict=True):
+        for column, word in zip(part.columns.tolist(), each.words or (), strict=True):
+            words[column] = word
+    facts = [dict(each.selection) for each in (one, other) if each.selection is not None]
+    kind = one.kind if one.kind == other.kind else "selected" if facts else "learned"
+    if "learned" in (one.kind, other.kind):
+        kind = "learned"
+    return Vocabulary(
+        kind,
+        tuple(words),
+        analyzer=one.analyzer,
+        undercount=max(one.undercount, other.undercount),
+        selection={"merged": facts} if kind == "selected" else None,
+    )
+
+
+def _settings(parts: Sequence[_Part]) -> dict[str, Any]:
+    """Return the settings that both have, and the seeds of all."""
+    one, other = (part.model.settings for part in parts)
+    common = {name: value for name, value in one.items() if name in other and other[name] == value}
+    seeds: dict[int, dict[str, Any]] = {}
+    for part in parts:
+        for k, seed in enumerate(part.model.seeds):
+            columns = part.columns[list(seed)].tolist()
+            empty: dict[str, Any] = {"name": part.model.names[k], "columns": []}
+            known = seeds.setdefault(int(part.rows[k]), empty)
+            known["columns"] += [column for column in columns if column not in known["columns"]]
+    common.pop("seed_topics", None)
+    return common | ({"seed_topics": [seeds[row] for row in sorted(seeds)]} if seeds else {})

@@ -1,0 +1,133 @@
+"""Topics as a tree, and a model of fewer topics."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import linkage
+
+from streamlda.errors import InvalidSettingError
+from streamlda.model.hierarchy import leaves, topic_tree
+from streamlda.model.over_time import Timeline
+from streamlda.model.topic_model import load
+from streamlda.report import render_report
+from tests.cli.conftest import refused, run
+from tests.model.test_merging import names_of_topics, private
+from tests.service.planted import model, over_time, topics
+
+
+@given(seed=st.integers(0, 10**6), weights=st.lists(st.integers(1, 5), min_size=2, max_size=7))
+def test_the_tree_is_that_of_ward_on_roots_with_each_topic_as_often_as_it_weighs(seed, weights):
+    rows, total = topics(len(weights), 30, seed=seed), sum(weights)
+    tree = topic_tree(rows, np.array(weights) / total)
+    repeated = linkage(np.sqrt(np.repeat(rows, weights, axis=0)), "ward")
+    # Copies of a topic are joined first, at no height.
+    wanted = repeated[total - len(weights) :]
+    np.testing.assert_allclose(tree[:, 2] * np.sqrt(2 * total), wanted[:, 2], atol=1e-6)
+    assert tree[-1, 3] == len(weights)
+    assert sorted(tree[:, :2].ravel()) == list(range(2 * len(weights) - 2))
+    assert np.all(np.diff(tree[:, 2]) >= -1e-12)
+
+
+def test_topics_without_tokens_and_equal_topics_have_a_tree():
+    rows = topics(3, 20)[[0, 0, 1, 2]]
+    tree = topic_tree(rows, np.array([0.5, 0.5, 0.0, 0.0]))
+    assert np.isfinite(tree).all()
+    assert tree.shape == (3, 4)
+    assert topic_tree(rows[:1], np.ones(1)).shape == (0, 4)
+    assert leaves(tree[:0], np.zeros((1, 1))) == [0]
+
+
+def test_topics_that_are_joined_add_up():
+    rows = topics(3, 40)
+    near = 0.9 * rows[[0, 1, 0, 2]] + 0.1 * topics(4, 40, seed=9)
+    first = model(near, alpha=[1, 2, 3, 4], **over_time(), documents_seen=7)
+    made = first.reduce(3)
+    share = first.prevalence
+    assert made.diagnostics["reduced_from"] == [[0, 2], [1], [3]]
+    both = (share[0] * near[0] + share[2] * near[2]) / (share[0] + share[2])
+    np.testing.assert_allclose(made.components, [both, near[1], near[3]], atol=1e-12)
+    np.testing.assert_allclose(made.prevalence, [share[0] + share[2], share[1], share[3]])
+    assert made.alpha.tolist() == [4, 2, 4]
+    assert made.interval.prevalence == (0.75, 0.25, 0.0)
+    assert made.timeline.tokens.tolist() == [[1, 0, 3], [0, 0, 0]]
+    # What was counted of a topic that is no more is not known of the joined one.
+    assert made.diagnostics["topic_npmi"] == [None, -0.25, 0.125]
+    assert (made.documents_seen, made.background.tolist()) == (7, first.background.tolist())
+    assert first.reduce(4).components.tolist() == first.components.tolist()
+    np.testing.assert_allclose(
+        first.reduce(1).components[0], first.prevalence @ first.components, atol=1e-12
+    )
+    for n_topics in (0, 5):
+        with pytest.raises(InvalidSettingError, match=f"n_topics={n_topics}"):
+            first.reduce(n_topics)
+
+
+def test_a_joined_topic_has_the_names_and_the_seeds_of_its_parts():
+    rows = topics(2, 40)
+    near = 0.95 * rows[[0, 1, 0, 0]] + 0.05 * topics(4, 40, seed=9)
+    made = model(near, settings=names_of_topics("space", "law", "orbit") | {"seed": 3}).reduce(2)
+    assert made.diagnostics["reduced_from"] == [[0, 2, 3], [1]]
+    assert made.names == ["space + orbit", "law"]
+    assert made.seeds == ((0, 2), (1,))
+    assert made.settings["seed"] == 3
+
+
+def test_nothing_is_said_that_was_not_known_and_the_promise_stays():
+    line = Timeline(unit="day", starts=[0], tokens=[[1, 2, 3]], documents=[1])
+    made = model(
+        topics(3, 40), privacy=private(), timeline=line, diagnostics={"mixed_with_background": [1]},
+        representative_documents=[[{"id": "a", "proportion": 0.5}], [], []],
+    )  # fmt: skip
+    fewer = made.reduce(2)
+    assert fewer.privacy == made.privacy
+    assert fewer.representative_documents is None
+    assert set(fewer.diagnostics) == {"reduced_from"}
+    assert fewer.timeline.tokens.sum() == 6
+
+
+def test_the_command_the_list_and_the_report_show_the_tree(tmp_path):
+    made, few = model(topics(5, 40)), tmp_path / "few"
+    made.save(tmp_path / "m")
+    said = run("reduce", tmp_path / "m", "-k", 3, "-o", few).stderr.splitlines()
+    groups = load(few).diagnostics["reduced_from"]
+    assert said[0] == "3 topics of 5"
+    joined = [f"joined: {', '.join(map(str, group))}" for group in groups if len(group) > 1]
+    assert said[1:-1] == joined
+    assert load(few).digest == made.reduce(3).digest
+    for arguments, wanted, code in (
+        (("-k", 6, "-o", few), "n_topics=6", 78),
+        (("-k", 2, "-o", tmp_path / "m"), "must not replace", 78),
+        (("-o", few), "--topics", 2),
+    ):
+        assert wanted in refused("reduce", tmp_path / "m", *arguments, code=code)
+
+    replace(made, diagnostics={"topic_npmi": [None, 0.25, 0.5, 0.5, 0.5]}).save(tmp_path / "n")
+    listed = run("topics", tmp_path / "n").stdout.splitlines()
+    (row,) = [line for line in listed if line.startswith("    0 ")]
+    assert row.split()[2] == "-"
+
+    tree = topic_tree(made.components, made.weights)
+    shown = json.loads(run("topics", tmp_path / "m", "--json").stdout)["hierarchy"]
+    assert [[each["first"], each["second"], each["height"]] for each in shown] == [
+        [int(i), int(j), height] for i, j, height, _ in tree.tolist()
+    ]
+    (drawn,) = re.findall(r'<svg[^>]*class="plot tree".*?</svg>', page(made), re.DOTALL)
+    lines = re.findall(r'points="([^"]*)"', drawn)
+    assert len(lines) == 4
+    # The last bracket is the widest, and ends at the right.
+    ends = [float(line.split()[1].split(",")[0]) for line in lines]
+    assert max(ends) == ends[-1] == 626
+    heights = tree[:, 2] / tree[-1, 2]
+    np.testing.assert_allclose((np.array(ends) - 260) / 366, heights, atol=1e-2)
+    named = [int(text) for text in re.findall(r">(\d+) ", drawn)]
+    assert sorted(named) == [0, 1, 2, 3, 4]
+    assert 'class="plot tree"' not in page(model(topics(1, 40)))
+
+
+def page(made):
+    return render_report([made], ["m"])
