@@ -99,8 +99,8 @@ lock: setup
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(UV_COMPILE) --upgrade --all-extras --group build --group dev --group bench pyproject.toml \
 	  --output-file requirements-dev.lock
-	$(UV_COMPILE) --constraint requirements-dev.lock --extra http --extra kafka --group build pyproject.toml \
-	  --output-file requirements.lock
+	$(UV_COMPILE) --constraint requirements-dev.lock --extra http --extra kafka --extra registry \
+	  --group build pyproject.toml --output-file requirements.lock
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -263,7 +263,9 @@ class StreamLDA(BaseTopicEstimator):
         self.public_model = public_model
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, users: Users | None = None, analyzer: Any = None
+    ) -> Self:
         """Learn topics from documents, forgetting what was learned before.
 
         With `epsilon`: publish a snapshot of all rows, or of the last whole window of
@@ -271,12 +273,17 @@ class StreamLDA(BaseTopicEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts. Or a Dask bag of texts or of sparse counts, a Dask array, or delayed
-            matrices, learned from on the current client (`streamlda.scaleout.collections`).
+        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
+            Word counts. Or texts, without `epsilon`: the words of the first 20,000 are learned as
+            by ``streamlda fit``, and kept as ``vocabulary_``. Or a Dask bag of texts or of sparse
+            counts, a Dask array, or delayed matrices, learned from on the current client
+            (`streamlda.scaleout.collections`).
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
             Whose document each row is, for ``privacy_unit="user"``; rows of nobody add nothing.
+        analyzer : str, callable or TextAnalyzer, optional
+            What finds the words of texts: ``"module:function"`` or a function from a text to the
+            list of its words, with English stop words left out; or a `TextAnalyzer` with its own.
 
         Raises
         ------
@@ -290,10 +297,10 @@ class StreamLDA(BaseTopicEstimator):
             from streamlda.scaleout.collections import fit_collection, is_collection
 
             if is_collection(X):
-                fit_collection(self, X, users)
+                fit_collection(self, X, users, analyzer)
                 return self
         settings = self._settings(self._seed(), users)
-        X, columns = self._first_rows(X, min_samples=2)
+        X, columns = self._first_rows(X, 2, analyzer)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
@@ -303,7 +310,9 @@ class StreamLDA(BaseTopicEstimator):
             self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, *, users: Users | None = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, users: Users | None = None, analyzer: Any = None
+    ) -> Self:
         """Learn from further documents.
 
         With `epsilon`: publish a snapshot whenever a window is full. Until the first, nothing is
@@ -311,11 +320,13 @@ class StreamLDA(BaseTopicEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts.
+        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
+            Word counts; or texts, whose words are those of the first batch.
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
             As in `fit`.
+        analyzer : str, callable or TextAnalyzer, optional
+            As in `fit`, with the first batch.
 
         Raises
         ------
@@ -336,7 +347,7 @@ class StreamLDA(BaseTopicEstimator):
         )
         columns = None
         if reset:
-            X, columns = self._first_rows(X)
+            X, columns = self._first_rows(X, 1, analyzer)
         else:
             self._check_goes_on()
             X = self._validated(X, reset=False)

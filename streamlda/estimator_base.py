@@ -21,7 +21,7 @@ from streamlda.checks import at_least, failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.learner import Users
-from streamlda.matrices import holds_texts, rounded
+from streamlda.matrices import holds_texts, rounded, texts_of
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.representatives import most_of_topics
@@ -29,13 +29,15 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.private.plan import Plan
 from streamlda.settings.build import window_settings
 from streamlda.settings.load import settings_of_parameters
+from streamlda.settings.seeds import names_of_columns
 from streamlda.settings.table import RunSettings
+from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
 from streamlda.text.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
 
 #: Attributes for the columns of a fit.
-COLUMNS = ("n_features_in_", "feature_names_in_")
+COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
 
 #: Their values, where there are any.
 Columns = dict[str, Any]
@@ -63,6 +65,8 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     random_state: Any
     #: Parameters that `partial_fit` goes on with.
     _begun_with: dict[str, Any]
+    #: Of a fit of texts.
+    vocabulary_: Vocabulary
 
     @property
     @abstractmethod
@@ -129,8 +133,9 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts.
+        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
+            Word counts; texts after a fit of texts, as in all that takes `X`. One on which the
+            analyzer fails is a document without words, with a warning.
 
         Returns
         -------
@@ -229,8 +234,10 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             As in `top_words`; stored as a given vocabulary.
         """
         self._check_fitted()
-        known = self._named(names)
-        vocabulary = None if known is None else Vocabulary.given(known)
+        vocabulary: Vocabulary | None = getattr(self, "vocabulary_", None)
+        if names is not None or vocabulary is None:
+            known = self._named(names)
+            vocabulary = None if known is None else Vocabulary.given(known)
         return replace(self._fitted, vocabulary=vocabulary)
 
     def plan(self, n_rows: int, n_features: int) -> Plan:
@@ -291,7 +298,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _named(self, names: Any) -> list[str] | None:
         """Return a name for each column, or None where there are none."""
         if names is None:
-            names = getattr(self, "feature_names_in_", None)
+            names = names_of_columns(vars(self))
         elif hasattr(names, "get_feature_names_out"):
             names = names.get_feature_names_out()
         if names is None:
@@ -341,12 +348,18 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 stacklevel=4,
             )
 
-    def _first_rows(self, X: Any, min_samples: int = 1) -> tuple[Any, Columns]:
+    def _first_rows(self, X: Any, min_samples: int, analyzer: Any) -> tuple[Any, Columns]:
         """Return the checked rows that a fit begins with, and their columns by attribute.
 
-        Columns are set with what is learned (`_set_beginning`): a fit that fails changes none.
+        Of texts, words are learned first. Columns are set with what is learned
+        (`_set_beginning`): a fit that fails changes none.
         """
         new = type(self)(**self.get_params(deep=False))
+        texts = texts_of(X) if new.get_params()["epsilon"] is None else None
+        if texts is not None:
+            words = VocabularyLearner.by(analyzer, self.n_components)
+            new.vocabulary_ = words.learn(words.beginning(texts))
+        check_of_texts(analyzer, texts is not None, X)
         X = new._validated(X, reset=True, min_samples=min_samples)
         self._warn_of_few_words(X.shape[1])
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
@@ -379,12 +392,19 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         )
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
+        if hasattr(self, "vocabulary_") and (texts := texts_of(X)) is not None:
+            encoded = self.vocabulary_.encode(texts)
+            if failed := len(encoded.unreadable):
+                message = f"the analyzer failed on {failed} of {len(texts)} texts: rows of no words"
+                warnings.warn(message, UserWarning, stacklevel=4)
+            X = encoded.batch.to_csr()
         require(
             scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X)),
             "X must hold counts of words, not texts",
             type=type(X).__name__,
-            remedy="count the words first, as by scikit-learn's CountVectorizer (with epsilon: of "
-            "public words), or learn from files of texts by the command streamlda fit",
+            remedy="give fit a list of texts, without epsilon; or count the words, as by "
+            "scikit-learn's CountVectorizer (with epsilon: of public words); or learn from files "
+            "of texts by the command streamlda fit",
             error=InvalidDocumentsError,
         )
         matrix: Any = X

@@ -60,6 +60,16 @@ def rounded(X: Any) -> DocumentBatch:
     return DocumentBatch.from_matrix(counts)
 
 
+def texts_of(X: Any) -> list[str] | None:
+    """Return the texts of a list, tuple, array or series of them; None of anything else."""
+    if hasattr(X, "tolist") and getattr(X, "ndim", 1) == 1:
+        X = X.tolist()
+    elif hasattr(X, "to_list"):
+        X = X.to_list()
+    texts = isinstance(X, list | tuple) and X and all(isinstance(text, str) for text in X)
+    return list(X) if texts else None
+
+
 def holds_texts(X: Any) -> bool:
     """Return whether there is text anywhere: scikit-learn would quote it when it finds it."""
     if isinstance(X, str | bytes):

@@ -1,4 +1,4 @@
-"""Documents in files: text, JSON Lines, CSV or Parquet, compressed or not, local or remote."""
+"""Documents in files: text, JSON, CSV, Parquet, mail or HTML, compressed or not, anywhere."""
 
 from __future__ import annotations
 
@@ -42,10 +42,13 @@ class FileSource:
     paths : str, path or iterable of them
         Files, directories (all files below, sorted), globs, or fsspec URLs
         (``s3://bucket/*.jsonl.gz``); hidden files only by name.
-    format : {"auto", "text", "file", "jsonl", "csv", "parquet"}, default "auto"
-        ``"auto"`` goes by each name without the compression's ending: .jsonl, .ndjson, .json
-        (JSON Lines), .csv, .tsv, .parquet. Anything else is text: in folders one document a file
-        (``"file"``; its name is the id), named or by a glob one document a line (``"text"``).
+    format : {"auto", "text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html"}
+        By default ``"auto"``, which goes by each name without the compression's ending: .jsonl,
+        .ndjson (JSON Lines), .json (an array, or objects, one a line or over several), .csv, .tsv,
+        .parquet, .mbox, .eml (one message; its text is subject and body, its other fields
+        are ``body`` and its headers, as ``message-id``), .html, .htm. Anything else is text: in
+        folders one document a file (``"file"``; its name is the id, as that of a page or
+        a message), named or by a glob one document a line (``"text"``).
     text_field : str, default "text"
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
         the whole name is a key.
@@ -63,7 +66,7 @@ class FileSource:
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
-        Of text, JSON Lines and CSV; a codec that extends ASCII.
+        Of text, JSON, CSV and HTML that is not in what it says; a codec that extends ASCII.
     delimiter : str, optional
         Of CSV, one ASCII character; ``"tab"`` is one. Without it, the first of comma, tab,
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
@@ -119,7 +122,9 @@ class FileSource:
         for file in self._files:
             check_has_fields(file.format, user_field, time_field, id_field)
         self._check_files()
-        listed = [(file.name, file.format, file.compression) for file in self._files]
+        # Objects one a line were "jsonl" in files named .json too.
+        stored = {"json": "jsonl"}
+        listed = [(f.name, stored.get(f.format, f.format), f.compression) for f in self._files]
         self._digest = digest_of(listed)
         self._index = 0
         self._record = 0

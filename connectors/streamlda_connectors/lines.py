@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -74,7 +75,26 @@ class LineSplitter:
         return line
 
 
-class CsvSplitter(LineSplitter):
+class QuotedSplitter(LineSplitter):
+    """Cut at what ends a record outside of quotes; the state lives on between blocks."""
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Return the records that `block` completes."""
+        records: list[Record] = []
+        start = 0
+        while (end := self._record_end(block, start)) >= 0:
+            self._extend(block[start:end])
+            records.append(self._complete())
+            start = end + 1
+        self._extend(block[start:])
+        return records
+
+    @abstractmethod
+    def _record_end(self, block: bytes, at: int) -> int:
+        """Return where the record ends that goes on at `at`, or -1 if not in this block."""
+
+
+class CsvSplitter(QuotedSplitter):
     r"""Cut at ``\n`` outside of quotes.
 
     A quote opens only at the start of a field, as in the standard library's reader, so that a
@@ -90,19 +110,7 @@ class CsvSplitter(LineSplitter):
         self._field_end = re.compile(b"[" + re.escape(self._delimiter) + b"\n]")
         self._state = self._FIELD_START
 
-    def feed(self, block: bytes) -> Sequence[Record]:
-        """Return the records that `block` completes."""
-        records: list[Record] = []
-        start = 0
-        while (end := self._record_end(block, start)) >= 0:
-            self._extend(block[start:end])
-            records.append(self._complete())
-            start = end + 1
-        self._extend(block[start:])
-        return records
-
     def _record_end(self, block: bytes, at: int) -> int:
-        """Return where the record ends that goes on at `at`, or -1 if not in this block."""
         if self._state == self._FIELD_START:
             end = block.find(b"\n", at)
             if end >= 0 and block.find(b'"', at, end) < 0:

@@ -1,12 +1,14 @@
-"""One stored file as a run of documents: lines, CSV records, or Parquet rows."""
+"""One stored file as a run of documents: lines, CSV or JSON records, Parquet rows, mail."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import shortened
 from streamlda_connectors.compressed import BlockReader
+from streamlda_connectors.json_values import layout_of
 from streamlda_connectors.lines import (
     BYTE_ORDER_MARK,
     CsvHeader,
@@ -19,6 +21,7 @@ from streamlda_connectors.lines import (
     json_parser,
     text_parser,
 )
+from streamlda_connectors.mail import MboxSplitter, mail_parser, page_parser
 from streamlda_connectors.parquet import ParquetReader
 from streamlda_connectors.records import (
     Document,
@@ -30,6 +33,13 @@ from streamlda_connectors.records import (
     Skipped,
     StoredRecords,
 )
+
+#: Formats of files that are one document, and what makes its parser.
+WHOLE: dict[str, Callable[[ReadOptions], Parser]] = {
+    "file": lambda options: text_parser(options.encoding),
+    "html": lambda options: page_parser(options.encoding),
+    "email": mail_parser,
+}
 
 #: What CSV files are tried by, in this order, where no delimiter is given.
 DELIMITERS = (",", "\t", ";", "|")
@@ -44,7 +54,7 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
     """
     if file.format == "parquet":
         return ParquetReader(file, options, record)
-    if file.format == "file":
+    if file.format in WHOLE:
         return WholeReader(file, options, record)
     return LineReader(file, options, record, offset)
 
@@ -118,7 +128,7 @@ def _find_column(line: str, end: int, delimiter: str, options: ReadOptions) -> C
 
 
 class LineReader(StoredRecords):
-    """Reads text, JSON Lines or CSV."""
+    """Reads text, JSON, CSV or several messages."""
 
     records: RecordStream
 
@@ -132,8 +142,14 @@ class LineReader(StoredRecords):
             splitter = CsvSplitter(options.max_document_bytes, header.delimiter)
             parse = csv_parser(header, options.encoding)
             offset = max(offset, header.end)
-        elif file.format == "jsonl":
+        elif file.format in ("jsonl", "json"):
+            if file.format == "json":
+                splitter, start = layout_of(file, options)
+                offset = max(offset, start)
             parse = json_parser(options)
+        elif file.format == "mbox":
+            splitter = MboxSplitter(options.max_document_bytes)
+            parse = mail_parser(options)
         else:
             parse = text_parser(options.encoding)
         self.records = RecordStream(file.name, splitter, parse, record, offset)
@@ -170,16 +186,16 @@ class LineReader(StoredRecords):
 
 
 class WholeReader(StoredRecords):
-    """Reads a file that is one document; its name is the id."""
+    """Reads a file that is one document; its name is the id, if it is not to have another."""
 
     def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
         self._size, self._most = 0, options.max_document_bytes
         self._parts: list[bytes] = []
-        parse = text_parser(options.encoding)
+        parse = WHOLE[file.format](options)
 
         def named(data: bytes) -> Document | None:
             found = parse(data.removeprefix(BYTE_ORDER_MARK))
-            return None if found is None else (*found[:3], file.name)
+            return found if found is None or options.id_field else (*found[:3], file.name)
 
         self.records = RecordQueue(file.name, named, record)
         self._blocks = BlockReader(file.open(), file.compression)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -31,9 +32,24 @@ FIRST, LAST = 3, 20
     help="Exit with code 1 unless the budget covers one more release of this epsilon, at the "
     "ledger's delta, of documents that were in no release. [default: no check]",
 )
+@click.option(
+    "--publish",
+    "model_file",
+    type=click.Path(dir_okay=False),
+    metavar="MODEL",
+    help="Write the model of the newest window to a file that is not there yet. It is made of what "
+    "was released and is in FILE.releases: no record is read, and nothing is spent. Of a window "
+    "that was cut short the model says which stages are missing; where those are not rounds of "
+    "refinement alone, there is none. [default: no model]",
+)
 @click.pass_context
 def budget(
-    context: click.Context, ledger_file: str, as_json: bool, show_all: bool, wanted: float | None
+    context: click.Context,
+    ledger_file: str,
+    as_json: bool,
+    show_all: bool,
+    wanted: float | None,
+    model_file: str | None,
 ) -> None:
     """Show the privacy ledger in FILE: its terms, what is spent and left, and every release.
 
@@ -70,6 +86,8 @@ def budget(
     """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
     from streamlda.privacy.ledger import budget_table, read_report
 
+    if model_file is not None:
+        _publish(ledger_file, model_file)
     everything = as_json or show_all
     report = (
         read_report(ledger_file) if everything else read_report(ledger_file, first=FIRST, last=LAST)
@@ -86,6 +104,24 @@ def budget(
             "raised afterwards"
         )
         context.exit(NO)
+
+
+def _publish(ledger_file: str, model_file: str) -> None:
+    """Write the model of the newest window."""
+    from streamlda.checks import require
+    from streamlda.privacy.statement import statement_lines
+    from streamlda.private.released import released_model
+
+    require(
+        not os.path.lexists(model_file),
+        "a model of what was released must not replace a file",
+        path=model_file,
+        remedy="name another one",
+    )
+    model = released_model(ledger_file)
+    model.save(model_file)
+    for line in (f"model: {model_file}", *statement_lines(model.privacy)):
+        click.echo(line, err=True)
 
 
 def _fits(report: dict[str, Any], epsilon: float) -> bool:

@@ -129,6 +129,8 @@ def _summary(found: FitResult, settings: RunSettings) -> list[str]:
 def _public(found: FitResult) -> list[str]:
     model, counts, words = found.model, found.counts, found.vocabulary
     learned = f" from {found.vocabulary_documents:,} documents" if words.data_dependent else ""
+    if words.too_frequent:
+        learned += f", {words.too_frequent:,} more in too many of them"
     lines = [
         f"{model.n_components} topics over {model.n_features:,} words ({words.kind}{learned})",
         f"{counts.documents:,} documents in {found.seconds:.1f} s "

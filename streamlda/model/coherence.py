@@ -103,7 +103,9 @@ class NpmiCounter:
         self._count(tokens, bounds)
 
     def add_batch(self, batch: DocumentBatch) -> None:
-        """Count documents without word order, each as one window. Time O(nnz + top words * n).
+        """Count documents without word order, each as one window.
+
+        Time O(nnz + K n^2 documents / 64).
 
         Raises
         ------
@@ -122,7 +124,7 @@ class NpmiCounter:
         if self._window is None:
             self._windows += len(offsets) - 1
             count_documents(
-                *(tokens, offsets, self._slot_of_word, self._entry_pointers, self._entries),
+                *(tokens, offsets, self._slot_of_word, self._slot_of_entry),
                 *(self._occurrences, self._pairs),
             )
             return
@@ -166,7 +168,7 @@ def topic_npmi(
 ) -> list[float] | None:
     """Return the NPMI of each topic's most probable words, each document one window.
 
-    As `NpmiCounter` with ``window=None``. Time O(nnz + top words n).
+    As `NpmiCounter` with ``window=None``. Time O(nnz + K n^2 documents / 64).
 
     Parameters
     ----------

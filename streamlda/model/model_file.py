@@ -72,7 +72,8 @@ _check_file = partial(require, error=ModelFileError)
 def write(path: str | os.PathLike[str], model: Mapping[str, Any]) -> None:
     """Write a model, given as its members by name, whole or not at all."""
     arrays: dict[str, NDArray[Any]] = {name: model[name] for name in ARRAYS}
-    metadata: dict[str, Any] = {"created": model["created"], "vocabulary": None}
+    stored, words = vocabulary_parts(model["vocabulary"])
+    metadata: dict[str, Any] = {"created": model["created"], "vocabulary": stored}
     metadata |= dict.fromkeys(ADDED)
     metadata["representative_documents"] = model["representative_documents"]
     if model["prevalence"] is not None:
@@ -84,11 +85,7 @@ def write(path: str | os.PathLike[str], model: Mapping[str, Any]) -> None:
         arrays["timeline_tokens"] = model["timeline"].tokens
     for name in OBJECTS + COUNTS:
         metadata[name] = model[name]
-    if model["vocabulary"] is not None:
-        metadata["vocabulary"] = model["vocabulary"].metadata()
-        if model["vocabulary"].listed is not None:
-            arrays["words"] = words_to_bytes(model["vocabulary"].listed)
-    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata)
+    write_arrays(path, FORMAT, FORMAT_VERSION, arrays | words, metadata)
 
 
 def read(path: str | os.PathLike[str]) -> ArraysFile:
@@ -137,11 +134,22 @@ def members(file: ArraysFile) -> dict[str, Any]:
     if metadata.get("timeline") is not None:
         tokens = arrays.pop("timeline_tokens")
         metadata["timeline"] = Timeline.from_json(metadata["timeline"], tokens)
-    vocabulary = _vocabulary_from(metadata.pop("vocabulary"), words)
+    vocabulary = vocabulary_from(metadata.pop("vocabulary"), words)
     return {**arrays, **metadata, "vocabulary": vocabulary}
 
 
-def _vocabulary_from(stored: Any, words: NDArray[Any] | None) -> Vocabulary | None:
+def vocabulary_parts(
+    vocabulary: Vocabulary | None,
+) -> tuple[dict[str, Any] | None, dict[str, NDArray[Any]]]:
+    """Return metadata and arrays from which `vocabulary_from` makes a vocabulary again."""
+    if vocabulary is None:
+        return None, {}
+    listed = vocabulary.listed
+    return vocabulary.metadata(), {} if listed is None else {"words": words_to_bytes(listed)}
+
+
+def vocabulary_from(stored: Any, words: NDArray[Any] | None) -> Vocabulary | None:
+    """Return a vocabulary, or None, of the metadata and words that it was stored as."""
     if stored is None:
         _check_file(words is None, "words must come with the metadata of a vocabulary, got null")
         return None

@@ -125,6 +125,7 @@ def private_statement(
     mode: str = "window",
     horizon: int | None = None,
     public_model: str | None = None,
+    missing: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the statement of a private artefact, or refuse to make it.
 
@@ -132,7 +133,8 @@ def private_statement(
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
     l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
     for a budget kept in memory only; `public_model` is the digest of the model of public documents
-    that windows begin with. Time O(stages log stages) and a few milliseconds.
+    that windows begin with; `missing` names the stages of an incomplete window that were not
+    released. Time O(stages log stages) and a few milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -162,6 +164,8 @@ def private_statement(
     }
     if public_model is not None:
         statement["public_model"] = public_model
+    if missing:
+        statement["missing_stages"] = list(missing)
     check_statement(statement)
     return statement
 
@@ -280,6 +284,9 @@ def check_statement(statement: Mapping[str, Any]) -> None:
     begun = statement.get("public_model", "none")
     rule = "a public model must be named by its digest"
     _require(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
+    missing = statement.get("missing_stages", [])
+    listed = isinstance(missing, list | tuple) and all(isinstance(name, str) for name in missing)
+    _require(listed, "stages that are missing must be listed by name", missing_stages=missing)
     counted = releases is None or _whole(releases, 1)
     _require(counted, "a model is made behind a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
@@ -374,7 +381,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     scope = "disjoint windows" if statement["mode"] == "window" else "all since the start"
     if statement["horizon"] is not None:
         scope += f", {statement['horizon']:,} snapshots at most"
-    begun = statement.get("public_model")
+    begun, missing = statement.get("public_model"), statement.get("missing_stages", ())
     return [
         ("privacy", f"private: epsilon {epsilon}, delta {delta}"),
         ("unit", f"{unit}, {statement['neighboring_relation']}{capped}"),
@@ -385,6 +392,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("words", statement["vocabulary"]),
         *([("begun with", f"public model {begun}")] if begun else []),
         ("stages", f"{len(stages):,} in record slots {ends}: {', '.join(shown)}"),
+        *([("incomplete", f"without {', '.join(missing)}")] if missing else []),
         ("ledger", statement["ledger"]),
         ("not covered", "; ".join(statement["excluded"])),
     ]

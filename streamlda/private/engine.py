@@ -28,7 +28,7 @@ but its own contribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -43,7 +43,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.privacy.users import UserBound
-from streamlda.private.public_start import PublicTopics
+from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import (
     PendingRelease,
@@ -53,22 +53,10 @@ from streamlda.private.stage import (
     prefix_mechanism,
 )
 from streamlda.private.topics import PrivateTopics
-from streamlda.private.window import PREFIX, Window
-from streamlda.spectral.whitening import random_projection
+from streamlda.private.window import PREFIX, PrivateSnapshot, Window, random_probes
 from streamlda.threads import one_blas_thread
 
 Sums = dict[str, NDArray[np.float64]]
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateSnapshot:
-    """Topics of one snapshot, `number` from 1, and their sources; all of it may be published."""
-
-    number: int
-    topics: PrivateTopics
-    #: The releases that they were made from, for the privacy statement.
-    stages: tuple[ReleasedStage, ...]
-    bounds: ClipBounds
 
 
 class PrivateEngine:
@@ -103,7 +91,7 @@ class PrivateEngine:
             found=found,
             remedy="give the same model again",
         )
-        self.settings, self._public = settings, public
+        self.settings, self.public = settings, public
         self.slots = first_slot  # Slots taken so far: a public number.
         self.snapshot: PrivateSnapshot | None = None  # The last finished one.
         self._state_noise = state_noise
@@ -112,10 +100,7 @@ class PrivateEngine:
         #: Releases of lost windows in prefix mode: the horizon counts them in place of rounds.
         self._lost = 0
         self._multiplier = settings.noise_multiplier
-        self._probes: NDArray[np.float64] | None = None
-        if settings.n_columns is not None:
-            shape = settings.n_features, settings.n_columns
-            self._probes = random_projection(*shape, settings.seed)
+        self._probes = random_probes(settings)
         self.window = Window(settings, self._probes, public)
         self.stage: Stage | None = None  # The running one; None when no snapshot is left.
         self._prefix: PrefixRelease | None = None
@@ -219,6 +204,15 @@ class PrivateEngine:
                 self._begin_round()
             raise
 
+    def released(self) -> PrivateSnapshot:
+        """Return the topics of what the running window has released, without its last stages.
+
+        They come from noisy sums alone, so that they cost nothing, and change nothing here. Raises
+        `InsufficientDataError` where the stages of the moments are not all there.
+        """
+        with one_blas_thread():
+            return self.window.snapshot(self._snapshots + 1, self.window.so_far())
+
     # Saving.
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -261,8 +255,8 @@ class PrivateEngine:
             saved = self._prefix.state()
             arrays |= with_prefix(saved.secret, "prefix.secret/")
             arrays |= with_prefix(saved.private, "prefix.private/")
-        if self._public is not None:
-            arrays |= self._public.arrays("public/")
+        if self.public is not None:
+            arrays |= self.public.arrays(PUBLIC_ARRAYS)
         if snapshot is not None:
             arrays |= snapshot.topics.arrays("snapshot/")
             values["snapshot"] = {
@@ -287,7 +281,7 @@ class PrivateEngine:
         """
         settings, public = PrivateSettings.of(values["settings"]), None
         if settings.public_model is not None:
-            public = PublicTopics.of_arrays(arrays, "public/", settings.public_model)
+            public = PublicTopics.of_arrays(arrays, PUBLIC_ARRAYS, settings.public_model)
         return cls(settings, state_noise, public=public, _saved=(arrays, values))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
@@ -317,7 +311,7 @@ class PrivateEngine:
     # Windows, stages and rounds.
 
     def _begin_window(self) -> None:
-        self.stage, self.window = None, Window(self.settings, self._probes, self._public)
+        self.stage, self.window = None, Window(self.settings, self._probes, self.public)
         # Users pay for a window that was lost, too.
         by_user = self.settings.privacy_unit == "user"
         begun = self._windows if by_user else self._snapshots + self._lost
@@ -344,8 +338,7 @@ class PrivateEngine:
 
     def _publish(self, topics: PrivateTopics) -> None:
         self._snapshots += 1
-        records = tuple(self.window.records)
-        self.snapshot = PrivateSnapshot(self._snapshots, topics, records, self.window.bounds)
+        self.snapshot = self.window.snapshot(self._snapshots, topics)
         if self.settings.mode == "window":
             self._begin_window()
             return

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from streamlda.arrays import Arrays
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.learner import Learner, Users
+from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Intent
-from streamlda.privacy.statement import private_statement, seeded
-from streamlda.private.budget import ledger_terms
-from streamlda.private.engine import PrivateEngine, PrivateSnapshot
-from streamlda.private.public_start import PublicTopics
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
+from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import ReleaseManager, config_hash
-from streamlda.private.responsibilities import REFINED_NORM
 from streamlda.private.settings import PrivateSettings, slots_to_spare
-from streamlda.private.topics import PrivateTopics
-from streamlda.private.window import PREFIX
-from streamlda.refinement.refine import of_start
-from streamlda.spectral.support import Spectrum
-from streamlda.spectral.topics import diagnostics
+from streamlda.private.window import PREFIX, PrivateSnapshot
 from streamlda.text.vocabulary import Vocabulary
 
 #: Messages of lost windows that are kept.
@@ -154,10 +148,23 @@ class PrivateLearner(Learner):
         due = self.engine.due
         if due is None:
             return None
-        about = {"settings": asdict(self.settings), "stddevs": due.stddevs}
+        # With what a model of the noisy sums needs besides (`streamlda.private.released`).
+        about = {
+            "settings": asdict(self.settings),
+            "stddevs": due.stddevs,
+            "delta": self.delta,
+            "columns": self.vocabulary,
+            "facts": dict(settings or {}),
+        }
+        beside: Arrays = {}
+        if due.stage == self.engine.window.first_stage:
+            about["vocabulary"], beside = vocabulary_parts(vocabulary)
+            if self.engine.public is not None:
+                beside |= self.engine.public.arrays(PUBLIC_ARRAYS)
         released = self.releaser.release(
             *(due.stage, due.first, due.last, due.event, due.release, about),
             config_hash(self.settings, self.vocabulary),
+            beside=beside,
         )
         self._accept(released)
         new = self.engine.snapshot is not before
@@ -231,6 +238,12 @@ class PrivateLearner(Learner):
         assert snapshot is not None
         return self.model_of(snapshot, vocabulary, settings)
 
+    def of_released(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> TopicModel:
+        """Return the model of `PrivateEngine.released`."""
+        return self.model_of(self.engine.released(), vocabulary, settings)
+
     def model_of(
         self,
         snapshot: PrivateSnapshot,
@@ -238,96 +251,13 @@ class PrivateLearner(Learner):
         settings: Mapping[str, Any] | None = None,
     ) -> TopicModel:
         """Return a snapshot as a model with its privacy statement."""
-        found = snapshot.topics
-        return TopicModel(
-            components=found.components,
-            alpha=found.alpha,
-            prevalence=found.prevalence,
-            background=found.background,
-            vocabulary=vocabulary,
-            settings={**asdict(self.settings), **(settings or {})},
-            diagnostics=notes_of(found, self.settings.n_components),
-            documents_seen=sum(stage.last + 1 - stage.first for stage in snapshot.stages),
-            privacy=self.statement(snapshot),
-        )
-
-    def statement(self, snapshot: PrivateSnapshot) -> dict[str, Any]:
-        """Return the privacy statement of a snapshot."""
-        if not self.releaser.noise.secure:
-            return seeded()
-        settings = self.settings
-        bounds = clip_bounds(settings, snapshot.bounds)
-        if snapshot.topics.of_public:
-            bounds = {"shares": bounds["shares"]}
-        return private_statement(
-            epsilon=settings.epsilon,
+        said = statement_of(
+            snapshot,
+            self.settings,
             delta=self.delta,
-            stages=snapshot.stages,
-            clip_bounds=bounds,
-            vocabulary=self.vocabulary,
-            secure=True,
+            columns=self.vocabulary,
+            secure=self.releaser.noise.secure,
             ledger=self.releaser.ledger_id,
             generation=self.releaser.generation,
-            privacy_unit=settings.privacy_unit,
-            documents_per_user=settings.documents_per_user,
-            neighboring_relation=settings.neighboring_relation,
-            mode=settings.mode,
-            horizon=ledger_terms(settings).horizon,
-            public_model=settings.public_model,
         )
-
-
-def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
-    """Return what the documents of a snapshot were clipped by, and where that came from."""
-    found: dict[str, tuple[float, str]] = {
-        name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
-    }
-    if settings.n_refinement_rounds or settings.public_model is not None:
-        found["shares"] = REFINED_NORM, "fixed"
-    return found
-
-
-def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
-    """Return what is known of published topics, with ``warnings`` in words.
-
-    What the moments say of topics is of the ``start`` of those that rounds have moved since; public
-    topics have none.
-    """
-    notes: dict[str, Any] = {"warnings": []}
-    if not found.of_public:
-        spectral = found.spectral
-        spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
-        notes = diagnostics(spectral, spectrum, spectral.supported, None)
-    if found.refinement is not None:
-        kept, net, noise = found.refinement.tolist()
-        if kept:
-            notes = of_start(notes)
-        else:
-            notes["warnings"].append(
-                "refined topics did not explain fresh documents better than those of the moments, "
-                f"which are published (preferred={net:.0f}, noise={noise:.0f})"
-            )
-        if math.isfinite(net):
-            of = "refinement" if kept else "start"
-            notes["refinement_choice"] = {"kept": of, "preferred": net, "noise": noise}
-    if found.fits is not None:
-        net, noise = found.fits.tolist()
-        notes["public_model"] = {"used": found.of_public, "fits": net, "noise": noise}
-        if not found.of_public:
-            notes["warnings"].append(
-                "the public model does not fit the documents, and topics are those of the moments "
-                f"(fits={net:.0f}, noise={noise:.0f})"
-            )
-    notes["mixed_with_background"] = found.mixed.tolist()
-    notes["topics_asked"] = wanted
-    notes["warnings"] += few_topics(len(found.components), wanted)
-    return notes
-
-
-def few_topics(found: int, wanted: int) -> list[str]:
-    """Return what to warn of where a snapshot has fewer topics than were wanted."""
-    message = (
-        f"{found} of {wanted} topics stand above the noise and are published; take more documents "
-        "per snapshot, or a larger epsilon"
-    )
-    return [] if found == wanted else [message]
+        return model_of(snapshot, self.settings, said, vocabulary, settings)

@@ -27,9 +27,11 @@ from streamlda.privacy.ledger import Cohort, DocumentRange, FingerprintKey, Ledg
 from streamlda.privacy.ledger.fingerprints import value_of
 from streamlda.privacy.ledger.sketches import REPEATED, Sample, Sketch
 from streamlda.privacy.noise import Noise
-from streamlda.private.learner import PrivateLearner, few_topics
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
-from streamlda.private.release_manager import ReleaseManager, open_ledger, spent
+from streamlda.private.published import few_topics
+from streamlda.private.release_manager import ReleaseManager, open_ledger
+from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
@@ -112,15 +114,27 @@ class MatrixFit:
         with self._open() as ledger:
             learner = self._begin(ledger, batch)
             slots = learner.engine.slots
+            before = 0 if ledger is None or learner.rounds_finished else ledger.generation
             try:
                 self._read(learner, batch, users, finish)
             except BaseException as error:
                 # What is refused before the first row leaves the fit as it was.
                 if learner.engine.slots > slots or not isinstance(error, StreamLDAError):
                     self.failed_at = learner.engine.slots
-                if ledger is not None and (message := spent(ledger)):
+                if ledger is not None and (message := spent(ledger, before)):
                     error.add_note(message)
+                if self.failed_at is not None and self.model is None:
+                    error.add_note(self._keep_released(learner))
                 raise
+
+    def _keep_released(self, learner: PrivateLearner) -> str:
+        """Take the topics of what the running window has released; return what came of it."""
+        try:
+            self.models = [learner.of_released()]
+        except InsufficientDataError as error:
+            return f"what was released gives no topics: {error}"
+        missing = ", ".join(self.models[0].privacy.get("missing_stages", ()))
+        return f"the estimator has the topics of what was released, without stages={missing}"
 
     def _read(
         self, learner: PrivateLearner, batch: DocumentBatch, users: Users | None, finish: bool

@@ -86,6 +86,9 @@ Array = NDArray[np.float64]
 #: Name of the stage, and of the block that says whether it comes.
 PUBLIC, FITS = "public", "public_fits"
 
+#: Where its arrays are in states, and in the first release of a window.
+PUBLIC_ARRAYS = "public/"
+
 #: Weight of that block beside the norms, 1. A stage of norms has at least 18 documents for each
 #: that its noise stands for: 0.1 leaves the noise a sixth of what they say together.
 FITS_WEIGHT = 0.1

@@ -163,12 +163,15 @@ class RefinementRounds:
         """Return the topics of now, or those of the moments if documents prefer these.
 
         What documents compare with are the topics that the last round began with: those of now have
-        one round more. The most prevalent are first.
+        one round more. The most prevalent are first. Before the last round nothing was compared.
         """
         refined = self._refined()
         if self._compared is None:
-            shares = mixture_shares(refined.components, refined.background)
-            found = replace(refined, refinement=np.array([1.0, np.nan, np.nan]), prevalence=shares)
+            found = replace(refined, refinement=np.array([1.0, np.nan, np.nan]))
+            if not self.rounds_done:
+                found = self._moments or self._start
+            shares = mixture_shares(found.components, found.background)
+            found = replace(found, prevalence=shares)
             return found.rows(np.argsort(-shares, kind="stable"))
         assert self._moments is not None
         released, stddevs = self._compared

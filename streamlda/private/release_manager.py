@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from streamlda.container import ArraysFile, read_arrays, temporary_name, write_arrays
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Provenance
@@ -71,23 +73,6 @@ def open_ledger(
     return ledger
 
 
-def spent(ledger: Ledger) -> str:
-    """Return what a ledger has spent and what is left of it, for a run that fails; "" for nothing.
-
-    Time O(releases).
-    """
-    report = ledger.report()
-    if not report["snapshots"]:
-        return ""
-    path = ledger.path
-    return (
-        f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
-        f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
-        f"released again, and the noisy sums and words released so far stay in {path}.releases, "
-        "free to read; a window that was begun is gone on with only from a checkpoint folder"
-    )
-
-
 class ReleaseManager:
     """Pays for releases and draws their noise: `SecureNoise` by default.
 
@@ -141,12 +126,13 @@ class ReleaseManager:
         draw: Callable[[Noise], dict[str, Any]],
         about: Mapping[str, Any],
         config: str = "",
+        beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> dict[str, Any]:
         """Pay for a release of the slots from `first` to before `last`, draw and store it.
 
         `draw` returns the noisy arrays; it is called once, after the price is on the disk. `about`
-        is stored with them, `config` is the `config_hash` of the run, for the ledger. After an
-        error the price may be spent.
+        and the arrays `beside` are stored with them, and must be public; `config` is the
+        `config_hash` of the run, for the ledger. After an error the price may be spent.
         """
         if self.ledger is None:
             return draw(self.noise)
@@ -162,7 +148,8 @@ class ReleaseManager:
         temporary = final.with_name(final.name + UNPUBLISHED)
         stored = {"stage": name, "first": first, "last": last - 1, **about}
         stored["secure"] = self.noise.secure
-        write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, arrays, stored)
+        every = {**arrays, **(beside or {})}
+        write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, every, stored)
         self.ledger.publish(intent, temporary, final)
         return arrays
 

@@ -7,7 +7,7 @@ settings, so it may be shown, and it costs no privacy to read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from streamlda.private.refinement import RefinementRounds
 from streamlda.private.settings import PrivateSettings, clip_quantile_for
 from streamlda.private.stage import groups_touched
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
+from streamlda.spectral.whitening import random_projection
 
 Array = NDArray[np.float64]
 Sums = Mapping[str, Array]
@@ -58,6 +59,19 @@ TELLING_SLOTS = 50
 
 #: Name of the rounds after the first window in ``prefix`` mode.
 PREFIX = "prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSnapshot:
+    """Topics of one snapshot, `number` from 1, and their sources; all of it may be published."""
+
+    number: int
+    topics: PrivateTopics
+    #: The releases that they were made from, for the privacy statement.
+    stages: tuple[ReleasedStage, ...]
+    bounds: ClipBounds
+    #: Stages of the window that were not released.
+    missing: tuple[str, ...] = ()
 
 
 class Window:
@@ -170,6 +184,33 @@ class Window:
             return f"refine {number + 1}"
         return self.refinement.topics()
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the stages that were not released."""
+        released = {record.name for record in self.records}
+        if self.fits is not None and self.fits[0] > 0:
+            return () if PUBLIC in released else (PUBLIC,)
+        stages = [name for name, *_ in self.settings.stage_slots() if name != PUBLIC]
+        return tuple(name for name in stages if name not in released)
+
+    def so_far(self) -> PrivateTopics:
+        """Return the topics of what was released, where only rounds of refinement are missing.
+
+        Otherwise `InsufficientDataError`.
+        """
+        if self.refinement is None:
+            raise failure(
+                "topics need the releases of all stages before refinement",
+                released=", ".join(record.name for record in self.records) or None,
+                missing=", ".join(self.missing),
+                error=InsufficientDataError,
+            )
+        return self.refinement.topics()
+
+    def snapshot(self, number: int, topics: PrivateTopics) -> PrivateSnapshot:
+        """Return topics that were found with what they were made of."""
+        return PrivateSnapshot(number, topics, tuple(self.records), self.bounds, self.missing)
+
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return what `restore` needs, as arrays and plain JSON values."""
         arrays: Arrays = {} if self.whitening is None else {"map": self.whitening}
@@ -276,6 +317,13 @@ class Window:
     def _projection(self) -> Array:
         assert self.whitening is not None
         return self.whitening
+
+
+def random_probes(settings: PrivateSettings) -> Array | None:
+    """Return the public random projection of a run, if it has one."""
+    if settings.n_columns is None:
+        return None
+    return random_projection(settings.n_features, settings.n_columns, settings.seed)
 
 
 def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> None:

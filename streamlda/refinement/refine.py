@@ -185,12 +185,13 @@ def most_prevalent_first(
 def start_of(model: TopicModel) -> dict[str, Any]:
     """Return the diagnostics of the start of a refined model, for one that goes on from it.
 
-    With them ``start_topics``, for the topics may be in another order by now. A model that was not
-    refined is the start itself.
+    With them ``start_topics``, for the topics may be in another order by now. The model may be the
+    start itself, where that was the better one.
     """
     known = dict(model.diagnostics)
-    done = known.pop("refinement", None)
-    return known if done is None else {**known, "start_topics": done["start_topics"]}
+    known.pop("refinement_choice", None)
+    done = known.pop("refinement", {"start_topics": [*range(model.n_components)]})
+    return {**known, "start_topics": done["start_topics"]}
 
 
 def of_start(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from streamlda.checks import require
 from streamlda.errors import LedgerError, SourceError
 from streamlda.model.topic_model import TopicModel
+from streamlda.private.released import spent
 from streamlda.run.fit import FitResult
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
@@ -69,9 +70,15 @@ def fit_on_cluster(
         client = opened.enter_context(connect(address))
         if ledger is not None:
             _check_unspent(run)
+            before = ledger.generation
             on_opened()
-            with closing(run.open_source(settings)) as source:
-                model = _fit_privately(client, corpus, pipeline, publisher, source, on_progress)
+            try:
+                with closing(run.open_source(settings)) as source:
+                    model = _fit_privately(client, corpus, pipeline, publisher, source, on_progress)
+            except BaseException:
+                if message := spent(ledger, before):
+                    warn(message)
+                raise
         else:
             model = _fit(client, corpus, pipeline, settings, on_progress)
             publisher.store(model)

@@ -16,7 +16,7 @@ from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.private.release_manager import spent
+from streamlda.private.released import spent
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
 from streamlda.run.parts import RejectsFile, published_name, skip_records, stream_name
@@ -44,7 +44,7 @@ LEAST_WORDS_PER_TOPIC = 10
 UNCOUNTED = (
     "record slots are counted before anything is paid for where files are read once and no clock "
     "ends a window, but not here: if the source ends before a window is full, what was spent gives "
-    "no model"
+    "no model, or that of an incomplete window"
 )
 
 Progress = Callable[[Source, RecordCounts], None]
@@ -163,6 +163,8 @@ class _Crank:
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
         self._clock.restart(self._start)
         self._resumed = run.checkpoint is not None
+        # What a checkpoint goes on with is of this run, too.
+        self._released_before = 0 if ledger is None or self._resumed else ledger.generation
         self._source = run.open_source(settings)
         opened.callback(self._source.close)
         if settings.source.rejects is not None:
@@ -221,7 +223,7 @@ class _Crank:
 
     def warn_of_spending(self) -> None:
         """Say what a run that fails has spent, if it is private."""
-        if self._ledger is not None and (message := spent(self._ledger)):
+        if self._ledger is not None and (message := spent(self._ledger, self._released_before)):
             self._warn(message)
 
     def _too_few_are_left(self) -> bool:

@@ -97,7 +97,8 @@ def check_slots(
         slots=census.slots,
         documents_per_snapshot=window or None,
         **values,
-        remedy=UNSPENT,
+        remedy=f"{UNSPENT}; a run that was cut short has what it released: streamlda budget "
+        f"{settings.privacy.ledger}",
         error=LedgerError,
     )
     require(

@@ -21,13 +21,11 @@ import warnings
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.learner import few_topics
+from streamlda.private.published import few_topics
 from streamlda.scaleout.beginning import first_columns
 from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import check_unseeded, learn_once
@@ -35,7 +33,7 @@ from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
 from streamlda.settings.build import fit_settings, passes_of, window_settings
 from streamlda.settings.table import RunSettings
-from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -103,7 +101,7 @@ def current_client() -> Client:
     return client  # type: ignore[no-any-return]
 
 
-def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
+def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     """Fit a `StreamLDA` to a collection on the current client.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
@@ -129,7 +127,10 @@ def fit_collection(estimator: Any, X: Any, users: Any = None) -> None:
         remedy="set it to 0 for a Dask collection",
     )
     check_unseeded(settings.topics.seeds)
-    words = VocabularyLearner() if n_features is None else None
+    words = None
+    if n_features is None:
+        words = VocabularyLearner.by(analyzer, estimator.n_components)
+    check_of_texts(analyzer, words is not None, X)
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
     passes = passes_of(settings.topics)
     found = learn_once(client, corpus, asked, words, refinement_passes=passes)
@@ -170,5 +171,5 @@ def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
     """Replace all that an estimator has learned."""
     columns: dict[str, Any] = {"n_features_in_": model.n_features}
     if model.vocabulary is not None and model.vocabulary.words is not None:
-        columns["feature_names_in_"] = np.array(model.vocabulary.words, dtype=object)
+        columns["vocabulary_"] = model.vocabulary
     estimator._keep(learner, model, columns)

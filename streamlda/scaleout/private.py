@@ -37,6 +37,7 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY, check_rows, fingerprints_of
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
+from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.scaleout.cluster import Run, check_cluster
@@ -82,8 +83,9 @@ def fit_privately(
     anything fails, what was released before is paid for.
     """
     _check(settings, vocabulary)
-    ledger, key = releaser.ledger, None
+    ledger, key, before = releaser.ledger, None, 0
     if ledger is not None:
+        before = ledger.generation
         check_first_price(ledger, settings, stream=releaser.stream)
         key, releaser.run = ledger.key, secrets.token_hex(8)
         documents = sample_of(Run(client), corpus, vocabulary, key)
@@ -91,10 +93,15 @@ def fit_privately(
         releaser.provenance = Provenance(key, ledger.known, releaser.stream, by_slots=True)
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]
     learner = PrivateLearner(settings, releaser, vocabulary=name, public=public)
-    for _ in summed_stages(client, corpus, learner, vocabulary, key):
-        if learner.due == 0 or learner.ends_well:
-            learner.release()
-    return learner.snapshot(vocabulary)
+    try:
+        for _ in summed_stages(client, corpus, learner, vocabulary, key):
+            if learner.due == 0 or learner.ends_well:
+                learner.release(vocabulary)
+        return learner.snapshot(vocabulary)
+    except BaseException as error:
+        if ledger is not None and (message := spent(ledger, before)):
+            error.add_note(message)
+        raise
 
 
 def summed_stages(

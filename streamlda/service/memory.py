@@ -8,6 +8,7 @@ daemon keeps grows with the stream. ``tests/service/test_memory.py`` checks it a
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from streamlda.engine.measures import measures_bytes
@@ -19,6 +20,7 @@ from streamlda.model.representatives import CANDIDATES
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
 from streamlda.process import allowed_bytes
 from streamlda.settings.build import engine_settings, most_words, private_settings
+from streamlda.settings.rules import GROUP
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
 from streamlda.storage.snapshots import CACHED_MODELS
@@ -29,6 +31,9 @@ from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 from streamlda.text.column_words import COLUMN_BYTES
 
 Plan = list[tuple[str, int]]
+
+#: Partitions that have a state each: of a group, and of a share i/n.
+SHARED = re.compile(rf"{GROUP}\Z|/")
 
 #: Part of what the control group allows that is the daemon's: the kernel also counts files that
 #: are being written, buffers of connections, and other processes there, such as a health check.
@@ -75,12 +80,16 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
     growing = GROWING_BYTES * most_counted(settings.vocabulary.size) if grows else 0
     what, largest = max(works.items(), key=lambda work: work[1])
+    of = "sums of the engine"
+    if settings.source.kind == "kafka" and SHARED.search(settings.kafka.partitions):
+        more = _mib(partition_bytes(settings, V))
+        of = f"sums of one partition; with their copy, each further one takes {more} more"
     plan = [
         ("interpreter, libraries and kernels", PROCESS_BYTES),
         ("words", words * V),
         ("words that may enter", growing),
         ("documents to show", documents * settings.topics.count * DOCUMENT_BYTES),
-        ("sums of the engine", sums),
+        (of, sums),
         ("a copy of them while a checkpoint is written", written),
         ("a block of documents, split and encoded", 8 * ENCODED_CHARACTERS),
         ("documents that wait", settings.memory.queue),
@@ -90,6 +99,14 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     ]
     # Near its limit the daemon pauses, which a plan that is kept should not bring about.
     return [*plan, ("what is left free", sum(size for _, size in plan) // LEFT_FREE)]
+
+
+def partition_bytes(settings: RunSettings, n_features: int) -> int:
+    """Return what one more partition takes, and a copy of it while a checkpoint is written."""
+    asked = engine_settings(settings, n_features, sums=settings.topics.projection_file is not None)
+    # Topics and those they began with, or sums; it keeps no documents.
+    kept = 2 * asked.refining_bytes if asked.refines else asked.state_bytes
+    return 2 * (kept + measures_bytes(n_features))
 
 
 def _inference(settings: RunSettings, V: int) -> Plan:

@@ -1,6 +1,7 @@
 """What the daemon shows Prometheus: the figures of its `Status`, as metrics.
 
-Counters are of the stream, not of the process: none begins at 0 once more (`ShownCounters`).
+Counters are of the stream, not of the process: none begins at 0 once more (`ShownCounters`). Those
+of daemons that share partitions, and of ``streamlda infer``, are of the process, and say so.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Metrics:
         yield _metric(
             "Counter",
             "inference",
-            "Records read to infer, of this process, by what became of them.",
+            "Records read to infer, by what became of them. Of this process, from 0 on.",
             inference and inference["records"],
             "outcome",
         )
@@ -141,12 +142,15 @@ class Metrics:
             table = values if isinstance(values, Mapping) else {"": values}
             raised = self._shown.raised(name, table)
             values = raised if label else raised[""]
-        return _metric("Counter", name, text, values, label)
+        return _metric("Counter", name, self._text(text), values, label)
+
+    def _text(self, text: str) -> str:
+        return text if self._shown is not None else f"{text} Of this process, from 0 on."
 
     def _reasons(self, values: Mapping[str, int]) -> Any:
         from prometheus_client.metrics_core import CounterMetricFamily
 
-        name, text = "failure_reasons", "What failed, by a word for why."
+        name, text = "failure_reasons", self._text("What failed, by a word for why.")
         family = CounterMetricFamily(f"streamlda_{name}", text, labels=["what", "reason"])
         shown = values if self._shown is None else self._shown.raised(name, values)
         for key, n in shown.items():

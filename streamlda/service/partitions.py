@@ -19,9 +19,10 @@ from streamlda.run.opening import OnReject, capture, open_pipeline
 from streamlda.service import messages as m
 from streamlda.service.lease import Lease
 from streamlda.service.logs import log, log_failure
+from streamlda.service.memory import memory_limit, memory_plan, partition_bytes
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
-from streamlda.settings.table import RunSettings
+from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints, Claim, PendingCheckpoint
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.stream.counts import RecordCounts
@@ -124,7 +125,17 @@ class Partitions:
         )
         self.open_now[number] = part
         log("info", "partition-opened", partition=number, records=part.saved)
+        assert pipeline.vocabulary is not None
+        self._check_memory(pipeline.vocabulary.n_features)
         return part
+
+    def _check_memory(self, n_features: int) -> None:
+        limit, n = memory_limit(self.settings), len(self.open_now)
+        planned = sum(size for _, size in memory_plan(self.settings, n_features))
+        planned += (n - 1) * partition_bytes(self.settings, n_features)
+        if limit is not None and planned > limit:
+            mib = {"planned_mib": planned // MIB, "limit_mib": limit // MIB}
+            log("warning", "memory-plan", partitions=n, **mib)
 
     def leave(self, numbers: Iterable[int], save: bool, in_order: InOrder, done: Event) -> None:
         """Save partitions or not, close them, and set the event; returns at once."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from streamlda.checks import require
+from streamlda.private.released import spent
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
@@ -133,7 +134,11 @@ def run(settings: RunSettings) -> int:
             flush=letters.flush,
             memory_limit_bytes=memory_limit(settings),
         )
-        return daemon.run(_started(found, snapshots))
+        before = 0 if ledger is None or found.checkpoint is not None else ledger.generation
+        code = daemon.run(_started(found, snapshots))
+        if code and ledger is not None and (message := spent(ledger, before)):
+            log("warning", "budget", message=message)
+        return code
 
 
 def open_letters(settings: RunSettings, start: Start, opened: ExitStack) -> Letters:

@@ -64,8 +64,9 @@ class SharedSource:
         self._waiting = Retry("partitions")
         self._try_at = 0.0
         self._closed = False
+        self._by_group = settings.kafka.partitions == GROUP
         # Before, there is nothing to say of it.
-        self._joined = settings.kafka.partitions != GROUP
+        self._joined = not self._by_group
         # Its methods beyond those of `Source` are those of the connector for Kafka.
         self._source: Any = open_stream(settings, on_rejected, self._give_up)
         try:
@@ -120,7 +121,9 @@ class SharedSource:
         )
         if not wanted:
             self._show(self._waiting.done(now))
-        if not wanted or now < self._try_at:
+        # Without a generation nothing would hold back one that the group does not know any more.
+        unknown = self._by_group and assignment.generation is None
+        if not wanted or now < self._try_at or unknown:
             return
         opened = [
             part

@@ -16,7 +16,7 @@ from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits
-from streamlda.text.stop_words import NONE, languages_of
+from streamlda.text.stop_words import NONE, languages_of, most_documents
 from streamlda.text.vocabulary import Vocabulary
 
 #: Documents that words are learned from by default.
@@ -36,6 +36,8 @@ def analyzer(settings: RunSettings) -> TextAnalyzer:
         stop = Vocabulary.from_file(stop).words
     clean = () if words.clean == NONE else tuple(words.clean.split(","))
     options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams, "clean": clean}
+    if words.phrases is not None and not words.phrases.isdecimal():
+        options["phrases"] = Vocabulary.from_file(words.phrases).words
     if words.token_pattern is not None:
         options["token_pattern"] = words.token_pattern
     if words.analyzer is not None:
@@ -100,6 +102,7 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
     """Return how words are learned from the first documents."""
     words = settings.vocabulary
     low, high = words.min_document_frequency, words.max_document_frequency
+    high = most_documents(settings.topics.count) if high is None else high
     FrequencyLimits(words.size, 1 if low is None else low, high)  # raises if one is out of range
     return VocabularyLearner(
         size=words.size,
@@ -108,6 +111,7 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
         documents=word_documents(settings),
         analyzer=analyzer(settings),
         grow_every=words.grow_every,
+        phrases=int(words.phrases) if words.phrases and words.phrases.isdecimal() else 0,
     )
 
 

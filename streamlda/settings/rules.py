@@ -153,8 +153,12 @@ def _learning(settings: RunSettings) -> Iterator[str]:
                 "{vocabulary.grow_every} goes with topics that are refined ({topics.refine}): sums "
                 "take no further words"
             )
+        if words.phrases and words.phrases.isdecimal():
+            yield "{vocabulary.phrases} must be a file of phrases with {vocabulary.grow_every}"
         if topics.seeds:
             yield "{topics.seeds} must be left out with {vocabulary.grow_every}: their words stay"
+    if words.phrases and words.phrases.isdecimal() and words.kind != "learned":
+        yield "{vocabulary.phrases} must be a file of phrases for words that are not learned"
     if topics.projection_file and other_solver:
         yield "{topics.projection_file} goes with {topics.solver} whitened-tensor"
     own = [name for name in OF_WORDS if name in settings.origins]

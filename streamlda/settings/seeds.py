@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamlda.checks import require
 from streamlda.engine.settings import EngineSettings
@@ -87,14 +87,20 @@ def seed_topics(
 
 
 def seeded_columns(
-    asked: EngineSettings, given: Sequence[str], columns: Mapping[str, Sequence[str]]
+    asked: EngineSettings, given: Sequence[str], columns: Mapping[str, Any]
 ) -> EngineSettings:
     """Return settings of an estimator with seeds that are names of its columns, or numbers."""
-    known = names_of(columns.get("feature_names_in_"), asked.n_features)
+    known = names_of(names_of_columns(columns), asked.n_features)
     found, problem = seed_topics(seeds_of(given, asked.n_components), known)
     if problem is not None:
         warnings.warn(problem, UserWarning, stacklevel=3)
     return replace(asked, seed_topics=found)
+
+
+def names_of_columns(columns: Mapping[str, Any]) -> Sequence[str] | None:
+    """Return the names of the columns of an estimator, by its attributes; None without any."""
+    vocabulary: Vocabulary | None = columns.get("vocabulary_")
+    return columns.get("feature_names_in_") if vocabulary is None else vocabulary.words
 
 
 def words_of(vocabulary: Vocabulary) -> Callable[[str], list[int]]:

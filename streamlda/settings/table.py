@@ -38,13 +38,16 @@ class SourceSettings:
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
         "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
-        "text is a document a line, file a document a file; auto goes by file names (other files "
-        "are text, those of folders file) and --registry-url, and else takes jsonl from Kafka and "
-        "files that grow, text from standard input.",
-        choices=("auto", "text", "file", "jsonl", "csv", "parquet", "registry"), flag="--format")
+        "text is a document a line, file a document a file, json an array or objects over several "
+        "lines, mbox several messages, email one; auto goes by file names (.json, .mbox, .eml, "
+        ".html ...; others are text, those of folders file) and --registry-url, and else takes "
+        "jsonl from Kafka and files that grow, text from standard input.",
+        choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html",
+                 "registry"),
+        flag="--format")
     text_field: str = entry(
-        "text", "text", "Key (jsonl), field (registry) or column (csv, parquet) of the text; use "
-        "a.b for nested ones.")
+        "text", "text", "Key (jsonl, json), field (registry) or column (csv, parquet) of the text, "
+        "or header of mail; use a.b for nested ones.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user whose document it is, text or an integer.")
     time_field: str | None = entry(
@@ -142,8 +145,9 @@ class VocabularySettings:
     min_document_frequency: float | None = entry(
         "frequency", None, "Learn no word in fewer documents: a count, or a fraction with a "
         "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
-    max_document_frequency: float = entry(
-        "frequency", 0.5, "Learn no word in more documents: a count, or a fraction with a point.")
+    max_document_frequency: float | None = entry(
+        "frequency", None, "Learn no word in more documents: a count, or a fraction with a point, "
+        "1.0 for all; default: 0.3, with fewer than 5 topics 0.5.")
     grow_every: int | None = entry(
         "int", None, "Let words that have become frequent enter a learned vocabulary, and words "
         "that are gone leave, behind every so many documents; default: the words stay.",
@@ -157,6 +161,9 @@ class VocabularySettings:
     analyzer: str | None = entry(
         "text", None, "What finds words instead: a name that a package announces, or "
         "module:function from a text to a list of words, as rjieba:cut.")
+    phrases: str | None = entry(
+        "text", None, "Runs of words that are one word: how many pairs of neighbours to learn "
+        "beside the words, or a file of phrases, one a line, as public as its words.")
     ngrams: tuple[int, int] = entry("ngrams", (1, 1), "Longest run of words, or shortest..longest.")
 
 

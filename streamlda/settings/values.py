@@ -102,7 +102,7 @@ def _list(raw: Any) -> tuple[str, ...]:
 def _seeds(raw: Any) -> tuple[str, ...]:
     """Return lines, which are separated in a variable by semicolons; names and words are joined."""
     if isinstance(raw, Mapping):
-        if any(isinstance(words, str) for words in raw.values()):
+        if not all(isinstance(words, list | tuple) for words in raw.values()):
             raise ValueError("must have a list of words for each name")
         raw = [f"{name}: {' '.join(map(str, words))}" for name, words in raw.items()]
     elif isinstance(raw, str):

@@ -9,7 +9,7 @@ a sum with a wrong share in it would be noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,10 @@ from streamlda.checks import failure, require
 from streamlda.errors import InsufficientDataError, ModelFileError
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
-from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.private.budget import STATEMENTS
-from streamlda.private.engine import PrivateSnapshot
-from streamlda.private.learner import PrivateLearner, clip_bounds
-from streamlda.private.release_manager import ReleaseManager
+from streamlda.private.published import clip_bounds, model_of
+from streamlda.private.window import PrivateSnapshot
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SHARE, Words
 from streamlda.sites.poisoning import SumCheck, check_sums
@@ -210,11 +208,6 @@ def statement(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool)
 
 
 def _model(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool) -> TopicModel:
-    noise = SecureNoise() if secure else SeededNoise(0)
-    # Draws nothing: it says what a model is made of.
-    learner = PrivateLearner(
-        config.run_settings, ReleaseManager(noise), vocabulary=STATEMENTS[config.vocabulary.kind]
-    )
-    model = learner.model_of(snapshot, config.vocabulary, {"sites": len(config.members)})
-    settings = {**model.settings, "epsilon": config.settings.epsilon}
-    return replace(model, settings=settings, privacy=statement(config, snapshot, secure))
+    further = {"sites": len(config.members), "epsilon": config.settings.epsilon}
+    said = statement(config, snapshot, secure)
+    return model_of(snapshot, config.run_settings, said, config.vocabulary, further)

@@ -34,13 +34,21 @@ COMPRESSIONS = ("gzip", "bz2", "xz", "zstd")
 FORMAT_SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".json": "jsonl",
+    ".json": "json",
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
 }
 
-FORMATS = ("text", "file", "jsonl", "csv", "parquet")
+#: Those that were text in version 0.1, as they are to "auto-lines".
+LATER_SUFFIXES = {
+    ".mbox": "mbox",
+    ".eml": "email",
+    ".html": "html",
+    ".htm": "html",
+}
+
+FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html")
 
 #: What goes by names: text is a document a file in folders, lines elsewhere; or one of these.
 AUTO = ("auto", "auto-lines", "auto-file")
@@ -237,7 +245,9 @@ def _stored(
     if by_name is not None:
         suffix = posixpath.splitext(stem)[1]
     text = "file" if format == "auto-file" else "text"
-    found_format = FORMAT_SUFFIXES.get(suffix, text) if format in AUTO else format
+    later = {} if format == "auto-lines" else LATER_SUFFIXES
+    by_suffix = {**FORMAT_SUFFIXES, **later}.get(suffix, text)
+    found_format = by_suffix if format in AUTO else format
     found_compression = by_name if compression == "infer" else compression
     require(
         found_format != "parquet" or found_compression is None,

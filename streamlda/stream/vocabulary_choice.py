@@ -21,6 +21,8 @@ from streamlda.privacy.selection import WordSelection
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits
+from streamlda.text.functions import Analyze
+from streamlda.text.stop_words import most_documents
 from streamlda.text.vocabulary import Vocabulary
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
@@ -35,6 +37,12 @@ Draw = Callable[[Noise], dict[str, Any]]
 PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
 
 
+def check_of_texts(analyzer: object, texts: bool, X: object) -> None:
+    """Raise `InvalidSettingError` if an analyzer is given for what is no texts to learn from."""
+    rule = "an analyzer must come with texts, and without epsilon"
+    require(texts or analyzer is None, rule, type=type(X).__name__)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyLearner:
     """Which words to take from the first documents of a stream. Not private.
@@ -44,8 +52,9 @@ class VocabularyLearner:
 
     At most `size` words, the most frequent first, are learned from `documents` documents or
     `VOCABULARY_CHARACTERS`; limits are those of `Vocabulary.learn`. A `min_document_frequency` of
-    None is a two-hundredth of the documents, at least 1 and at most 5. With `grow_every` the words
-    change behind every so many documents (`streamlda.stream.growing_words`).
+    None is a two-hundredth of the documents, at least 1 and at most 5. `phrases` is the most
+    phrases to learn first, from the same texts. With `grow_every` the words change behind every so
+    many documents (`streamlda.stream.growing_words`).
     """
 
     size: int | None = 8000
@@ -53,6 +62,7 @@ class VocabularyLearner:
     max_document_frequency: float = 0.5
     documents: int = 20_000
     analyzer: TextAnalyzer = field(default_factory=lambda: TextAnalyzer(stop_words="english"))
+    phrases: int = 0
     grow_every: int | None = None
 
     def __post_init__(self) -> None:
@@ -64,6 +74,13 @@ class VocabularyLearner:
             grow_every=self.grow_every,
             remedy="set the most words that there are at a time",
         )
+
+    @classmethod
+    def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
+        """Return one that finds words by a function without English stop words, or an analyzer."""
+        if not isinstance(analyzer, TextAnalyzer):
+            analyzer = TextAnalyzer(stop_words="english", function=analyzer)
+        return cls(analyzer=analyzer, max_document_frequency=most_documents(n_topics))
 
     def enough(self, documents: int, characters: int) -> bool:
         """Return whether these are enough to learn from."""
@@ -80,13 +97,16 @@ class VocabularyLearner:
 
     def learn(self, texts: Sequence[str]) -> Vocabulary:
         """Return the vocabulary of `texts`. Time O(characters); errors as `Vocabulary.learn`."""
+        analyzer = self.analyzer
+        if self.phrases:
+            analyzer = analyzer.with_phrases(texts, self.phrases)
         limits = self.limits(len(texts))
         return Vocabulary.learn(
             texts,
             size=self.size,
             min_document_frequency=limits.min_document_frequency,
             max_document_frequency=self.max_document_frequency,
-            analyzer=self.analyzer,
+            analyzer=analyzer,
         )
 
     def limits(self, documents: int) -> FrequencyLimits:

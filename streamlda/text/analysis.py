@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from streamlda.checks import failure, require
-from streamlda.errors import InvalidDocumentsError
 from streamlda.text import functions, stop_words
 from streamlda.text.cleaning import STEPS, cleaned
+from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.functions import Analyze, UnreadableTextError
+from streamlda.text.phrases import learned_phrases, phrase_joiner
 from streamlda.text.scripts import folded, letter_words
 
 #: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
@@ -49,6 +50,9 @@ class TextAnalyzer:
     clean : tuple of str, default all
         What is removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
         ``"emails"``, ``"html"`` (tags, and entities are read).
+    phrases : collection of str, default ()
+        Runs of words that are one word, as ``"new york"``, the longest first: joined once stop
+        words are dropped, before n-grams are made. Kept as a sorted tuple.
     function : str or callable, optional
         Finds the words in place of `token_pattern`: an entry point of ``streamlda.analyzers``,
         ``"module:function"``, or a function from a text to the list of its words. Kept by name.
@@ -75,6 +79,7 @@ class TextAnalyzer:
     normalize: bool = True
     function: str | Analyze | None = None
     clean: tuple[str, ...] = STEPS
+    phrases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("lowercase", "normalize"):
@@ -97,6 +102,13 @@ class TextAnalyzer:
         known = not isinstance(self.clean, str) and set(self.clean) <= set(STEPS)
         require(known, f"clean must be of {', '.join(STEPS)}", clean=self.clean)
         object.__setattr__(self, "clean", tuple(step for step in STEPS if step in self.clean))
+        phrases = self.phrases
+        several = not isinstance(phrases, str) and all(
+            isinstance(phrase, str) and len(phrase.split()) > 1 for phrase in phrases
+        )
+        require(several, "phrases must be a list, each of two words or more")
+        tidy = sorted({" ".join(phrase.split()) for phrase in phrases})
+        object.__setattr__(self, "phrases", tuple(tidy))
         if self.function is not None:
             rule = "a token pattern and an analyzer must not both be given"
             require(self.token_pattern is None, rule, token_pattern=pattern)
@@ -110,7 +122,7 @@ class TextAnalyzer:
     @property
     def unigrams(self) -> bool:
         """Whether words are single tokens, in the order of the text."""
-        return self.ngram_range == (1, 1)
+        return self.ngram_range == (1, 1) and not self.phrases
 
     @property
     def bytewise(self) -> bool:
@@ -178,12 +190,14 @@ class TextAnalyzer:
         """
         tokenize, stop, clean = self.build_tokenizer(), self.stop_set, self.clean
 
+        join = phrase_joiner(self.phrases)
+
         def analyze(text: str) -> list[str]:
             words = tokenize(cleaned(text, clean))
-            return [word for word in words if word not in stop] if stop else words
+            return join([word for word in words if word not in stop] if stop else words)
 
         made: Analyze = analyze
-        if not self.unigrams:
+        if self.ngram_range != (1, 1):
             from sklearn.feature_extraction.text import CountVectorizer
 
             made = CountVectorizer(
@@ -203,6 +217,16 @@ class TextAnalyzer:
         name = self.function_name
         return _unpickled, (self.metadata(), name if name and functions.allowed(name) else None)
 
+    def with_phrases(self, texts: Iterable[str], most: int) -> TextAnalyzer:
+        """Return these settings with at most this many phrases of two words of `texts` besides.
+
+        Memory as `WordFrequencies`; a pair that is rare when its table is full is not found.
+        """
+        found = WordFrequencies(replace(self, ngram_range=(1, 2)).build_analyzer())
+        found.update(texts)
+        phrases = (*self.phrases, *learned_phrases(found.words, most))
+        return replace(self, phrases=phrases)
+
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
         listed = isinstance(self.stop_words, tuple)
@@ -215,6 +239,7 @@ class TextAnalyzer:
         # Only where it is: files of version 0.1 stay as they were.
         values |= {"normalize": True} if self.normalize else {}
         values |= {"clean": list(self.clean)} if self.clean else {}
+        values |= {"phrases": list(self.phrases)} if self.phrases else {}
         return values if self.function is None else values | {"function": self.function}
 
     @classmethod
@@ -251,30 +276,6 @@ def ascii_classes(lowercase: bool) -> str:
     for character in string.digits + "_":
         classes[ord(character)] = "0"
     return "".join(classes)
-
-
-def checked_texts(texts: Iterable[str]) -> Iterable[str]:
-    """Return an iterator over `texts` that raises at the first item that is not a string."""
-    require(
-        not isinstance(texts, str),
-        "texts must be a sequence of documents, got one string",
-        remedy="put it into a list",
-        error=InvalidDocumentsError,
-    )
-
-    def checked() -> Iterable[str]:
-        for document, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise failure(
-                    "each document must be a str",
-                    document=document,
-                    type=type(text).__name__,
-                    remedy="decode bytes and drop missing values first",
-                    error=InvalidDocumentsError,
-                )
-            yield text
-
-    return checked()
 
 
 def _tidy_ngram_range(ngram_range: Collection[int]) -> tuple[int, int]:

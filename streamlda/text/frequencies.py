@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays
-from streamlda.checks import at_least, require
-from streamlda.errors import InsufficientDataError, InvalidSettingError
-from streamlda.text.analysis import checked_texts
+from streamlda.checks import at_least, failure, require
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.text.functions import Analyze
 
 #: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
@@ -138,6 +137,11 @@ class FrequencyLimits:
             rule = f"{name} must be a number of documents (int, from 1) or a share of them (0 to 1)"
             require(fits, rule, **{name: limit})
 
+    def too_frequent(self, found: WordFrequencies) -> int:
+        """Return how many words are in more documents than allowed. Time O(words)."""
+        high = _documents(self.max_document_frequency, found.n_documents)
+        return sum(count > high for count in found.documents.values())
+
     def choose(self, found: WordFrequencies) -> list[str]:
         """Return the words within the limits, sorted; of equally frequent ones the first.
 
@@ -163,3 +167,27 @@ class FrequencyLimits:
 
 def _documents(limit: float, n_documents: int) -> float:
     return limit if isinstance(limit, Integral) else limit * n_documents
+
+
+def checked_texts(texts: Iterable[str]) -> Iterable[str]:
+    """Return an iterator over `texts` that raises at the first item that is not a string."""
+    require(
+        not isinstance(texts, str),
+        "texts must be a sequence of documents, got one string",
+        remedy="put it into a list",
+        error=InvalidDocumentsError,
+    )
+
+    def checked() -> Iterable[str]:
+        for document, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise failure(
+                    "each document must be a str",
+                    document=document,
+                    type=type(text).__name__,
+                    remedy="decode bytes and drop missing values first",
+                    error=InvalidDocumentsError,
+                )
+            yield text
+
+    return checked()

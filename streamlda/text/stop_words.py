@@ -24,6 +24,17 @@ CONTRACTED = frozenset(
 NONE, ENGLISH = "none", "english"
 
 
+def most_documents(n_topics: int) -> float:
+    """Return from which share of documents on a word says little of any topic.
+
+    Of 0.2, 0.3, 0.5 and 1, 0.3 is the least that costs no more than 1 % of perplexity on the same
+    words: against 0.5, NPMI of 20 topics rises from 0.077 to 0.086 on 20 Newsgroups and from 0.074
+    to 0.081 on KOS, and stays on arXiv, where no word is left out; 0.2 costs 2 % on KOS. Of fewer
+    than 5 topics, one may well be in a third of the documents, with its words.
+    """
+    return 0.3 if n_topics >= 5 else 0.5
+
+
 def languages_of(stop_words: str) -> list[str] | None:
     """Return the languages that ``"english,german"`` names; None if it is the name of a file."""
     names = [name.strip() for name in stop_words.split(",")]

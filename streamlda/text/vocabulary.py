@@ -18,9 +18,14 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import InvalidSettingError, VocabularyError
-from streamlda.text.analysis import TextAnalyzer, checked_texts
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
-from streamlda.text.frequencies import MAX_TABLE_WORDS, FrequencyLimits, WordFrequencies
+from streamlda.text.frequencies import (
+    MAX_TABLE_WORDS,
+    FrequencyLimits,
+    WordFrequencies,
+    checked_texts,
+)
 from streamlda.text.scripts import unsegmented
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
@@ -55,6 +60,8 @@ class Vocabulary:
     undercount : int, default 0
         Learned: by how much a frequency may have been underestimated, in tokens, because the
         table of candidates was full; 0 means the choice of words is exact.
+    too_frequent : int or None, default None
+        Just learned: words that are in too many documents; not stored.
     selection : mapping, optional
         Selected: how the words were chosen privately, as plain JSON values; None for the other
         kinds. A record of the selection when it was made; it does not enter the fingerprint.
@@ -74,6 +81,7 @@ class Vocabulary:
     hash_bits: int | None = None
     analyzer: TextAnalyzer = field(default_factory=TextAnalyzer)
     undercount: int = field(default=0, compare=False)
+    too_frequent: int | None = field(default=None, compare=False, kw_only=True)
     selection: Mapping[str, Any] | None = field(default=None, compare=False)
     names: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
@@ -218,7 +226,8 @@ class Vocabulary:
             words=len(found.words),
             remedy="give more documents or wider limits",
         )
-        return cls("learned", tuple(words), None, analyzer, found.undercount)
+        more = limits.too_frequent(found)
+        return cls("learned", tuple(words), None, analyzer, found.undercount, too_frequent=more)
 
     @classmethod
     def selected(

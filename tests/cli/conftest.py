@@ -7,8 +7,8 @@ from streamlda.cli import commands
 from streamlda.privacy.ledger import read_report
 
 
-def run(*arguments, code=0, stdin=None):
-    result = CliRunner().invoke(commands, [str(part) for part in arguments], input=stdin)
+def run(*arguments, code=0):
+    result = CliRunner().invoke(commands, [str(part) for part in arguments])
     assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
     assert "Traceback" not in result.stderr
     return result

@@ -139,7 +139,8 @@ def test_what_comes_before_a_break_is_learned(tmp_path):
 def test_topics_that_the_data_cannot_tell_apart_are_warned_of(tmp_path):
     text = "".join(f"{words}\n" * 300 for words in ("apple bread fig", "cheese dates kiwi"))
     (tmp_path / "a.txt").write_text(text, "ascii")
-    said = run("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet").stderr
+    given = ("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet", *ALL_WORDS)
+    said = run(*given).stderr
     assert "streamlda: warning: word pairs tell 2" in said
     assert "of 5 topics apart" in said
     assert "documents/s" not in said

@@ -145,6 +145,11 @@ def test_topics_that_annealing_loses_begin_again_from_their_start(planted, docum
         np.testing.assert_array_equal(found.components, phase.trial.components)
         assert not [text for text in found.diagnostics["warnings"] if "before refin" in text]
         assert found.documents_seen == 310
+        # What others begin with is no worse than what is published.
+        start = learner.new_beginning()
+        np.testing.assert_allclose(start.stepwise.components, found.components, atol=0.01)
+        begun = fed(Engine(learner.settings, shared_start=start), documents, 0, 100)
+        assert "refinement_choice" not in begun.snapshot().diagnostics
         fed(learner, documents, 310, 6000, size=size)
         assert learner._phase.trial is None
         learners.append(learner)

@@ -11,10 +11,12 @@ from scipy import special
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-from streamlda import StreamLDA
+from streamlda import StreamLDA, load
 from streamlda.engine.engine import Engine
+from streamlda.matrices import texts_of
 from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from tests import oracle_text
 
 
@@ -193,7 +195,9 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
 )
 def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
     private = StreamLDA(2, epsilon=4.0, delta=1e-6, documents_per_snapshot=100)
-    calls = (StreamLDA(2).fit, StreamLDA(2).partial_fit, private.fit, private.partial_fit)
+    calls = [private.fit, private.partial_fit]
+    if texts_of(texts) is None:
+        calls += [StreamLDA(2).fit, StreamLDA(2).partial_fit]
     for call in (*calls, fitted.transform, fitted.score, fitted.perplexity):
         with pytest.raises(
             ValueError, match=r"counts of words, not texts.*CountVectorizer"
@@ -201,6 +205,68 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
             call(texts)
         assert told.value.__context__ is None
         assert not any(word in str(told.value) for word in ("patient", "noon"))
+
+
+SEA = ["the wave-salt ship", "ship salt wave wave", "salt sea ship"] * 6
+CITY = ["street house car", "the car-street street", "house car the house"] * 6
+
+
+def by_hyphens(text):
+    """Words of a text; none may hold ``bad``."""
+    if "bad" in text:
+        raise ValueError(text)
+    return text.replace("-", " ").split()
+
+
+@pytest.mark.parametrize("made", [list, tuple, np.array, pd.Series, pl.Series])
+def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
+    lda = StreamLDA(2, random_state=0).fit(made([*SEA, *CITY]), analyzer=by_hyphens)
+    words = ("car", "house", "salt", "sea", "ship", "street", "wave")
+    assert lda.vocabulary_.words == words
+    assert not hasattr(lda, "feature_names_in_")
+    learned = VocabularyLearner.by(by_hyphens, 2).learn([*SEA, *CITY])
+    counts = learned.encode([*SEA, *CITY]).batch.to_csr()
+    same = StreamLDA(2, random_state=0).fit(counts)
+    assert (lda.components_ == same.components_).all()
+    assert set(lda.top_words(3)[0]) <= set(words)
+    theta = lda.transform(made(["wave-ship", "car car"]))
+    assert (theta == lda.transform(learned.encode(["wave ship", "car car"]).batch.to_csr())).all()
+    assert theta[0].argmax() != theta[1].argmax()
+    copied = pickle.loads(pickle.dumps(lda))
+    copied.save(tmp_path / "m")
+    read = load(tmp_path / "m", analyzer=by_hyphens)
+    assert (read.transform(["wave-ship", "car car"]) == theta).all()
+    assert lda.partial_fit(made(SEA)).documents_seen_ == len(SEA) * 2 + len(CITY)
+    assert lda.perplexity(SEA) < 8
+    assert not hasattr(lda.fit(counts), "vocabulary_")
+
+
+def test_a_text_that_the_analyzer_fails_on_costs_only_itself():
+    for begin in ("fit", "partial_fit"):
+        with pytest.warns(UserWarning, match=r"failed on 1 of 37 texts"):
+            lda = getattr(StreamLDA(2, random_state=0), begin)(
+                [*SEA, "bad salt", *CITY], analyzer=by_hyphens
+            )
+        assert (lda.components_ == StreamLDA(2, random_state=0).fit(SEA + CITY).components_).all()
+
+
+@pytest.mark.parametrize(
+    ("X", "analyzer", "says"),
+    [
+        (SEA, "no.such:function", "must be importable"),
+        (SEA, str.upper, "must return a list of words"),
+        (np.eye(30), by_hyphens, "must come with texts"),
+        (["1 2 3"] * 9, None, "at least one word"),
+    ],
+)
+def test_a_bad_analyzer_is_refused_and_nothing_is_lost(X, analyzer, says):
+    lda = StreamLDA(2, random_state=0).fit(SEA + CITY)
+    for call in (lda.fit, StreamLDA(2).partial_fit):
+        with pytest.raises(ValueError, match=says) as told:
+            call(X, analyzer=analyzer)
+        assert "\n" not in str(told.value)
+    assert lda.documents_seen_ == len(SEA + CITY)
+    assert lda.transform(SEA[:1]).shape == (1, 2)
 
 
 def test_names_come_from_a_vectorizer_too_and_must_fit():

@@ -29,8 +29,10 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
+from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
+from streamlda.private.released import released_model
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 
@@ -271,7 +273,7 @@ def test_weak_windows_are_refused_or_warned_about_where_the_caller_stands(X, mon
     assert not hasattr(lda, "components_")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "no space")], ids=repr)
+@pytest.mark.parametrize("error", [(KeyboardInterrupt,), (OSError, 28, "no space")], ids=repr)
 @pytest.mark.parametrize("rows", [0, 700])
 @pytest.mark.parametrize("ledger", [False, True])
 def test_a_call_that_failed_half_way_is_the_last_one(X, tmp_path, monkeypatch, rows, error, ledger):
@@ -282,14 +284,17 @@ def test_a_call_that_failed_half_way_is_the_last_one(X, tmp_path, monkeypatch, r
 
     def fails(self, *args, release=PrivateLearner.release):
         if self.engine.stage.name == "triples":
-            raise error
+            raise error[0](*error[1:])
         return release(self, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr(PrivateLearner, "release", fails)
-        with pytest.raises(type(error)) as caught:
+        with pytest.raises(error[0]) as caught:
             lda.partial_fit(X[rows : rows + 1000])
-    assert bool(getattr(caught.value, "__notes__", [])) == ledger
+    said = "\n".join(getattr(caught.value, "__notes__", []))
+    assert ("spent: epsilon=" in said) == ledger
+    assert ("gives no topics: topics need the releases of all stages" in said) != bool(rows)
+    assert ("give no model: topics need the releases of all stages" in said) == ledger
     # What was released is known; what was read is not read again.
     consumed = 600 if not rows else 1200
     for again in (X[rows : rows + 1000], X[2000:]):
@@ -300,6 +305,39 @@ def test_a_call_that_failed_half_way_is_the_last_one(X, tmp_path, monkeypatch, r
     else:
         with pytest.raises(NotFittedError, match="failed half way"):
             _ = lda.components_
+
+
+@pytest.mark.parametrize("ledger", [False, True])
+def test_a_fit_that_fails_in_a_round_keeps_the_topics_of_what_was_released(
+    X, tmp_path, monkeypatch, ledger
+):
+    """Those that `streamlda budget --publish` gives, too; no row may follow."""
+    # So that so few words are refined, too.
+    monkeypatch.setattr(settings_module, "DENSE_FEATURES", 39)
+    path = tmp_path / "L"
+    lda = private(oversampling=9, ledger=str(path) if ledger else None)
+
+    def fails(self, *args, release=PrivateLearner.release):
+        if self.engine.stage.name == "refine 2":
+            raise KeyboardInterrupt
+        return release(self, *args)
+
+    monkeypatch.setattr(PrivateLearner, "release", fails)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        lda.fit(X)
+    assert (
+        "the topics of what was released, without stages=refine 2, " in caught.value.__notes__[-1]
+    )
+    assert lda.privacy_["missing_stages"] == ["refine 2", "refine 3"]
+    assert (lda.privacy_["epsilon"], lda.n_components_) == (10.0, 3)
+    check_statement(lda.privacy_)
+    if ledger:
+        assert "(incomplete, without refine 2, refine 3)" in caught.value.__notes__[0]
+        model = released_model(path)
+        np.testing.assert_array_equal(model.components, lda.components_)
+        assert model.privacy == lda.privacy_
+    with pytest.raises(InvalidSettingError, match="has ended"):
+        lda.partial_fit(X)
 
 
 def test_a_warning_that_is_an_error_ends_a_fit_and_a_refusal_of_rows_does_not(X):

@@ -141,7 +141,7 @@ def topics(request):
 
 @pytest.fixture(
     scope="session",
-    params=[CLIENTS[0], *(pytest.param(c, marks=pytest.mark.soak) for c in CLIENTS[1:])],
+    params=[CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])],
 )
 def client(request):
     """Return the package that reads."""

@@ -201,6 +201,7 @@ def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
     assert read(raw, 8)[0] == ["a", "a", "b", "b", "c", "c"]
 
 
+@pytest.mark.long
 def test_a_message_of_64_megabytes_is_read_or_skipped(topics, topic, source_of, letters_to):
     """It is larger than a fetch brings, too."""
     size = 64 * 2**20

@@ -29,6 +29,7 @@ DOCUMENTS = {
     "repeated word": [[2] * 30, [0, 2] * 20],
     "three tokens": [[0, 1, 2]],
     "unwatched": [[7, -1, 8, 2**31 - 1, -5] * 5],
+    "two blocks": [rng.integers(-1, 9, n).tolist() for n in rng.integers(0, 4, 4200)],
     "100,000 tokens": [rng.integers(-1, 9, 100_000).tolist()],
 }
 
@@ -67,8 +68,8 @@ def test_count_documents_is_a_window_that_holds_the_longest(kind):
     occurrences, pairs, _ = oracle_text.count_windows(DOCUMENTS[kind], TOPICS, 2**62)
     slot_of_word = np.array([0, 1, 2, 3, -1, 4], dtype=np.int32)
     counted, halves = np.zeros(5, dtype=np.int64), np.zeros((6, 3), dtype=np.int64)
-    places = np.array([0, 1, 2, 4, 5, 6]), np.arange(6)
-    count_documents(tokens, offsets, slot_of_word, *places, counted, halves)
+    slot_of_place = np.array([0, 1, 2, 2, 3, 4], dtype=np.int32)
+    count_documents(tokens, offsets, slot_of_word, slot_of_place, counted, halves)
     assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
     whole = halves.reshape(2, 3, 3)
     whole = whole + whole.transpose(0, 2, 1)

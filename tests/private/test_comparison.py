@@ -15,7 +15,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.private import comparison, refinement
 from streamlda.private.comparison import TOLERANCE, ComparisonStatistic
-from streamlda.private.learner import notes_of
+from streamlda.private.published import notes_of
 from streamlda.private.refinement import RefinementRounds
 from streamlda.simulate import PlantedLDA
 from tests import oracle_text

@@ -87,11 +87,20 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     assert not choose(truth, flat, held_out).refined
     assert not choose(model, model, held_out).refined
     # A close one must be better than the rival too, which is not made for others.
-    near = replace(model, components=0.7 * MIXED.components + 0.3 * model.background)
+    mixed_up = 0.85 * MIXED.components + 0.15 * np.roll(MIXED.components, 1, axis=0)
+    near = replace(model, components=mixed_up)
     assert choose(near, truth, held_out).gain < 0.03 < found.gain
     assert choose(near, truth, held_out, lambda: flat).refined
     assert not choose(near, truth, held_out, lambda: truth).refined
     assert choose(flat, truth, held_out, pytest.fail).refined
+    # Only flatter, which helps to predict where topics are noisy, is neither better nor worse.
+    flatter = replace(model, components=0.7 * MIXED.components + 0.3 * model.background)
+    both = [choose(flatter, truth, held_out), choose(truth, flatter, held_out)]
+    assert [found.refined for found in both] == [False, False]
+    assert 7.5 < both[0].alpha_0 < 30
+    # In doubt topics that were made with an alpha_0 that these documents do not have go.
+    false = replace(flatter, alpha=MIXED.alpha / 15)
+    assert choose(false, replace(truth, alpha=false.alpha), held_out).refined
     # Weights that are no tokens are compared too; nothing to compare keeps the start.
     weights = DocumentBatch.from_matrix(held_out.to_csr() * 0.7, integral=False)
     assert choose(flat, truth, weights).refined
@@ -168,9 +177,8 @@ def test_passes_from_the_true_topics_keep_them(mixed):
 def test_the_default_is_no_worse_than_the_better_of_both(mixed, alpha_0):
     """Of 20 such corpora, seeds 100 to 119, one was beyond 1.2, with alpha_0 estimated (1.23).
 
-    Topics that ended as the background had 6 times the error. With alpha_0 = 1 on such documents
-    the topics that predict better are kept, whatever their error. What is kept predicts the
-    documents set aside no worse than the start.
+    Topics that ended as the background had 6 times the error. With alpha_0 = 1 the start is
+    the worse one, and predicts better with that prior.
     """
     documents, _ = mixed
     X = documents.to_csr()
@@ -182,22 +190,17 @@ def test_the_default_is_no_worse_than_the_better_of_both(mixed, alpha_0):
     start, passed, found = fit(0), fit(passes_for(3000)), fit("auto")
     choice = found.diagnostics["refinement_choice"]
     assert choice["documents"] == len(parted(documents)[1])
-    if alpha_0 != 1.0:
-        least = min(error(MIXED, start.components), error(MIXED, passed.components))
-        assert error(MIXED, found.components) < 1.2 * least
+    least = min(error(MIXED, start.components), error(MIXED, passed.components))
+    assert error(MIXED, found.components) < 1.2 * least
+    assert choice["kept"] == "refinement" or alpha_0 != 1.0
     assert ("refinement" in found.diagnostics) == (choice["kept"] == "refinement")
-    learned, aside = parted(documents)
-    engine = Engine.of_rounds(
-        EngineSettings(n_components=K, n_features=V, alpha_0=float(found.alpha.sum()))
-    )
-    engine.add(learned)
-    if choice["kept"] == "refinement":
-        assert perplexity(found, aside) < perplexity(engine.snapshot(), aside)
+    aside = parted(documents)[1]
     unigram = document_completion(
         aside, found.components, found.alpha, found.background
     ).unigram_perplexity
     assert perplexity(found, aside) < 0.99 * unigram
-    assert not [text for text in found.diagnostics["warnings"] if "repeat" in text]
+    repeats = [text for text in found.diagnostics["warnings"] if "repeat" in text]
+    assert not repeats or alpha_0 == 1.0
 
 
 def test_topics_that_repeat_the_background_are_named(mixed):

@@ -122,7 +122,8 @@ def test_a_collection_gives_what_the_whole_matrix_gives(current, X, parts, warmu
 def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts, tmp_path):
     found = new().fit(dask.bag.from_sequence(texts, npartitions=3))
     words = VocabularyLearner().learn(texts)
-    assert found.feature_names_in_.tolist() == list(words.words)
+    assert found.vocabulary_.words == words.words
+    assert found.to_model().vocabulary.analyzer == words.analyzer
     counts = words.encode(texts).batch.to_csr()
     whole = new().fit(counts)
     lists = new().fit([dask.delayed(list)(texts[a:b]) for a, b in itertools.pairwise(ENDS)])
@@ -132,7 +133,7 @@ def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts
     model = load(tmp_path / "model")
     np.testing.assert_allclose(model.transform(texts[:5]), whole.transform(counts[:5]), atol=1e-6)
     # A fit to counts forgets the names.
-    assert not hasattr(found.fit(delayed([counts])), "feature_names_in_")
+    assert not hasattr(found.fit(delayed([counts])), "vocabulary_")
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.learner import feed
+from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.ledger import FingerprintKey
 from streamlda.privacy.ledger.fingerprints import value_of
 from streamlda.privacy.ledger.sketches import Sketch
@@ -21,6 +22,7 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY, fingerprints_of
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
+from streamlda.private.released import released_model
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import fit_privately, of_partitions
 from streamlda.scaleout.private import Aggregates, merged, sum_groups
@@ -203,6 +205,26 @@ def test_a_partition_that_changes_is_noticed_before_a_release(client, rows, tmp_
     with pytest.raises(InvalidDocumentsError, match="rows that were counted"):
         fit_privately(client, of_partitions([part]), settings_of(), recorder)
     assert recorder.released == []
+
+
+@pytest.mark.long
+def test_a_fit_that_fails_in_a_round_says_what_its_releases_give(client, rows, tmp_path):
+    class Fails(ReleaseManager):
+        def release(self, name, *rest, **options):
+            if name == "refine 2":
+                raise OSError("no space")
+            return super().release(name, *rest, **options)
+
+    settings = settings_of(refinement_rounds=2)
+    with (
+        open_ledger(tmp_path / "ledger", settings) as ledger,
+        pytest.raises(OSError, match="no space") as failed,
+    ):
+        fit_privately(client, of_partitions([rows]), settings, Fails(None, ledger))
+    (said,) = failed.value.__notes__
+    assert "(incomplete, without refine 2) is made of them by: streamlda budget" in said
+    model = released_model(tmp_path / "ledger")
+    assert matched_l1_error(planted_topics(), model.components).mean < 0.2
 
 
 def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, tmp_path):

@@ -105,6 +105,7 @@ def test_a_disk_too_slow_to_save_ends_within_the_grace_or_at_a_second_signal(eve
     assert len(daemon.events("grace-over")) == 2 - signals
 
 
+@pytest.mark.long
 def test_a_signal_while_starting_ends_with_0(tmp_path, source):
     settings = settings_of(tmp_path, source)
     with Daemon(settings) as daemon:
@@ -152,6 +153,7 @@ def counters_of(port):
     }
 
 
+@pytest.mark.long
 def test_counters_go_on_behind_a_restart_and_tell_the_truth_behind_a_kill(tmp_path):
     source = tmp_path / "documents.jsonl"
     good = [json.dumps({"text": text}) for text in texts(6000)]
@@ -367,9 +369,8 @@ def full(tmp_path):
     return fill, room
 
 
-@pytest.mark.parametrize(
-    "ended", ["", *(pytest.param(end, marks=pytest.mark.long) for end in ("killed", "stopped"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("ended", ["", "killed", "stopped"])
 def test_a_full_output_folder_is_waited_for_and_nothing_is_lost(tmp_path, full, undisturbed, ended):
     (port,) = free_ports(1)
     settings, (fill, room) = followed(tmp_path, **{"http.port": port}), full

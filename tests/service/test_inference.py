@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -166,9 +167,9 @@ def test_what_a_person_must_mend_is_raised_and_nothing_is_written(
     wait_until(lambda: len(results(topics, topic, 1)) == 3)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.real_broker
-@pytest.mark.parametrize("n_kills", few_or(4, 40))
+@pytest.mark.parametrize("n_kills", few_or(2, 40))
 def test_killed_processes_of_a_group_write_one_result_of_each_document(
     n_kills, topics, topic, tmp_path
 ):
@@ -196,14 +197,16 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
         finally:
             for each in running:
                 each.__exit__()
-    assert codes == [0, 0]
+    # One that has not begun yet ends as any program.
+    for code, each in zip(codes, running, strict=True):
+        assert code == 0 or (code == -signal.SIGTERM and not each.raw)
     check_results(results(topics, topic), wanted, {fingerprint(model): load(model)})
     letters = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
     poison = {(n, i) for n, sent in enumerate(feed.sent) for i, t in enumerate(sent) if t is None}
     assert {(row["partition"], row["offset"]) for row in letters} == poison
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.real_broker
 def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
     broker, own_topics, topic, tmp_path
@@ -229,7 +232,7 @@ def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
     check_results(found, feed.documents(), {fingerprint(model): load(model)})
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.real_broker
 def test_a_daemon_infers_by_its_newest_snapshot_over_kills(topics, topic, tmp_path):
     topics.make(topic, 2)

@@ -60,6 +60,14 @@ def client(request):
     return request.param
 
 
+#: Of few tests the second package is not left to the soak.
+BOTH_CLIENTS = pytest.mark.parametrize(
+    "client",
+    [CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])],
+    indirect=True,
+)
+
+
 @pytest.fixture
 def settings_for(topics, topic, tmp_path, client):
     def make(name, **more):
@@ -389,8 +397,8 @@ def test_dead_letters_that_the_brokers_refuse_hold_it_up_until_they_are_taken(
     assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in poison}
 
 
-@pytest.mark.parametrize("change", ["topic", "partitions"])
-def test_a_state_of_another_topic_or_other_partitions_is_78(change, topics, topic, settings_for):
+@pytest.mark.long
+def test_a_state_of_another_topic_or_other_partitions_is_78(topics, topic, settings_for):
     other = f"{topic}-other"
     for name in (topic, other):
         topics.make(name, 2)
@@ -398,12 +406,11 @@ def test_a_state_of_another_topic_or_other_partitions_is_78(change, topics, topi
     settings = settings_for("daemon")
     run_to_end(settings | ending(3000))
     before = left_by(Path(settings["output.folder"]).parent)
-    changed = {"kafka.topic": other} if change == "topic" else {"kafka.partitions": "0/2"}
-    done = subprocess.run(
-        arguments(settings | changed), cwd=ROOT, env=environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 78
-    assert "topic and the partitions" in done.stderr.splitlines()[-1]
+    for change in ({"kafka.topic": other}, {"kafka.partitions": "0/2"}):
+        command = arguments(settings | change)
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+        assert done.returncode == 78
+        assert "topic and the partitions" in done.stderr.splitlines()[-1]
     assert left_by(Path(settings["output.folder"]).parent) == before
 
 
@@ -464,6 +471,7 @@ def poisoned(n_records, every):
     return values[:n_records], poison
 
 
+@BOTH_CLIENTS
 @pytest.mark.parametrize(
     ("n_records", "every", "n_kills"),
     [(6000, 10, 1), pytest.param(300_000, 2, 10, marks=pytest.mark.soak)],
@@ -495,6 +503,7 @@ def test_poison_goes_to_its_topic_by_reference_and_costs_only_itself(
         assert SECRET.encode() not in row.value
 
 
+@pytest.mark.long
 def test_mostly_poison_stops_it_and_is_read_again(topics, topic, settings_for, newest):
     values, poison = poisoned(6000, 2)
     for offset in range(1, 6000, 4):
@@ -519,6 +528,7 @@ def test_mostly_poison_stops_it_and_is_read_again(topics, topic, settings_for, n
 # Snapshots in a topic
 
 
+@pytest.mark.long
 def test_the_last_value_of_the_topic_is_the_newest_snapshot(topics, topic, settings_for, tmp_path):
     topics.make(topic)
     topics.send(topic, as_json(texts(6000)))

@@ -11,7 +11,13 @@ import pytest
 from streamlda.errors import InvalidSettingError
 from streamlda.process import allowed_bytes
 from streamlda.service import memory
-from streamlda.service.memory import OF_GROUP, check_memory, memory_limit, memory_plan
+from streamlda.service.memory import (
+    OF_GROUP,
+    check_memory,
+    memory_limit,
+    memory_plan,
+    partition_bytes,
+)
 from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
@@ -85,10 +91,13 @@ print(int(status["VmHWM"].split()[0]) * 1024)
             *({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
             marks=pytest.mark.long,
         ),
-        ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
-        pytest.param(
-            *({**PRIVATE, "topics.count": 5, "snapshots.every": 4000}, 1000),
-            marks=pytest.mark.long,
+        *(
+            pytest.param(
+                {**PRIVATE, "topics.count": count, "snapshots.every": 4000},
+                n_features,
+                marks=pytest.mark.long,
+            )
+            for count, n_features in ((10, 8000), (5, 1000))
         ),
     ],
 )
@@ -187,3 +196,13 @@ def test_an_impossible_limit_is_refused_with_a_remedy_that_is_enough():
         assert remedy in str(caught.value)
         assert "\n- sums of the engine" in str(caught.value)
     check_memory(settings_for({"memory.limit": most - 30 * MIB, "memory.queue": "34 MiB"}), 20_000)
+
+
+def test_further_partitions_are_in_the_plan():
+    for partitions, n in (("group", 1), ("0/2", 1), ("all", 0), ("0,3", 0)):
+        settings = settings_for({"kafka.partitions": partitions, "kafka.group": "g"})
+        assert sum("each further one" in what for what, _ in memory_plan(settings)) == n
+    sums, refined = (
+        partition_bytes(settings_for({"topics.refine": refine}), 20_000) for refine in (False, True)
+    )
+    assert sums > refined > 2 * 2 * 8 * 20_000 * 10

@@ -71,13 +71,13 @@ def test_the_memory_plan_is_printed_or_refused_and_nothing_touched(tmp_path, sou
     assert re.search(r"MiB  in all(, of [\d,]+ MiB allowed)?$", total)
     sizes = [float(line.split()[0].replace(",", "")) for line in [*parts, total]]
     assert sizes[-1] == pytest.approx(sum(sizes[:-1]), abs=len(parts))
-    for check in (["--check"], []):
-        message = refused(settings_of(tmp_path, source, memory__limit="100 MiB"), *check)
-        assert "memory.limit=100 MiB planned=" in message
-        assert "\n- interpreter, libraries and kernels: " in message
+    message = refused(settings_of(tmp_path, source, memory__limit="100 MiB"))
+    assert "memory.limit=100 MiB planned=" in message
+    assert "\n- interpreter, libraries and kernels: " in message
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_checkpoints_of_other_settings_or_in_use_are_78(tmp_path, source):
     settings = settings_of(tmp_path, source, source__kind="follow")
     with Daemon(settings) as daemon:
@@ -92,6 +92,7 @@ def test_checkpoints_of_other_settings_or_in_use_are_78(tmp_path, source):
         assert daemon.stop() == 0
 
 
+@pytest.mark.long
 def test_a_ledger_that_refuses_is_78(tmp_path, source):
     settings = private(tmp_path, source)
     run_to_end(settings)
@@ -105,6 +106,7 @@ def test_a_ledger_that_refuses_is_78(tmp_path, source):
     run_to_end({**elsewhere, "source.files": str(others)})
 
 
+@pytest.mark.long
 def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
     rare = [f"w{chr(97 + i % 26)} {i}" for i in range(1400)]
     source = write_documents(tmp_path / "documents.jsonl", rare)
@@ -113,6 +115,9 @@ def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
     with Daemon(settings) as daemon:
         assert daemon.end() == 65
     assert "a private choice must find a word" in daemon.events("release-failed")[0]["message"]
+    (budget,) = daemon.events("budget")
+    assert budget["message"].startswith("spent: epsilon=")
+    assert "give no model" in budget["message"]
     assert "begin behind them" in refused(settings, code=65)
 
 

@@ -303,6 +303,15 @@ def test_reasons_without_end_stay_a_small_table(status):
     assert sum(told.values()) == 1000
 
 
+def test_counters_of_a_process_say_so(tmp_path):
+    for shown in (None, ShownCounters(tmp_path)):
+        status = Status(private=False, stream="a topic", shown=shown)
+        text = status.metrics().decode()
+        said, counters = text.count("Of this process, from 0 on."), text.count(" counter\n")
+        # Those of inference are never those of the stream.
+        assert (said, counters > 8) == (1 if shown else counters, True)
+
+
 def test_no_counter_goes_back_or_begins_at_0_once_more(tmp_path):
     def begun(kept=None):
         made = Status(private=False, stream="a topic", shown=ShownCounters(tmp_path))

@@ -205,6 +205,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"vocabulary.kind": "learned", "vocabulary.hash_bits": 9}, "hash_bits goes with"),
         ({"vocabulary.kind": "hashed", "vocabulary.size": 9}, "vocabulary.size goes with"),
         ({"vocabulary.kind": "hashed", **GROWING}, "vocabulary.grow_every goes with a vocabulary"),
+        ({"vocabulary.phrases": "9", **GROWING}, "must be a file of phrases with vocabulary.grow"),
         ({"topics.refine": False, **GROWING}, "goes with topics that are refined"),
         ({"topics.solver": "simultaneous", **GROWING}, "goes with topics that are refined"),
         ({"topics.seeds": ("a: b",), **GROWING}, "topics.seeds must be left out with vocabulary.g"),

@@ -129,7 +129,7 @@ def test_other_file_systems_are_listed_alike():
 
 
 def test_sizes_and_formats_are_those_of_the_names(tmp_path):
-    formats = {"a.JSON": "jsonl", "b.tsv.gz": "csv", "c.ndjson": "jsonl", "d": "file"}
+    formats = {"a.JSON": "json", "b.tsv.gz": "csv", "c.ndjson": "jsonl", "d": "file"}
     for name in formats:
         (tmp_path / name).write_bytes(b"12345")
     (tmp_path / "e.csv").symlink_to(tmp_path / "a.JSON")

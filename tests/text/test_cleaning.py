@@ -28,6 +28,8 @@ BASE64 = "QmFzZSA2NCBpcyBub3QgdGV4dCBhbmQgbXVzdCBub3QgYmUgc3BsaXQgaW50byB3b3Jkcw
         ("a <script>var b = 1 < 2;</script> c <!-- d --> e", "a c e", {"html": 2}),
         (f"begin 644 a\n{UUENCODED}\nend", "begin 644 a end", {"attachments": 1}),
         (f"base64\n{BASE64}\nafter", "base64 after", {"attachments": 1}),
+        ("a@b.co@d.ef g", "@d.ef g", {"emails": 1}),
+        (f"{'a' * 65}@b.co", f"{'a' * 65}@b.co", {}),
         ("AT&T; 3 > 2; a@b", "AT&T; 3 > 2; a@b", {}),
     ],
 )

@@ -100,3 +100,19 @@ def test_stop_words_of_several_languages():
 def test_chinese_words_by_jieba():
     words = TextAnalyzer(function="rjieba:cut", stop_words="chinese")
     assert words.build_analyzer()("我爱北京天安门, 12 abc。") == ["爱", "北京", "天安门", "abc"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("Die Straßenbahn fährt über die Brücke.", "straßenbahn fährt brücke"),
+        ("Новые дома строят у реки", "дома строят реки"),
+        ("الطقس جميل في المدينة", "الطقس جميل المدينة"),
+        ("Çocuklar bahçede top oynuyor", "çocuklar bahçede top oynuyor"),
+        ("बच्चे बगीचे में खेलते हैं", "बच्चे बगीचे खेलते"),
+    ],
+)
+def test_a_sentence_is_cut_as_its_readers_do(sentence, words):
+    found = TextAnalyzer(stop_words="german,russian,arabic,turkish,hindi").build_analyzer()
+    assert set(words.split()) <= set(found(sentence)) <= set(found(sentence.lower()))
+    assert unsegmented(Counter(found(sentence))) is None

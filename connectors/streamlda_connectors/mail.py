@@ -1,0 +1,165 @@
+"""Mail and web pages as documents, by the standard library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from email.message import EmailMessage
+from email.parser import BytesParser
+from email.policy import default as policy
+from html.parser import HTMLParser
+
+from streamlda_connectors.lines import Field, LineSplitter, decoder, document_reader
+from streamlda_connectors.records import Document, Parser, ReadOptions, Record, Rejected, Skipped
+
+#: How the line before a message in a file of several begins.
+_POSTMARK = b"From "
+
+#: How a page says what its encoding is.
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+
+#: Elements whose text is not read, and those that a word does not reach across.
+_UNREAD = frozenset(("script", "style", "template"))
+_INSIDE = frozenset(
+    re.findall(
+        "[a-z]+",
+        "a abbr b bdi bdo cite code em font i ins kbd mark q s small span strong sub sup tt u var "
+        "wbr",
+    )
+)
+
+
+class MboxSplitter(LineSplitter):
+    """Cut before each line that begins with ``From`` and a space, behind a blank line."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._lines = LineSplitter(max_bytes)
+        self._begun = self._blank = False
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Return the messages that `block` completes."""
+        return self._messages(self._lines.feed(block))
+
+    def finish(self) -> Sequence[Record]:
+        """Return the last message."""
+        return [*self._messages(self._lines.finish()), *super().finish()]
+
+    def _messages(self, lines: Sequence[Record]) -> Sequence[Record]:
+        found: list[Record] = []
+        for line in lines:
+            if isinstance(line, Skipped):
+                self._size += line.size + self._begun
+                self._tail.clear()
+                self._begun, self._blank = True, False
+                continue
+            if self._blank and line.startswith(_POSTMARK):
+                found.append(self._complete())
+                self._begun = False
+            self._extend(b"\n" + line if self._begun else line)
+            self._begun, self._blank = True, not line.rstrip(b"\r")
+        return found
+
+
+def mail_parser(options: ReadOptions) -> Parser:
+    """Return the parser of one message: subject and body, or any of its headers as fields."""
+    document = document_reader(options, _value_of)
+    parser = BytesParser(policy=policy)
+
+    def parse(data: bytes) -> Document | None:
+        if not data.strip():
+            return None
+        if data.startswith(_POSTMARK):
+            data = data.partition(b"\n")[2]
+        try:
+            message = parser.parsebytes(data)
+            if not message.keys():
+                raise Rejected("not-a-message")
+            return document(message)
+        except Rejected:
+            raise
+        except LookupError as error:
+            raise Rejected("bad-encoding") from error
+        except Exception as error:  # the package raises many kinds on what is malformed
+            raise Rejected("not-a-message") from error
+
+    return parse
+
+
+def _value_of(message: EmailMessage, field: Field) -> object:
+    name = field[0].lower()
+    if name == "text":
+        subject = message["subject"]
+        return "\n\n".join(part for part in (subject and str(subject), _body(message)) if part)
+    if name == "body":
+        return _body(message)
+    value = message[name]
+    if value is None:
+        return None
+    return getattr(value, "datetime", None) if name == "date" else str(value)
+
+
+def _body(message: EmailMessage) -> str:
+    part = message.get_body(("plain", "html"))
+    if part is None:
+        return ""
+    text = part.get_content()
+    assert isinstance(text, str)
+    return text_of_page(text) if part.get_content_subtype() == "html" else text.strip()
+
+
+def page_parser(encoding: str) -> Parser:
+    """Return the parser of one page of HTML, in the encoding that it names itself, if it does."""
+    given = decoder(encoding)
+
+    def parse(data: bytes) -> Document | None:
+        text = text_of_page(_decode(data, given))
+        return (text, None, None, None) if text else None
+
+    return parse
+
+
+def _decode(data: bytes, given: Callable[[bytes], str]) -> str:
+    named = _CHARSET.search(data, 0, 2048)
+    try:
+        return given(data)
+    except Rejected:
+        if named is None:
+            raise
+    try:
+        return data.decode(named[1].decode())
+    except (LookupError, UnicodeDecodeError) as error:
+        raise Rejected("bad-encoding") from error
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+        self._unread: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag in _UNREAD and self._unread is None:
+            self._unread = tag
+        self._between(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._unread:
+            self._unread = None
+        self._between(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._unread is None:
+            self.pieces.append(data)
+
+    def _between(self, tag: str) -> None:
+        if tag not in _INSIDE:
+            self.pieces.append("\n")
+
+
+def text_of_page(page: str) -> str:
+    """Return what a page of HTML says, without markup, scripts and styles. Time O(characters)."""
+    reader = _Page()
+    reader.feed(page)
+    reader.close()
+    return re.sub(r"\s*\n\s*", "\n", "".join(reader.pieces)).strip()

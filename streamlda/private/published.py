@@ -1,0 +1,143 @@
+"""A snapshot of a private run as a model: its statement, and what is known of its topics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.statement import private_statement, seeded
+from streamlda.private.budget import ledger_terms
+from streamlda.private.responsibilities import REFINED_NORM
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.topics import PrivateTopics
+from streamlda.private.window import PrivateSnapshot
+from streamlda.refinement.refine import of_start
+from streamlda.spectral.support import Spectrum
+from streamlda.spectral.topics import diagnostics
+from streamlda.text.vocabulary import Vocabulary
+
+
+def model_of(
+    snapshot: PrivateSnapshot,
+    settings: PrivateSettings,
+    privacy: dict[str, Any],
+    vocabulary: Vocabulary | None = None,
+    further: Mapping[str, Any] | None = None,
+) -> TopicModel:
+    """Return a snapshot as a model with its privacy statement; `further` settings to record."""
+    found = snapshot.topics
+    notes = notes_of(found, settings.n_components)
+    if snapshot.missing:
+        notes["warnings"].append(
+            "the window is incomplete, and topics are made of what it released: without stages="
+            + ", ".join(snapshot.missing)
+        )
+    return TopicModel(
+        components=found.components,
+        alpha=found.alpha,
+        prevalence=found.prevalence,
+        background=found.background,
+        vocabulary=vocabulary,
+        settings={**asdict(settings), **(further or {})},
+        diagnostics=notes,
+        documents_seen=sum(stage.last + 1 - stage.first for stage in snapshot.stages),
+        privacy=privacy,
+    )
+
+
+def statement_of(
+    snapshot: PrivateSnapshot,
+    settings: PrivateSettings,
+    *,
+    delta: float,
+    columns: str,
+    secure: bool,
+    ledger: str | None,
+    generation: int | None,
+) -> dict[str, Any]:
+    """Return the privacy statement of a snapshot.
+
+    `delta` is that with a choice of words, `columns` where they come from.
+    """
+    if not secure:
+        return seeded()
+    bounds = clip_bounds(settings, snapshot.bounds)
+    if snapshot.topics.of_public:
+        bounds = {"shares": bounds["shares"]}
+    return private_statement(
+        epsilon=settings.epsilon,
+        delta=delta,
+        stages=snapshot.stages,
+        missing=snapshot.missing,
+        clip_bounds=bounds,
+        vocabulary=columns,
+        secure=True,
+        ledger=ledger,
+        generation=generation,
+        privacy_unit=settings.privacy_unit,
+        documents_per_user=settings.documents_per_user,
+        neighboring_relation=settings.neighboring_relation,
+        mode=settings.mode,
+        horizon=ledger_terms(settings).horizon,
+        public_model=settings.public_model,
+    )
+
+
+def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
+    """Return what the documents of a snapshot were clipped by, and where that came from."""
+    found: dict[str, tuple[float, str]] = {
+        name: (getattr(bounds, name), bounds.source) for name in ("first", "pair", "triple")
+    }
+    if settings.n_refinement_rounds or settings.public_model is not None:
+        found["shares"] = REFINED_NORM, "fixed"
+    return found
+
+
+def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
+    """Return what is known of published topics, with ``warnings`` in words.
+
+    What the moments say of topics is of the ``start`` of those that rounds have moved since; public
+    topics have none.
+    """
+    notes: dict[str, Any] = {"warnings": []}
+    if not found.of_public:
+        spectral = found.spectral
+        spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
+        notes = diagnostics(spectral, spectrum, spectral.supported, None)
+    if found.refinement is not None:
+        kept, net, noise = found.refinement.tolist()
+        if kept:
+            notes = of_start(notes)
+        else:
+            notes["warnings"].append(
+                "refined topics did not explain fresh documents better than those of the moments, "
+                f"which are published (preferred={net:.0f}, noise={noise:.0f})"
+            )
+        if math.isfinite(net):
+            of = "refinement" if kept else "start"
+            notes["refinement_choice"] = {"kept": of, "preferred": net, "noise": noise}
+    if found.fits is not None:
+        net, noise = found.fits.tolist()
+        notes["public_model"] = {"used": found.of_public, "fits": net, "noise": noise}
+        if not found.of_public:
+            notes["warnings"].append(
+                "the public model does not fit the documents, and topics are those of the moments "
+                f"(fits={net:.0f}, noise={noise:.0f})"
+            )
+    notes["mixed_with_background"] = found.mixed.tolist()
+    notes["topics_asked"] = wanted
+    notes["warnings"] += few_topics(len(found.components), wanted)
+    return notes
+
+
+def few_topics(found: int, wanted: int) -> list[str]:
+    """Return what to warn of where a snapshot has fewer topics than were wanted."""
+    message = (
+        f"{found} of {wanted} topics stand above the noise and are published; take more documents "
+        "per snapshot, or a larger epsilon"
+    )
+    return [] if found == wanted else [message]

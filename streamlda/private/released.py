@@ -1,0 +1,139 @@
+"""The model of what a ledger has released: noisy sums that were paid for, read again.
+
+A run that was cut short in a round of refinement, or before it could write its model, has released
+all that topics need. No record is read here, no noise is drawn and nothing is charged: the ledger
+and the files beside it are all there is to it, and both stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from streamlda.checks import failure
+from streamlda.container import ArraysFile, read_arrays
+from streamlda.errors import InsufficientDataError, StreamLDAError
+from streamlda.model.model_file import vocabulary_from
+from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.ledger import Ledger, read_report
+from streamlda.privacy.ledger.artifact import holds
+from streamlda.privacy.statement import ReleasedStage
+from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
+from streamlda.private.published import model_of, statement_of
+from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
+from streamlda.private.settings import PrivateSettings
+from streamlda.private.topics import PrivateTopics
+from streamlda.private.window import PREFIX, Window, random_probes
+from streamlda.threads import one_blas_thread
+
+Release = Mapping[str, Any]
+
+
+def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
+    """Return the model of the newest window in a ledger, complete or not.
+
+    Time and memory are those of a snapshot. Raises `InsufficientDataError`, with the reason, where
+    what was released gives no topics; `LedgerError` and `ModelFileError` for damaged files.
+    """
+    report = read_report(ledger)
+    folder = Path(os.path.realpath(ledger)).parent
+    files: list[ArraysFile] = []
+    for release in _newest_window(report["snapshots"]):
+        path = folder / (release["artifact"] or "")
+        if release["digest"] is None or not holds(path, release["digest"]):
+            # It was lost; those before it stand.
+            break
+        files.append(read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION))
+    if not files or "vocabulary" not in files[0].metadata:
+        raise failure(
+            "a model needs a window that began with a release that is there, and its words",
+            releases=len(report["snapshots"]),
+            readable=len(files),
+            remedy="a lost release, or one of an earlier version, gives no model",
+            error=InsufficientDataError,
+        )
+    begun, newest = files[0].metadata, files[-1].metadata
+    settings = PrivateSettings.of(begun["settings"])
+    with one_blas_thread():
+        window, topics = _replayed(settings, files)
+        snapshot = window.snapshot(1, window.so_far() if topics is None else topics)
+    said = statement_of(
+        snapshot,
+        settings,
+        delta=begun["delta"],
+        columns=begun["columns"],
+        secure=all(file.metadata["secure"] for file in files),
+        ledger=report["ledger_id"],
+        generation=report["generation"],
+    )
+    words = vocabulary_from(begun["vocabulary"], files[0].arrays.get("words"))
+    return model_of(snapshot, settings, said, words, newest["facts"])
+
+
+def spent(ledger: Ledger, before: int = 0) -> str:
+    """Return what a ledger has spent and what can be had of it, for a run that fails.
+
+    "" where it has no more releases than `before` the run. Time O(releases), and that of a
+    snapshot.
+    """
+    if ledger.generation <= before:
+        return ""
+    report, path = ledger.report(), ledger.path
+    try:
+        missing = released_model(path).privacy.get("missing_stages")
+    except (StreamLDAError, OSError) as error:
+        then = f"of the newest window they give no model: {error}"
+    else:
+        of = f"incomplete, without {', '.join(missing)}" if missing else "complete"
+        then = (
+            f"the model of its newest window ({of}) is made of them by: streamlda budget "
+            f"{shlex.quote(str(path))} --publish MODEL"
+        )
+    return (
+        f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
+        f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
+        f"released again, and the noisy sums and words released so far stay in {path}.releases, "
+        f"free to read; a window that was begun is gone on with only from a checkpoint folder; "
+        f"{then}"
+    )
+
+
+def _newest_window(releases: Sequence[Release]) -> Sequence[Release]:
+    """Return the releases of the newest run from its last first stage on, none without one."""
+    if not releases:
+        return ()
+    run = releases[-1]["run"]
+    own = [*takewhile(lambda release: release["run"] == run, reversed(releases))][::-1]
+    for number in reversed(range(len(own))):
+        names = [release["description"] for release in own[max(0, number - 1) : number + 1]]
+        if names[-1] == "norms" or (names[-1] == "pairs" and names[0] != "norms"):
+            return own[number:]
+    return ()
+
+
+def _replayed(
+    settings: PrivateSettings, files: Sequence[ArraysFile]
+) -> tuple[Window, PrivateTopics | None]:
+    """Let a window take noisy sums in their order; return it with the last topics it gave."""
+    public, topics = None, None
+    if settings.public_model is not None:
+        public = PublicTopics.of_arrays(files[0].arrays, PUBLIC_ARRAYS, settings.public_model)
+    window = Window(settings, random_probes(settings), public)
+    for file in files:
+        about = file.metadata
+        stage, first, last = about["stage"], about["first"], about["last"]
+        window.records.append(ReleasedStage(stage, first, last, settings.noise_multiplier))
+        slots = last + 1 - window.records[0].first
+        try:
+            found = window.accept(stage, file.arrays, about["stddevs"], slots)
+        except InsufficientDataError:
+            if stage != PREFIX:
+                raise
+            continue
+        if not isinstance(found, str):
+            topics = found
+    return window, topics

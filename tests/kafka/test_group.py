@@ -1,0 +1,102 @@
+"""Members of a consumer group: who has which partitions, and what they do before these move."""
+
+import time
+from threading import Event
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.admin import MemberToRemove
+
+from streamlda.errors import SourceError
+from streamlda_connectors.kafka import group
+from streamlda_connectors.kafka.client import ClientSettings
+from tests.kafka.topics import wait_until
+
+
+class Member(group.GroupMember):
+    """A member that takes as long as it may to give partitions up."""
+
+    def __init__(self, settings):
+        self.may, self.given_up = Event(), []
+        self.may.set()
+        super().__init__(settings, self.give_up)
+
+    def give_up(self, numbers):
+        self.given_up.append(numbers)
+        self.may.wait(30)
+
+    @property
+    def has(self):
+        return set(self.assigned().partitions)
+
+
+@pytest.fixture
+def member_of(topics, topic, monkeypatch):
+    # The shortest that brokers allow.
+    monkeypatch.setattr(group, "SESSION_SECONDS", 6.0)
+    monkeypatch.setattr(group, "REFRESH_SECONDS", 0.5)
+    made = []
+
+    def make():
+        made.append(Member(ClientSettings(topics.bootstrap, topic, topic)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.may.set()
+        each.close()
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic, member_of):
+    topics.make(topic, 4)
+    first = member_of()
+    wait_until(lambda: first.has == {0, 1, 2, 3})
+    before = first.assigned().generation
+    first.may.clear()
+    second = member_of()
+    wait_until(lambda: first.given_up)
+    (moved,) = first.given_up
+    # While it is saved it is nobody's.
+    assert len(moved) == 2
+    for _ in range(40):
+        assert (first.has, second.has) == ({0, 1, 2, 3} - moved, set())
+        time.sleep(0.1)
+    first.may.set()
+    wait_until(lambda: second.has == moved)
+    wait_until(lambda: first.assigned().generation == second.assigned().generation)
+    assert first.has == {0, 1, 2, 3} - moved
+    assert second.assigned().generation > before
+    assert all(each.confirm(0) for each in (first, second))
+    # One that leaves gives up what it has, and so does one that is put out.
+    second.close()
+    second.close()
+    assert second.given_up == [moved]
+    wait_until(lambda: first.has == {0, 1, 2, 3})
+    name = first._consumer.group_metadata().member_id
+    topics.admin.remove_group_members(topic, [MemberToRemove(name)])
+    assert not first.confirm(0)
+    wait_until(lambda: len(first.given_up) == 2)
+    assert first.given_up[-1] == {0, 1, 2, 3}
+    wait_until(lambda: first.has == {0, 1, 2, 3})
+    assert first.assigned().generation > 0
+    assert first.confirm(0)
+    # New partitions are taken up; those that it has stay, and nothing is given up.
+    topics.admin.create_partitions({topic: 6})
+    wait_until(lambda: first.has == {*range(6)})
+    assert len(first.given_up) == 2
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_a_group_of_members_of_another_kind_is_refused(topics, topic, member_of):
+    topics.make(topic)
+    other = KafkaConsumer(topic, bootstrap_servers=topics.bootstrap, group_id=topic)
+    try:
+        wait_until(lambda: other.poll(100) or other.assignment())
+        member = member_of()
+        with pytest.raises(SourceError, match="let it join the group"):
+            wait_until(lambda: member.has)
+    finally:
+        other.close(autocommit=False)

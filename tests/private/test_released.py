@@ -1,0 +1,282 @@
+"""Models of what a run that was cut short has released: of noisy sums alone, at no cost."""
+
+import builtins
+import io
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InsufficientDataError
+from streamlda.learner import feed
+from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import Provenance, read_report
+from streamlda.privacy.noise import SecureNoise
+from streamlda.privacy.statement import check_statement, statement_lines
+from streamlda.private import settings as settings_module
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.release_manager import ReleaseManager, open_ledger
+from streamlda.private.released import released_model, spent
+from streamlda.simulate import PlantedLDA
+from streamlda.text.vocabulary import Vocabulary
+from tests.private import streams
+
+K, V, N = 2, 20, 2000
+WORDS = Vocabulary.given([f"word{chr(97 + i)}" for i in range(V)])
+FACTS = {"stream": "name", "places": N}
+CORPUS = PlantedLDA(K, V, topic_concentration=0.2, mean_length=30, seed=4)
+ROWS = CORPUS.documents(2 * N)
+
+WAYS = {
+    "moments": {"clipping": "worst-case"},
+    "refinement": {"refinement_rounds": 3},
+    "both": {"solver": "simultaneous", "refinement_rounds": 2, "n_iterations": 3},
+    "projection": {"refinement_rounds": 2, "oversampling": 5},
+    "prefix": {"mode": "prefix", "snapshots": 2},
+}
+
+OTHERS = [pytest.param(way, marks=pytest.mark.long) for way in ("both", "projection")]
+
+
+def settings_of(way):
+    usual = {"documents_per_snapshot": N, "epsilon": 20.0, "n_features": V}
+    return streams.settings_of(**usual, **WAYS[way])
+
+
+class Killed(BaseException):
+    """What ends a run as a kill does: nothing is brought in order."""
+
+
+class Cut(ReleaseManager):
+    """Ends the run when a number of releases were made: before the next, or in its draw."""
+
+    def __init__(self, ledger, releases, *, paid=False):
+        super().__init__(None, ledger)
+        self.left, self.paid = releases, paid
+
+    def release(self, name, first, last, event, draw, *rest, **options):
+        self.left -= 1
+        if self.left < 0 and not self.paid:
+            raise Killed
+        return super().release(
+            *(name, first, last, event, self.killed if self.left < 0 else draw), *rest, **options
+        )
+
+    def killed(self, noise):
+        raise Killed
+
+
+def cut_short(path, settings, releases, **how):
+    """Make a run that ends after a number of releases; return its learner and what it had made."""
+    made = []
+    with open_ledger(path, settings) as ledger:
+        learner = PrivateLearner(settings, Cut(ledger, releases, **how), vocabulary="public")
+        for start in range(0, ROWS.n_documents, 500):
+            try:
+                feed_to(learner, ROWS.rows(start, start + 500), made)
+            except Killed:
+                break
+    return learner, made
+
+
+def feed_to(learner, rows, made):
+    """`feed`, with words and facts, as a pipeline has them."""
+    while rows.n_documents:
+        taken = learner.add(rows)
+        rows = rows.rows(taken, rows.n_documents)
+        if learner.due == 0 and (model := learner.release(WORDS, FACTS)) is not None:
+            made.append(model)
+        if learner.due is None:
+            break
+
+
+def assert_same(model, other):
+    """Equal in all but the time they were made at, and what the ledger has begun since."""
+    for name in ("components", "alpha", "prevalence", "background"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(other, name))
+    assert (model.vocabulary, model.settings) == (other.vocabulary, other.settings)
+    assert (model.diagnostics, model.documents_seen) == (other.diagnostics, other.documents_seen)
+    whole = {**model.privacy, "generation": None}
+    assert whole == {**other.privacy, "generation": None}
+
+
+def names_of(settings):
+    return [name for name, *_ in settings.stage_slots()]
+
+
+def left_in(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def way(request, monkeypatch):
+    if request.param == "projection":
+        monkeypatch.setattr(settings_module, "DENSE_FEATURES", V - 1)
+        assert settings_of(request.param).n_columns == 6 * K
+    return request.param
+
+
+@pytest.mark.parametrize("paid", [False, True], ids=["before", "in its draw"])
+@pytest.mark.parametrize("way", ["refinement", *OTHERS], indirect=True)
+def test_a_run_cut_short_in_a_round_has_a_model(folder, monkeypatch, way, paid):
+    """It is that of the noisy sums, reads no record, draws no noise, and leaves all as it was."""
+    settings = settings_of(way)
+    stages = names_of(settings)
+    for rounds in range(settings.n_refinement_rounds):
+        path = folder / f"L{rounds}"
+        released = len(stages) - settings.n_refinement_rounds + rounds
+        learner, made = cut_short(path, settings, released, paid=paid)
+        assert not made
+        before = left_in(folder)
+        with monkeypatch.context() as patch:
+            guard(patch, path)
+            model = released_model(path)
+        assert left_in(folder) == before
+        assert_same(model, learner.of_released(WORDS, FACTS))
+        check_statement(model.privacy)
+        missing = stages[released:]
+        assert model.privacy["missing_stages"] == missing
+        assert [stage["name"] for stage in model.privacy["stages"]] == stages[:released]
+        assert (model.privacy["epsilon"], model.privacy["delta"]) == (20.0, settings.delta)
+        assert f"incomplete  without {', '.join(missing)}" in statement_lines(model.privacy)
+        assert any("incomplete" in warning for warning in model.diagnostics["warnings"])
+        model.save(folder / f"model{rounds}")
+        assert_same(load(folder / f"model{rounds}"), model)
+
+
+def guard(patch, path):
+    """Let whatever reads more than a ledger and its releases, draws or pays fail the test."""
+    allowed = {path.name, f"{path.name}.marker", f"{path.name}.key"}
+
+    def checked(opens):
+        def opening(name, *rest, **options):
+            folder, _, file = str(name).rpartition("/")
+            # Versions of packages are in a model.
+            own = folder == f"{path}.releases" or folder.endswith(".dist-info")
+            assert own or file in allowed, name
+            return opens(name, *rest, **options)
+
+        return opening
+
+    def refuses(*args, **options):
+        raise AssertionError("a model of what was released must read, draw and pay nothing")
+
+    patch.setattr(builtins, "open", checked(builtins.open))
+    patch.setattr(io, "open", checked(io.open))
+    for where, name in (
+        *((SecureNoise, "discrete_gaussian"), (ReleaseManager, "release")),
+        *((ReleaseManager, "__init__"), (PrivateLearner, "add")),
+    ):
+        patch.setattr(where, name, refuses)
+
+
+@pytest.mark.parametrize("way", ["moments", "refinement", "prefix", *OTHERS], indirect=True)
+def test_a_whole_window_gives_the_model_that_its_run_made(folder, way):
+    settings = settings_of(way)
+    stages = names_of(settings)
+    _, made = cut_short(folder / "L", settings, len(stages))
+    assert_same(released_model(folder / "L"), made[-1])
+    assert "missing_stages" not in made[-1].privacy
+
+
+def test_of_prefix_sums_the_newest_round_counts(folder):
+    settings = settings_of("prefix")
+    _, made = cut_short(folder / "L", settings, len(names_of(settings)) + 1)
+    assert len(made) == 2
+    assert_same(released_model(folder / "L"), made[-1])
+
+
+def test_what_does_not_suffice_is_refused_and_not_offered(folder):
+    """Before the last stage of the moments; with the window before it complete, too."""
+    settings = settings_of("refinement")
+    stages = names_of(settings)
+    moments = stages.index("refine 1")
+    for number, released in enumerate([*range(moments), len(stages) + 1]):
+        path = folder / f"L{number}"
+        cut_short(path, settings, released, paid=True)
+        done = released % len(stages)
+        with pytest.raises(InsufficientDataError) as refused:
+            released_model(path)
+        if done:
+            assert f"missing={', '.join(stages[done:])!r}" in str(refused.value)
+            assert f"released={', '.join(stages[:done])!r} " in str(refused.value)
+        with open_ledger(path, settings) as ledger:
+            said = spent(ledger)
+        assert "--publish" not in said
+        assert "give no model: " in said
+        assert f"by releases={released + 1} " in said
+
+
+def test_what_suffices_is_offered_with_the_command(folder):
+    settings = settings_of("refinement")
+    stages = names_of(settings)
+    for name, released, of in (
+        ("a b", len(stages) - 1, f"incomplete, without {stages[-1]}"),
+        ("L", len(stages), "complete"),
+    ):
+        path = (folder / name).resolve()
+        cut_short(path, settings, released)
+        with open_ledger(path, settings) as ledger:
+            said = spent(ledger)
+        quoted = f"'{path}'" if " " in name else path
+        assert f"({of}) is made of them by: streamlda budget {quoted} --publish MODEL" in said
+
+
+def test_a_lost_file_ends_what_is_read_and_a_changed_one_too(folder):
+    settings, path = settings_of("refinement"), folder / "L"
+    stages = names_of(settings)
+    cut_short(path, settings, len(stages) - 1)
+    *_, moments, first, second = sorted((folder / "L.releases").iterdir())
+    assert (first.stem[7:], second.stem[7:]) == ("refine-1", "refine-2")
+    assert released_model(path).privacy["missing_stages"] == stages[-1:]
+    second.write_bytes(first.read_bytes())
+    assert released_model(path).privacy["missing_stages"] == stages[-2:]
+    first.unlink()
+    assert released_model(path).privacy["missing_stages"] == stages[-3:]
+    moments.unlink()
+    with pytest.raises(InsufficientDataError, match="all stages before refinement"):
+        released_model(path)
+
+
+@pytest.mark.parametrize("stage", ["words", "pairs"])
+def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, stage):
+    settings, path = settings_of("moments"), folder / "L"
+    runs = iter("ab")
+    for stop in (len(names_of(settings)), 0):
+        with open_ledger(path, settings) as ledger:
+            releaser = Cut(ledger, stop)
+            releaser.provenance = Provenance(
+                ledger.key, ledger.known, f"stream{stop}", by_slots=True
+            )
+            releaser.run = next(runs)
+            if stop:
+                learner = PrivateLearner(settings, releaser, vocabulary="public")
+                feed_to(learner, ROWS.rows(0, N), [])
+            else:
+                releaser.paid = True
+                with pytest.raises(Killed):
+                    releaser.release(stage, 0, 9, settings.event, None, {})
+            # Each is the newest run once.
+            if stop:
+                assert "missing_stages" not in released_model(path).privacy
+    with pytest.raises(InsufficientDataError, match="a window that began with a release"):
+        released_model(path)
+
+
+@pytest.mark.long
+def test_windows_and_runs_are_told_apart(folder):
+    """The newest is read, whatever came before it."""
+    path, made = folder / "L", []
+    for way in ("moments", "moments", "refinement", "moments"):
+        settings = settings_of(way)
+        with open_ledger(path, settings) as ledger:
+            stream = f"stream{len(made)}"
+            learner = PrivateLearner(
+                settings, ReleaseManager(None, ledger, stream), vocabulary="public"
+            )
+            feed(learner, ROWS, on_model=made.append)
+        model = released_model(path)
+        np.testing.assert_array_equal(model.components, made[-1].components)
+        assert model.privacy == made[-1].privacy
+        assert model.vocabulary is None
+    assert len(made) == 8
+    assert read_report(path)["generation"] == 2 * (3 * 2 + 7)
