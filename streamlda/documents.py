@@ -213,6 +213,13 @@ class DocumentBatch:
         taken = self.counts[entries], self.word_ids[entries], pointers
         return self._checked(*taken, self.n_features, bins)
 
+    def without(self, left_out: NDArray[np.bool_], n_features: int) -> DocumentBatch:
+        """Return all documents without some words, in a vocabulary of a new size; O(nnz)."""
+        kept = ~left_out[self.word_ids]
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+        arrays = self.counts[kept], self.word_ids[kept], ends[self.row_pointers]
+        return self._checked(*arrays, n_features, self.bins)
+
     def copy(self) -> DocumentBatch:
         """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
         arrays = (self.counts.copy(), self.word_ids.copy(), self.row_pointers.copy())

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.vocabulary import Vocabulary
@@ -50,6 +51,10 @@ class Learner(ABC):
     def late(self) -> int:
         """Documents that came too late for the time bins that are held."""
         return 0
+
+    def change_words(self, change: ColumnChange) -> bool:
+        """Go on with other words in some columns; False, and nothing changed, if it cannot."""
+        return False
 
     @property
     def fraction_of_window(self) -> float:

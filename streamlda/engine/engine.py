@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import State
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.engine.members import (
@@ -240,6 +241,22 @@ class Engine(Learner):
         self.measures.add(batch)
         self.counters.tokens_seen += int(batch.lengths.sum())
         return batch.n_documents
+
+    def change_words(self, change: ColumnChange) -> bool:
+        """Go on with other words in some columns; topics keep their rows and prevalence. O(V K).
+
+        False, and nothing changed, before topics are refined or known to stay spectral, and where
+        they are not to be refined or share a start. Topics that stayed spectral are refined from
+        here on: sums through a projection cannot take a word that it does not know.
+        """
+        with one_blas_thread():
+            phase = self._phase.taking_words()
+            if phase is None:
+                return False
+            phase.change_words(change)
+        self._phase, self.settings = phase, phase.settings
+        self.measures.change_words(change)
+        return True
 
     def better_projection(self) -> NDArray[np.float64]:
         """Return the projection of a round begun now, shape (d, m); the engine is not changed.

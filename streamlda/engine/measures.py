@@ -13,6 +13,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, State, named, with_prefix
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.timeline import Bins
 from streamlda.model.over_time import Interval
@@ -88,6 +89,11 @@ class Measures:
     def _take(self, documents: DocumentBatch) -> None:
         self.samples.add(documents)
         self.bins.add(documents)
+
+    def change_words(self, change: ColumnChange) -> None:
+        """Forget words that left."""
+        for _, sample in self._samples():
+            sample.change_words(change)
 
     def merge(self, other: Measures) -> None:
         """Take what another engine keeps, which is not changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from streamlda.spectral.topics import (
     estimated_alpha_0,
     recover_topics,
 )
+
+if TYPE_CHECKING:
+    from streamlda.engine.refining import Refinement
 
 #: Another round is averaged in when it has at least this share of the documents of the largest.
 LEAST_AVERAGED_SHARE = 0.1
@@ -70,6 +73,10 @@ class Phase(ABC):
     def next(self) -> Phase:
         """Return the phase that goes on, once the documents taken have been counted."""
         return self
+
+    def taking_words(self) -> Refinement | None:
+        """Return the phase that goes on where columns get other words, if there is one now."""
+        return None
 
     def settled(self) -> Phase:
         """Return a phase with the sums that topics are made of now."""

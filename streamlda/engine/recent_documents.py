@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.refinement.choice import ASIDE
@@ -70,6 +71,14 @@ class RecentDocuments:
         if not others:
             first = min(first, n - 1)
         return DocumentBatch.joined([oldest.rows(first, n), *others])
+
+    def change_words(self, change: ColumnChange) -> None:
+        """Forget words that left; documents of fewer than 3 tokens go."""
+        if self.parts:
+            # What lies beyond the limits is not in a state.
+            kept = change.documents(self.latest())
+            self.clear()
+            self.add(kept)
 
     def clear(self) -> None:
         """Keep none."""

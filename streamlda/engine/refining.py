@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import failure
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
@@ -139,11 +140,11 @@ class Refinement(Phase):
 
     @classmethod
     def of_model(cls, settings: EngineSettings, counters: Counters, model: TopicModel) -> Self:
-        """Go on from a refined model, as a stream would that has made as many steps.
+        """Go on from a model, refined or spectral, as a stream would that has made as many steps.
 
         The topics weigh as much as those of a stream then, and are annealed.
         """
-        n, done = counters.documents_seen, model.diagnostics["refinement"]
+        n, done = counters.documents_seen, model.diagnostics.get("refinement", {})
         plan = stream_settings(settings.warmup_documents)
         size = int(done.get("batch_documents", plan.batch_documents))
         plan = replace(plan, batch_documents=size, annealing_steps=0, seeds=model.seeds)
@@ -177,9 +178,27 @@ class Refinement(Phase):
             trial, self.trial = self.trial, None
             if not trial.choice(self._refined(self.stepwise)).refined:
                 self.stepwise = self._without_annealing(trial)
-            self.stepwise.add(trial.aside.latest())
+            if trial.aside.parts:
+                self.stepwise.add(trial.aside.latest())
         self.recent.clear()
         return self
+
+    def taking_words(self) -> Refinement | None:
+        """Return the phase itself, unless it shares a start, whose columns are those of others."""
+        return self if self.shared is None else None
+
+    def change_words(self, change: ColumnChange) -> None:
+        """Forget words that left; topics keep their rows. O(V K)."""
+        self.settings = replace(self.settings, n_features=change.after)
+        self.stepwise.change_words(change)
+        kept = change.rows(self.frequencies)
+        # Where all words left, the shares of those that enter are all that is known.
+        self.frequencies = kept if kept.any() else change.distribution(self.frequencies)
+        self.recent.change_words(change)
+        if self.trial is not None:
+            self.trial.aside.change_words(change)
+            components = np.ascontiguousarray(change.distribution(self.trial.components.T).T)
+            self.trial = self.trial._replace(components=components)
 
     @property
     def _annealing_left(self) -> int:
@@ -195,7 +214,8 @@ class Refinement(Phase):
         stepwise = StepwiseEM(
             trial.components, trial.alpha, self.frequencies / self.frequencies.sum(), plain
         )
-        stepwise.add(self.recent.latest())
+        if self.recent.parts:
+            stepwise.add(self.recent.latest())
         return stepwise
 
     def rounds(self) -> list[Moments]:
@@ -263,7 +283,8 @@ class Refinement(Phase):
     def _annealed(self) -> StepwiseEM:
         """Return a copy that has its last documents, and its annealing ended."""
         found = self.stepwise.flushed()
-        if not found.flatness:
+        # Of words that left, there may be no documents.
+        if not found.flatness or not self.recent.parts:
             return found
         kept = self.recent.latest()
         settings, passes = ending_settings(found, kept.n_documents)

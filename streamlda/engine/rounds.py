@@ -122,6 +122,13 @@ class Rounds(Phase):
         model = self._model(self.topics(), rounds)
         return replace(model, background=frequencies / frequencies.sum()), frequencies
 
+    def taking_words(self) -> Refinement | None:
+        """Return a refinement of topics that stayed spectral: sums know no words but their own."""
+        if not self.refines or self.recent is not None:
+            return None
+        model, _ = self._start()
+        return Refinement.of_model(self.settings, self.counters, model)
+
     def _begin_round(self) -> None:
         # The memory of the round before the last serves the new one. It is made, and written to,
         # before the projection is sought, so that every change of rounds takes as much as the next.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 
@@ -57,6 +58,10 @@ class CandidateDocuments:
             self._entries.append({"id": _beginning(ids[n]), **text})
         if len(self._entries) > 2 * self._size:
             self._trim()
+
+    def change_words(self, change: ColumnChange) -> None:
+        """Forget words that left."""
+        self._parts = [change.documents(part) for part in self._parts]
 
     def _trim(self) -> None:
         """Keep the documents with the lowest numbers, in their order."""

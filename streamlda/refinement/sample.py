@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, State
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 
 Array = NDArray[np.float64]
@@ -45,6 +46,8 @@ class Sample:
         self.distance, self.end = 1.0, 0.0
         #: Tokens of each word so far, (V,), empty before the first document; of tokens only.
         self.totals = np.zeros(0)
+        #: Tokens of words that left the vocabulary, among those so far.
+        self.forgotten = 0.0
         self._parts: list[_Part] = []
         #: Documents and counts of the parts.
         self._held = 0, 0
@@ -61,6 +64,7 @@ class Sample:
         made._parts = [part for sample in samples for part in sample._parts]
         for sample in samples:
             made.totals = _sum(made.totals, sample.totals)
+            made.forgotten += sample.forgotten
         made._drop()
         made._thin()
         return made
@@ -96,6 +100,7 @@ class Sample:
         """
         self.end += other.end
         self.totals = _sum(self.totals, other.totals)
+        self.forgotten += other.forgotten
         self.distance = max(self.distance, other.distance)
         self._parts = [*self._parts, *other._parts]
         self._drop()
@@ -103,6 +108,23 @@ class Sample:
         if self._parts:
             self._join()
             self._parts = [_by_place(self._parts[0])]
+
+    def change_words(self, change: ColumnChange) -> None:
+        """Forget words that left; documents keep their places.
+
+        Of a sample by tokens, those of fewer than 3 go. Another has no tokens in its state.
+        """
+        if len(self.totals):
+            self.forgotten += float(self.totals[change.replaced].sum())
+            self.totals = change.rows(self.totals)
+        kept = []
+        for part in self._parts:
+            documents = change.documents(part.documents)
+            usable = documents.usable | (not self.of_tokens)
+            if usable.any():
+                kept.append(part._replace(documents=documents).where(usable))
+        self._parts = kept
+        self._count()
 
     def _thin(self) -> None:
         while self._over(*self._held):
@@ -148,7 +170,8 @@ class Sample:
             self._join()
         batch, first, sizes = self._parts[0]
         # A state of before words were counted lacks those before it.
-        all_counted = math.isclose(self.totals.sum(), self.end, rel_tol=1e-9)
+        counted = self.totals.sum() + self.forgotten
+        all_counted = math.isclose(counted, self.end, rel_tol=1e-9)
         totals = self.totals if all_counted else None
         return Drawn(batch, self._hits(first, sizes), first, totals)
 
@@ -158,21 +181,26 @@ class Sample:
         if self._parts:
             drawn = self.drawn()
             arrays = {**drawn.documents.arrays, "starts": drawn.starts}
+            if self.forgotten:
+                arrays["sizes"] = self._parts[0].sizes
             if self.of_tokens:
                 arrays["totals"] = self.totals.copy()
             else:
                 del arrays["counts"]
-        return arrays, {"distance": self.distance, "end": self.end}
+        values = {"distance": self.distance, "end": self.end}
+        return arrays, values | ({"forgotten": self.forgotten} if self.forgotten else {})
 
     def restore(self, arrays: Arrays, values: Mapping[str, Any], n_features: int) -> None:
         """Take back what `state` returned."""
         self.distance, self.end = float(values["distance"]), float(values["end"])
+        self.forgotten = float(values.get("forgotten", 0.0))
         if arrays:
             own = {"counts": np.ones(len(arrays["word_ids"])), **arrays}
-            starts = np.array(own.pop("starts"))
+            starts, sizes = np.array(own.pop("starts")), own.pop("sizes", None)
             self.totals = np.array(own.pop("totals", np.zeros(0)))
             documents = DocumentBatch(**own, n_features=n_features, integral=False)
-            self._parts = [_Part(documents, starts, self._sizes(documents))]
+            sizes = self._sizes(documents) if sizes is None else np.array(sizes)
+            self._parts = [_Part(documents, starts, sizes)]
             self._count()
 
 

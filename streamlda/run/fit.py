@@ -26,7 +26,8 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Pipeline, Released
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Released
 from streamlda.stream.source import RecordBatch, Reject, Source
 from streamlda.text.vocabulary import Vocabulary
 

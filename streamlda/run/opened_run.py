@@ -14,7 +14,8 @@ from streamlda.run.census import Census
 from streamlda.run.parts import OnRejected, open_stream
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
-from streamlda.stream.pipeline import Pipeline, Released
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Released
 from streamlda.stream.source import Log, Source
 
 

@@ -49,7 +49,8 @@ from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.publishing import Publisher
-from streamlda.stream.pipeline import Pipeline, Released, Schedule
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import Position, Reject
 from streamlda.stream.vocabulary_choice import (
     WORDS,

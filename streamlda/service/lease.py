@@ -30,7 +30,8 @@ from streamlda.storage.projection import check_same_words, load_projection, save
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.shared_folder import LOG, SharedFolder
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.pipeline import Pipeline, Schedule
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Schedule
 
 #: How often it is looked whether the lease is free, or a snapshot is due, in seconds.
 LOOK_SECONDS = 1.0

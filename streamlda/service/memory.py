@@ -25,7 +25,9 @@ from streamlda.settings.rules import GROUP
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
 from streamlda.storage.snapshots import CACHED_MODELS
-from streamlda.stream.pipeline import ENCODED_CHARACTERS
+from streamlda.stream.blocks import ENCODED_CHARACTERS
+from streamlda.stream.growing_words import WORD_BYTES as GROWING_BYTES
+from streamlda.stream.growing_words import most_counted
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 from streamlda.text.column_words import COLUMN_BYTES
 
@@ -68,7 +70,8 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
 
     Time and memory O(1).
     """
-    V = most_words(settings) if n_features is None else n_features
+    grows = settings.vocabulary.grow_every is not None
+    V = most_words(settings) if n_features is None or grows else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)
     kind = settings.vocabulary.kind
     hashed = 0 if settings.private else HASHED_BYTES
@@ -76,6 +79,7 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     documents = 2 * CANDIDATES * settings.topics.representative_documents
     if kind in ("learned", "private"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
+    growing = GROWING_BYTES * most_counted(settings.vocabulary.size) if grows else 0
     what, largest = max(works.items(), key=lambda work: work[1])
     of = "sums of the engine"
     if settings.source.kind == "kafka" and SHARED.search(settings.kafka.partitions):
@@ -84,6 +88,7 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     plan = [
         ("interpreter, libraries and kernels", PROCESS_BYTES),
         ("words", words * V),
+        ("words that may enter", growing),
         ("documents to show", documents * settings.topics.count * DOCUMENT_BYTES),
         (of, sums),
         ("a copy of them while a checkpoint is written", written),

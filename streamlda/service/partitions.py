@@ -26,7 +26,8 @@ from streamlda.settings.table import MIB, RunSettings
 from streamlda.storage.checkpoint import Checkpoints, Claim, PendingCheckpoint
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Pipeline, Schedule
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Schedule
 from streamlda.stream.source import Position, RecordBatch
 
 _T = TypeVar("_T")

@@ -28,7 +28,8 @@ from streamlda.service.messages import (
 from streamlda.service.status import Status
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.storage.publishing import Publisher
-from streamlda.stream.pipeline import Pipeline, Released
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Released
 from streamlda.stream.source import Position, RecordBatch
 
 #: Under which a checkpoint keeps the counters of the daemon.

@@ -14,7 +14,8 @@ from streamlda.private.settings import COMMON, PrivateSettings
 from streamlda.settings.table import RunSettings, TopicsSettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import FrequencyLimits, TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.stop_words import NONE, languages_of, most_documents
 from streamlda.text.vocabulary import Vocabulary
 
@@ -109,6 +110,7 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
         max_document_frequency=high,
         documents=word_documents(settings),
         analyzer=analyzer(settings),
+        grow_every=words.grow_every,
         phrases=int(words.phrases) if words.phrases and words.phrases.isdecimal() else 0,
     )
 

@@ -25,6 +25,7 @@ ONLY_PRIVATE = (
 TOP = ("infer.top",)
 #: Settings of words, of which a projection has its own.
 OF_WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
+OF_WORDS += ("vocabulary.grow_every",)
 OF_WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
 NOT_PRIVATE = {
     "topics.refine": "a refinement reads documents without noise",
@@ -37,6 +38,7 @@ NOT_PRIVATE = {
     "source.id_field": "an id that is shown is not private",
     "topics.representative_documents": "a document that is shown is not private",
     "topics.representative_texts": "a text that is shown is not private",
+    "vocabulary.grow_every": "words that enter are data: a private run pays for words once",
     "vocabulary.min_document_frequency": "exact counts of words reveal documents",
     "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
     "{vocabulary.stop_words} FILE",
@@ -125,6 +127,7 @@ def shared_clashes(settings: RunSettings) -> list[str]:
         "topics.solver": topics.solver != "whitened-tensor",
         "topics.representative_documents": topics.representative_documents,
         "snapshots.most": settings.snapshots.most is not None,
+        "vocabulary.grow_every": settings.vocabulary.grow_every is not None,
     }
     why = "must be left out where {kafka.partitions} are shared: group, or i/n"
     return [f"{{{name}}} {why}" for name, found in wrong.items() if found]
@@ -142,6 +145,18 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
     if settings.given("vocabulary.size") and words.kind not in ("learned", "private"):
         yield "{vocabulary.size} goes with a vocabulary that is learned or private"
+    if words.grow_every is not None and not settings.private:
+        if words.kind != "learned":
+            yield "{vocabulary.grow_every} goes with a vocabulary that is learned"
+        if topics.refine is False or other_solver:
+            yield (
+                "{vocabulary.grow_every} goes with topics that are refined ({topics.refine}): sums "
+                "take no further words"
+            )
+        if words.phrases and words.phrases.isdecimal():
+            yield "{vocabulary.phrases} must be a file of phrases with {vocabulary.grow_every}"
+        if topics.seeds:
+            yield "{topics.seeds} must be left out with {vocabulary.grow_every}: their words stay"
     if words.phrases and words.phrases.isdecimal() and words.kind != "learned":
         yield "{vocabulary.phrases} must be a file of phrases for words that are not learned"
     if topics.projection_file and other_solver:
@@ -181,6 +196,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
             yield "{cluster.dask} must have files that are read once, and that the workers find"
         names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
         names += ["topics.representative_documents", "topics.seeds", "source.time_field"]
+        names += ["vocabulary.grow_every"]
         if not settings.private:
             names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
         for name in names:

@@ -29,8 +29,9 @@ class NamedModel(NamedTuple):
 class NewestModel:
     """Reads a model again where it was replaced, or a newer snapshot came.
 
-    Newer models must have the words of the first: their topics are of other words otherwise. One
-    that is damaged is left out, with a warning, while there is another.
+    Newer models must have the words of the first: their topics are of other words otherwise. Those
+    of a vocabulary that grows may have others. One that is damaged is left out, with a warning,
+    while there is another.
     """
 
     def __init__(self, path: str | os.PathLike[str], snapshots: Snapshots | None = None) -> None:
@@ -61,7 +62,9 @@ class NewestModel:
                 self._seen = seen
             return self._newest
         before = self._newest
-        if before is not None and before.words.fingerprint != found.words.fingerprint:
+        grown = "vocabulary_changes" in found.model.settings
+        same = before is None or before.words.fingerprint == found.words.fingerprint
+        if not same and not grown:
             raise failure(
                 "a newer model must have the words of the one before",
                 path=str(self._path),

@@ -7,7 +7,7 @@ runs over the same stream then have the same sums to the last bit, however often
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from streamlda.documents import DocumentBatch
 #: A block ends with the row that fills it, by number of rows or of counts (12 bytes each).
 BLOCK_ROWS = 4096
 BLOCK_COUNTS = 2**20
+
+#: Characters encoded at once; tables of words take some 8 times as many bytes.
+ENCODED_CHARACTERS = 2**23
 
 
 class Blocks:
@@ -64,3 +67,16 @@ class Blocks:
         self._parts = []
         self._rows = self._counts = 0
         return block
+
+
+def cuts(texts: Sequence[str], borders: Iterable[int] = ()) -> Iterator[int]:
+    """Yield where to cut texts: at rising borders, and into parts of `ENCODED_CHARACTERS` about."""
+    characters, rest = 0, iter(borders)
+    border = next(rest, None)
+    for number, text in enumerate(texts, 1):
+        characters += len(text)
+        if characters >= ENCODED_CHARACTERS or number in (border, len(texts)):
+            yield number
+            characters = 0
+        if number == border:
+            border = next(rest, None)

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, named, with_prefix
+from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.learner import Learner
 from streamlda.model.representatives import CandidateDocuments
@@ -49,6 +50,11 @@ class Illustrations:
         if self._candidates is not None:
             ids = [at.id or f"{at.location}:{at.record}" for at in locations]
             self._candidates.add(batch, ids, texts)
+
+    def change_words(self, change: ColumnChange) -> None:
+        """Forget words that left a vocabulary."""
+        if self._candidates is not None:
+            self._candidates.change_words(change)
 
     def beside(self, model: TopicModel | None) -> TopicModel | None:
         """Return a model of now that shows them."""

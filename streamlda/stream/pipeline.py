@@ -18,25 +18,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import fields, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
+from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import require
 from streamlda.documents import MIN_TOKENS, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
-from streamlda.learner import NEVER_BY_ITSELF, Learner
+from streamlda.learner import Learner
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
-from streamlda.stream.blocks import Blocks
+from streamlda.stream.blocks import Blocks, cuts
 from streamlda.stream.counts import RecordCounts, fields_found
+from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.illustrations import Illustrations
+from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
 from streamlda.stream.time_bins import TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
@@ -46,35 +48,11 @@ from streamlda.text.vocabulary import Vocabulary
 #: Reason of a `Reject` for a document too short to learn from.
 SHORT = "short"
 
-#: Characters encoded at once; tables of words take some 8 times as many bytes.
-ENCODED_CHARACTERS = 2**23
+#: Begins the names of the arrays that words grow by.
+GROWING = "growing."
 
 Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
-
-
-class Released(NamedTuple):
-    """What was due: a model, or why there is none; whether it is that no document is to be seen."""
-
-    model: TopicModel | None
-    missed: str = ""
-    shows_nothing: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """When an engine is asked for a snapshot: after every `every` records, `most` times at most."""
-
-    every: int | None = None
-    most: int | None = None
-
-    def due(self, records: int, released_at: int, snapshots: int) -> int | None:
-        """Return the records until the next snapshot, None if none is left."""
-        if self.most is not None and snapshots >= self.most:
-            return None
-        if self.every is None:
-            return NEVER_BY_ITSELF
-        return max(0, self.every * (released_at // self.every + 1) - records)
 
 
 class Pipeline(Generic[LearnerT]):
@@ -125,6 +103,9 @@ class Pipeline(Generic[LearnerT]):
         self._released_at = 0
         self._blocks = Blocks()
         self._illustrations = Illustrations(candidates)
+        self._growing: GrowingWords | None = None
+        if isinstance(words, VocabularyLearner):
+            self._growing = words.growing()
         if isinstance(words, Vocabulary):
             self.begin(words)
 
@@ -268,7 +249,8 @@ class Pipeline(Generic[LearnerT]):
         assert self._learner is not None
         texts, start = found.texts, 0
         times = np.array(found.times, dtype=np.float64)
-        for stop in _cuts(texts):
+        growing = self._growing
+        for stop in cuts(texts, growing.borders() if growing else ()):
             encoded = self.vocabulary.encode(texts[start:stop])
             self._illustrations.add(texts[start:stop], found.locations[start:stop], encoded.batch)
             self.counts.add_encoded(encoded, stop - start)
@@ -284,7 +266,21 @@ class Pipeline(Generic[LearnerT]):
                 self.counts.undated += int(np.count_nonzero(bins[batch.usable] == UNDATED))
             for block in self._blocks.add(batch):
                 self._learner.add(block)
+            if growing is not None:
+                growing.add(texts[start:stop])
+                if not growing.missing:
+                    self._grow(growing)
             start = stop
+
+    def _grow(self, growing: GrowingWords) -> None:
+        """Let words enter and leave, if the learner can."""
+        assert self.vocabulary is not None
+        assert self._learner is not None
+        self.flush()
+        if (found := growing.change(self.vocabulary)) and self._learner.change_words(found[1]):
+            self.vocabulary, change = found
+            self._illustrations.change_words(change)
+            growing.took(change)
 
     # Releases.
 
@@ -357,6 +353,8 @@ class Pipeline(Generic[LearnerT]):
         found = {**self._about, "places": self.records + skipped}
         if self.vocabulary_documents:
             found["vocabulary_documents"] = self.vocabulary_documents
+        if (growing := self._growing) is not None:
+            found["vocabulary_changes"] = {"entered": growing.entered, "left": growing.left}
         if self.counts_slots:
             found["snapshot"] = self.snapshots + 1
         return found
@@ -394,8 +392,9 @@ class Pipeline(Generic[LearnerT]):
         return self._blocks.waiting
 
     def beside(self) -> Arrays:
-        """Return what is kept for models to show, as named arrays of their own."""
-        return self._illustrations.state()
+        """Return what is kept for models to show, and for words to grow, as named arrays."""
+        growing = {} if self._growing is None else self._growing.state()
+        return self._illustrations.state() | with_prefix(growing, GROWING)
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
@@ -425,6 +424,9 @@ class Pipeline(Generic[LearnerT]):
         """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
         self._illustrations.begin(vocabulary, learner, beside or {})
+        # A run of before words could grow lets them from here on.
+        if self._growing is not None and (grown := named(beside or {}, GROWING)):
+            self._growing.restore(grown)
         self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
         places = int(values.get("places", 0))
         # Checkpoints that count nothing else are of runs whose outcomes are not known.
@@ -440,13 +442,3 @@ class Pipeline(Generic[LearnerT]):
         self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
         if self.provenance is not None and values.get("provenance") is not None:
             self.provenance.restore(values["provenance"])
-
-
-def _cuts(texts: Sequence[str]) -> Iterator[int]:
-    """Yield where to cut texts so that parts have about `ENCODED_CHARACTERS` at most."""
-    characters = 0
-    for number, text in enumerate(texts, 1):
-        characters += len(text)
-        if characters >= ENCODED_CHARACTERS or number == len(texts):
-            yield number
-            characters = 0

@@ -18,7 +18,9 @@ from streamlda.errors import InsufficientDataError
 from streamlda.privacy.events import Event
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.selection import WordSelection
+from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import most_documents
 from streamlda.text.vocabulary import Vocabulary
@@ -51,7 +53,8 @@ class VocabularyLearner:
     At most `size` words, the most frequent first, are learned from `documents` documents or
     `VOCABULARY_CHARACTERS`; limits are those of `Vocabulary.learn`. A `min_document_frequency` of
     None is a two-hundredth of the documents, at least 1 and at most 5. `phrases` is the most
-    phrases to learn first, from the same texts.
+    phrases to learn first, from the same texts. With `grow_every` the words change behind every so
+    many documents (`streamlda.stream.growing_words`).
     """
 
     size: int | None = 8000
@@ -60,9 +63,17 @@ class VocabularyLearner:
     documents: int = 20_000
     analyzer: TextAnalyzer = field(default_factory=lambda: TextAnalyzer(stop_words="english"))
     phrases: int = 0
+    grow_every: int | None = None
 
     def __post_init__(self) -> None:
         at_least(1, vocabulary_documents=self.documents)
+        require(
+            self.grow_every is None or self.size is not None,
+            "a vocabulary that grows must have a size",
+            size=self.size,
+            grow_every=self.grow_every,
+            remedy="set the most words that there are at a time",
+        )
 
     @classmethod
     def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
@@ -89,14 +100,28 @@ class VocabularyLearner:
         analyzer = self.analyzer
         if self.phrases:
             analyzer = analyzer.with_phrases(texts, self.phrases)
-        least = self.min_document_frequency
+        limits = self.limits(len(texts))
         return Vocabulary.learn(
             texts,
             size=self.size,
-            min_document_frequency=min(5, max(1, len(texts) // 200)) if least is None else least,
+            min_document_frequency=limits.min_document_frequency,
             max_document_frequency=self.max_document_frequency,
             analyzer=analyzer,
         )
+
+    def limits(self, documents: int) -> FrequencyLimits:
+        """Return which words are taken from so many documents."""
+        least = self.min_document_frequency
+        if least is None:
+            least = min(5, max(1, documents // 200))
+        return FrequencyLimits(self.size, least, self.max_document_frequency)
+
+    def growing(self) -> GrowingWords | None:
+        """Return what changes the words at borders; None unless they grow."""
+        if self.grow_every is None:
+            return None
+        assert self.size is not None
+        return GrowingWords(self.grow_every, self.size, self.analyzer, self.limits)
 
 
 class PrivateVocabularySelection:

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import InvalidSettingError, VocabularyError
-from streamlda.text.analysis import (
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
+from streamlda.text.frequencies import (
     MAX_TABLE_WORDS,
     FrequencyLimits,
-    TextAnalyzer,
     WordFrequencies,
     checked_texts,
 )
-from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
 from streamlda.text.scripts import unsegmented
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.

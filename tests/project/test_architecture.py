@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
     {"errors", "kernels", "lock", "process", "progress", "threads"},
     {"arrays", "checks", "exit_codes"},
-    {"container", "documents", "matrices", "privacy"},
+    {"columns", "container", "documents", "matrices", "privacy"},
     {"spectral", "text"},
     {"model"},
     {"learner", "refinement"},

@@ -146,6 +146,31 @@ def test_no_output_replaces_what_is_read(tmp_path, route, flags):
     assert {path: path.read_text() for path in kept} == kept
 
 
+def test_a_run_whose_vocabulary_grows_goes_on_where_it_stopped(tmp_path):
+    texts = PlantedLDA(4, 60, seed=1, mean_length=20).texts(900)
+    later = [text.replace("w0003", "w1003") for text in texts[450:]]
+    (tmp_path / "a.txt").write_text("\n".join(texts[:450] + later))
+    given = {"source.files": [str(tmp_path / "a.txt")], "topics.count": 3, "snapshots.every": 300}
+    given |= {"vocabulary.token_pattern": r"w\d+", "vocabulary.size": 60}
+    given |= {"vocabulary.documents": 200, "topics.warmup_documents": 200}
+    given |= {"vocabulary.grow_every": 150, "vocabulary.max_document_frequency": 1.0}
+
+    def model_of(name, **more):
+        flags = {**given, "output.file": str(tmp_path / name), **more}
+        return fit(load_settings(None, {}, flags, "fit")).model
+
+    whole = model_of("whole")
+    kept = {"checkpoint.folder": str(tmp_path / "kept")}
+    model_of("first", **kept, **{"source.max_documents": 640})
+    parts = model_of("second", **kept)
+    np.testing.assert_array_equal(parts.components, whole.components)
+    assert parts.vocabulary == whole.vocabulary
+    assert parts.settings["vocabulary_changes"]["entered"] > 5
+    assert sum(word.startswith("w1") for word in whole.vocabulary.words) >= 5
+    with pytest.raises(InvalidSettingError, match=r"its checkpoints, got vocabulary\.g"):
+        model_of("third", **kept, **{"vocabulary.grow_every": 151})
+
+
 def test_a_checkpoint_holds_how_text_is_read_and_a_finished_run_gives_its_topics_again(tmp_path):
     texts = PlantedLDA(3, 40, seed=1, mean_length=20).texts(600)
     (tmp_path / "a.txt").write_text("\n".join(texts))

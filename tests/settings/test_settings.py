@@ -16,6 +16,7 @@ from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
 GROUP = {"kafka.partitions": "group", "kafka.group": "readers"}
+GROWING = {"vocabulary.grow_every": 9}
 PRIVATE |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
 FOLLOWED = {"source.kind": "follow", "source.files": ["a"], "kafka.topic": None}
 REGISTRY = {"registry.url": "http://localhost:8081"}
@@ -203,6 +204,13 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"vocabulary.kind": "learned", "vocabulary.file": "x"}, "vocabulary.file goes with"),
         ({"vocabulary.kind": "learned", "vocabulary.hash_bits": 9}, "hash_bits goes with"),
         ({"vocabulary.kind": "hashed", "vocabulary.size": 9}, "vocabulary.size goes with"),
+        ({"vocabulary.kind": "hashed", **GROWING}, "vocabulary.grow_every goes with a vocabulary"),
+        ({"vocabulary.phrases": "9", **GROWING}, "must be a file of phrases with vocabulary.grow"),
+        ({"topics.refine": False, **GROWING}, "goes with topics that are refined"),
+        ({"topics.solver": "simultaneous", **GROWING}, "goes with topics that are refined"),
+        ({"topics.seeds": ("a: b",), **GROWING}, "topics.seeds must be left out with vocabulary.g"),
+        ({"topics.projection_file": "p", **GROWING}, "brings its own words: leave vocabulary.grow"),
+        ({**PRIVATE, **GROWING}, "vocabulary.grow_every must be left out with privacy.epsilon"),
         ({"http.host": "0.0.0.0"}, "http.token must be set"),
         ({"http.operator_token_file": "o"}, "http.operator_token must have http.token"),
         ({"dead_letters.with_text": True}, "dead_letters.topic must be set"),
@@ -221,6 +229,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"kafka.partitions": "group"}, "kafka.group must be set with kafka.partitions group"),
         ({**GROUP, "topics.solver": "simultaneous"}, "topics.solver must be left out where"),
         ({**GROUP, "snapshots.most": 3}, "snapshots.most must be left out where"),
+        ({**GROUP, **GROWING}, "vocabulary.grow_every must be left out where kafka.partitions are"),
         ({**PRIVATE, **GROUP}, "kafka.partitions must not be group with privacy"),
         ({"topics.representative_texts": True}, "goes with topics.representative_documents"),
         ({**PRIVATE, "topics.representative_documents": 1}, "a document that is shown is not priv"),
@@ -271,6 +280,7 @@ def test_private_runs_are_accepted():
         ({"cluster.dask": "tcp://x", "source.time_field": "at"}, "--time-field must be left out"),
         ({"source.files": ["-"], "source.compression": "gzip"}, "--compression must be left out"),
         ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "--dask must have files"),
+        ({"cluster.dask": "tcp://x", "vocabulary.grow_every": 9}, "--grow-every must be left out"),
         ({"cluster.dask": "tcp://x", "source.rejects": "r"}, "--rejects must be left out"),
         (
             {"cluster.dask": "tcp://x", "topics.representative_documents": 1},

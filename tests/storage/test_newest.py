@@ -1,6 +1,7 @@
 """The newest of the models that come, one after the other."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -65,3 +66,7 @@ def test_other_words_are_refused_and_the_same_under_other_topics_are_not(tmp_pat
     snapshots.publish(3, model(topics(4, n_features=61)))
     with pytest.raises(VocabularyError, match="the words of the one before"):
         newest.find()
+    # A vocabulary that grows may have others.
+    growing = {"vocabulary_changes": {"entered": 1, "left": 0}}
+    snapshots.publish(4, replace(model(topics(4, n_features=61)), settings=growing))
+    assert newest.find().model.n_features == 61

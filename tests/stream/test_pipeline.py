@@ -17,9 +17,10 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.selection import WordSelection
-from streamlda.stream import blocks, pipeline, vocabulary_choice
+from streamlda.stream import blocks, vocabulary_choice
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Pipeline, Released, Schedule
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
@@ -180,7 +181,7 @@ def test_without_bins_nothing_is_said_of_time():
 
 
 def test_large_polls_are_encoded_in_parts_and_equal_the_engine_fed_by_hand(monkeypatch):
-    monkeypatch.setattr(pipeline, "ENCODED_CHARACTERS", 50)
+    monkeypatch.setattr(blocks, "ENCODED_CHARACTERS", 50)
     texts, sizes = corpus(40), []
     encode = Vocabulary.encode
 

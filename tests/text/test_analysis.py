@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.text import analysis
-from streamlda.text.analysis import LETTERS, TextAnalyzer, WordFrequencies
+from streamlda.text import frequencies
+from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.frequencies import WordFrequencies
 from tests.texts import SKLEARN_PATTERN, any_text, endless, reference, small_text
 
 
@@ -93,7 +94,7 @@ def test_frequencies_are_short_by_undercount_at_most(max_words):
 
 
 def test_memory_bounded_when_words_are_endless(monkeypatch):
-    monkeypatch.setattr(analysis, "MAX_TABLE_CHARACTERS", 4000)
+    monkeypatch.setattr(frequencies, "MAX_TABLE_CHARACTERS", 4000)
     found = WordFrequencies(TextAnalyzer().build_analyzer())
     rng = np.random.default_rng(8)
     letters = np.array(list("abcdefgh"))

@@ -1,0 +1,54 @@
+"""Columns whose words change: what becomes of arrays, and of documents as counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnChange:
+    """Words that take the columns of others, and further columns behind the last; all others stay.
+
+    What was counted in a column whose word left is forgotten.
+    """
+
+    #: Columns that have another word from now on, rising.
+    replaced: NDArray[np.int64]
+    #: Columns until now, and from now on.
+    before: int
+    after: int
+    #: Share of all tokens of each word that enters: those of `replaced`, then of further columns.
+    shares: NDArray[np.float64]
+
+    @property
+    def entered(self) -> NDArray[np.int64]:
+        """Columns of words that enter, rising."""
+        return np.concatenate([self.replaced, np.arange(self.before, self.after)])
+
+    def rows(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return an array with a row for each column, 0 for words that enter; O(its size)."""
+        found = np.zeros((self.after, *array.shape[1:]))
+        found[: self.before] = array
+        found[self.replaced] = 0.0
+        return found
+
+    def distribution(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return frequencies of words where those that enter have their shares; columns sum to 1.
+
+        Of shape (V,) or (V, K); O(its size).
+        """
+        found = self.rows(array)
+        found[self.entered] = self.shares.reshape(-1, *[1] * (array.ndim - 1))
+        scaled: NDArray[np.float64] = found / found.sum(axis=0)
+        return scaled
+
+    def documents(self, batch: DocumentBatch) -> DocumentBatch:
+        """Return documents without the words that left; those may be empty now. O(nnz)."""
+        gone = np.zeros(self.before, dtype=np.bool_)
+        gone[self.replaced] = True
+        return batch.without(gone, self.after)

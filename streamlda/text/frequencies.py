@@ -1,0 +1,193 @@
+"""How often each word occurs in a stream, and which words are taken for it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import Arrays
+from streamlda.checks import at_least, failure, require
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.text.functions import Analyze
+
+#: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
+MAX_TABLE_WORDS = 500_000
+
+#: Most characters of those words together: holds when a stream has no spaces to split it at.
+MAX_TABLE_CHARACTERS = 2**26
+
+
+class WordFrequencies:
+    """Word and document frequencies of a stream, in bounded memory.
+
+    While no more than `max_words` distinct words (and `MAX_TABLE_CHARACTERS` characters of them)
+    are met, all frequencies are exact. Past that, the rarer half of the table is dropped, as in
+    lossy counting [1]_: a word that comes back starts at zero again, so a frequency may be too
+    low, never too high, by at most `undercount`. A word that occurs more often than `undercount`
+    is always in the table.
+
+    References
+    ----------
+    .. [1] Manku, G. S. and Motwani, R. (2002). Approximate frequency counts over data streams.
+       VLDB, section 4.2.
+    """
+
+    def __init__(self, analyze: Analyze, max_words: int = MAX_TABLE_WORDS) -> None:
+        at_least(1, max_words=max_words)
+        #: Occurrences of each word, and documents it occurs in.
+        self.words: Counter[str] = Counter()
+        self.documents: Counter[str] = Counter()
+        self.n_documents = 0
+        self.undercount = 0
+        self._analyze = analyze
+        self._max_words = max_words
+        self._characters = 0  # never below the characters held
+        # What a word may have lost before it entered, for words that outlived a drop.
+        self._lost: dict[str, int] = {}
+
+    def update(self, texts: Iterable[str]) -> None:
+        """Count the words of `texts`. Time O(characters); the drops add O(1) a word entered."""
+        for text in checked_texts(texts):
+            found = self._analyze(text)
+            distinct = set(found)
+            self.n_documents += 1
+            self.words.update(found)
+            self.documents.update(distinct)
+            self._characters += sum(map(len, distinct))
+            if len(self.words) > self._max_words:
+                self._drop()
+            if self._characters > MAX_TABLE_CHARACTERS:
+                self._measure()
+                # Half the bound: the measuring itself stays rare.
+                while self._characters > MAX_TABLE_CHARACTERS // 2:
+                    self._drop()
+                    self._measure()
+
+    def halve(self) -> None:
+        """Let all that was counted so far count half, rounded down. Time O(words)."""
+        self.n_documents //= 2
+        self.undercount //= 2
+        self.words = Counter({word: n // 2 for word, n in self.words.items() if n > 1})
+        self.documents = Counter({word: self.documents[word] // 2 for word in self.words})
+        self._lost = {word: n // 2 for word, n in self._lost.items() if word in self.words}
+        self._measure()
+
+    def state(self) -> Arrays:
+        """Return all that was counted, as named arrays."""
+        words = sorted(self.words)
+        tally = self.n_documents, self.undercount, self._characters
+        counts = [
+            (self.words[word], self.documents[word], self._lost.get(word, -1)) for word in words
+        ]
+        return {
+            "words": np.frombuffer(json.dumps(words).encode("ascii"), dtype=np.uint8),
+            "counts": np.array(counts, dtype=np.int64).reshape(-1, 3),
+            "tally": np.array(tally, dtype=np.int64),
+        }
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned."""
+        words = json.loads(arrays["words"].tobytes())
+        found, documents, lost = arrays["counts"].T.tolist()
+        self.n_documents, self.undercount, self._characters = arrays["tally"].tolist()
+        self.words = Counter(dict(zip(words, found, strict=True)))
+        self.documents = Counter(dict(zip(words, documents, strict=True)))
+        self._lost = {word: n for word, n in zip(words, lost, strict=True) if n >= 0}
+
+    def _measure(self) -> None:
+        self._characters = sum(map(len, self.words))
+
+    def _drop(self) -> None:
+        # Ranked by the most a word can have occurred, so that newcomers are not put at the end.
+        lost, late = self._lost, self.undercount
+        most = {word: count + lost.get(word, late) for word, count in self.words.items()}
+        ranks = np.fromiter(most.values(), np.int64, len(most))
+        middle = len(most) - 1 - len(most) // 2
+        self.undercount = int(np.partition(ranks, middle)[middle])
+        kept = [word for word, rank in most.items() if rank > self.undercount]
+        self.words = Counter({word: self.words[word] for word in kept})
+        self.documents = Counter({word: self.documents[word] for word in kept})
+        self._lost = {word: most[word] - self.words[word] for word in kept}
+
+
+@dataclass(frozen=True)
+class FrequencyLimits:
+    """Which words of a stream to take: the arguments of `Vocabulary.learn`."""
+
+    size: int | None = None
+    min_document_frequency: float = 1
+    max_document_frequency: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            at_least(1, size=self.size)
+        for name in ("min_document_frequency", "max_document_frequency"):
+            limit = getattr(self, name)
+            if isinstance(limit, Integral):
+                fits = not isinstance(limit, bool) and int(limit) >= 1
+            else:
+                fits = isinstance(limit, Real) and 0 <= float(limit) <= 1
+            rule = f"{name} must be a number of documents (int, from 1) or a share of them (0 to 1)"
+            require(fits, rule, **{name: limit})
+
+    def too_frequent(self, found: WordFrequencies) -> int:
+        """Return how many words are in more documents than allowed. Time O(words)."""
+        high = _documents(self.max_document_frequency, found.n_documents)
+        return sum(count > high for count in found.documents.values())
+
+    def choose(self, found: WordFrequencies) -> list[str]:
+        """Return the words within the limits, sorted; of equally frequent ones the first.
+
+        Time O(words * log(words)).
+        """
+        low = _documents(self.min_document_frequency, found.n_documents)
+        high = _documents(self.max_document_frequency, found.n_documents)
+        counts = isinstance(self.min_document_frequency, int) and isinstance(
+            self.max_document_frequency, int
+        )
+        require(
+            low <= high,
+            "the document frequencies must leave room between them",
+            error=InvalidSettingError if counts else InsufficientDataError,
+            min_document_frequency=self.min_document_frequency,
+            max_document_frequency=self.max_document_frequency,
+            documents=found.n_documents,
+        )
+        kept = [word for word, count in found.documents.items() if low <= count <= high]
+        kept.sort(key=lambda word: (-found.words[word], word))
+        return sorted(kept[: self.size])
+
+
+def _documents(limit: float, n_documents: int) -> float:
+    return limit if isinstance(limit, Integral) else limit * n_documents
+
+
+def checked_texts(texts: Iterable[str]) -> Iterable[str]:
+    """Return an iterator over `texts` that raises at the first item that is not a string."""
+    require(
+        not isinstance(texts, str),
+        "texts must be a sequence of documents, got one string",
+        remedy="put it into a list",
+        error=InvalidDocumentsError,
+    )
+
+    def checked() -> Iterable[str]:
+        for document, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise failure(
+                    "each document must be a str",
+                    document=document,
+                    type=type(text).__name__,
+                    remedy="decode bytes and drop missing values first",
+                    error=InvalidDocumentsError,
+                )
+            yield text
+
+    return checked()

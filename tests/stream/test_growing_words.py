@@ -1,0 +1,315 @@
+"""A vocabulary that grows: which words enter and leave, what topics make of them, resumptions."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streamlda.columns import ColumnChange
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InvalidSettingError
+from streamlda.model.evaluation import document_completion
+from streamlda.model.representatives import CandidateDocuments
+from streamlda.simulate import PlantedLDA
+from streamlda.stream import growing_words
+from streamlda.stream.growing_words import RATIO, GrowingWords, most_counted
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.source import RecordBatch
+from streamlda.stream.time_bins import TimeBins
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.frequencies import FrequencyLimits
+from streamlda.text.vocabulary import Vocabulary
+from tests.texts import endless
+
+ANALYZER = TextAnalyzer(token_pattern=r"[wv]\d+")
+SIZE, WARMUP, EVERY, K = 240, 200, 250, 8
+
+
+def halves(n, held_out=0):
+    """Return texts of six themes, then of six others of the words v00080 and on: none was before.
+
+    A fifth of the words, w00000 to w00079, are those of both.
+    """
+    found = []
+    for half, seed in enumerate((3, 4)):
+        planted = PlantedLDA(6, 280, topic_concentration=0.05, mean_length=40, seed=seed)
+        texts = planted.texts(n + held_out * half)
+        found.append([re.sub(r"w(?!000[0-7])", "wv"[half], text) for text in texts])
+    return found
+
+
+def engine(vocabulary, first_slot=0, **changes):
+    given = {"n_components": K, "warmup_documents": WARMUP, "seed": 1} | changes
+    return Engine(EngineSettings(n_features=vocabulary.n_features, **given))
+
+
+def learner_of(grow_every=EVERY, size=SIZE, **more):
+    given = {"documents": WARMUP, "max_document_frequency": 1.0, "analyzer": ANALYZER} | more
+    return VocabularyLearner(size=size, grow_every=grow_every, **given)
+
+
+def streamed(words, texts, make=engine):
+    made = Pipeline(words, make)
+    made.add(RecordBatch(texts))
+    return made
+
+
+@pytest.mark.long
+@pytest.mark.statistical
+def test_a_second_half_about_things_never_seen_before():
+    """Judged: its words stand in topics, and it is predicted as if they had been known.
+
+    Of 12 such streams, seeds (3, 4) to (25, 26), perplexity was 0.50 to 0.70 times that of a stream
+    with all words known, which no topic has a token of half way.
+    """
+    first, second = halves(3500, held_out=400)
+    second, held_out = second[:3500], second[3500:]
+    every = sorted({word for text in [*first, *second] for word in text.split()})
+    known = streamed(Vocabulary.given(every, ANALYZER), first + second).release().model
+    growing = streamed(learner_of(), first)
+    at_first = growing.vocabulary
+    growing.add(RecordBatch(second))
+    model = growing.release().model
+    assert at_first.n_features <= model.n_features == SIZE
+    assert model.settings["vocabulary_changes"]["entered"] > 150
+    new = [sum(word.startswith("v") for word, _ in topic) for topic in model.top_words(10)]
+    assert sum(n >= 5 for n in new) >= 4
+    scores = []
+    common = sorted(set(model.vocabulary.words) & set(every))
+    encoded = Vocabulary.given(common, ANALYZER).encode(held_out)
+    assert encoded.unseen_tokens < 0.02 * encoded.tokens
+    for one in (model, known):
+        columns = [one.vocabulary.words.index(word) for word in common]
+        topics, background = one.components[:, columns], one.background[columns]
+        topics = topics / topics.sum(axis=1, keepdims=True)
+        found = document_completion(encoded.batch, topics, one.alpha, background / background.sum())
+        scores.append(found.perplexity)
+    assert scores[0] < 1.03 * scores[1]
+
+
+# Equal streams.
+
+
+def made_with(words):
+    """Return a pipeline that shows documents and their times, too."""
+    shown = CandidateDocuments(2, K, 0, texts=True)
+    return Pipeline(words, engine, candidates=shown, time_bins=TimeBins())
+
+
+def restored(before, words):
+    """Return a pipeline that goes on from what a checkpoint keeps."""
+    after = made_with(words)
+    values = json.loads(json.dumps(before.values()))
+    learner = Engine.from_state(*before.learner.state())
+    after.restore(before.vocabulary, learner, values, before.waiting, before.beside())
+    return after
+
+
+def kept(made):
+    """Return all that goes on: of the learner, and beside it."""
+    arrays, values = made.learner.state()
+    every = arrays | made.beside() | ({} if made.waiting is None else made.waiting.arrays)
+    return {name: array.tobytes() for name, array in every.items()}, values, made.vocabulary
+
+
+@pytest.fixture(scope="module")
+def turning():
+    """Return texts of one theme, and from the 1000th on of another, with their times."""
+    first, second = halves(900)
+    return first + second, [n * 9000.5 for n in range(1800)]
+
+
+@pytest.fixture(scope="module")
+def whole(turning):
+    texts, times = turning
+    made = made_with(learner_of())
+    made.add(RecordBatch(texts, times=times))
+    return made
+
+
+@settings(max_examples=4)
+@given(st.sets(st.integers(WARMUP, 1800), max_size=5), st.integers(0, 5))
+@example({250, 499, 1000, 1001, 1250}, 5)
+def test_cuts_and_resumptions_change_nothing(turning, whole, cuts, restarts):
+    texts, times = turning
+    words, start = learner_of(), 0
+    made = made_with(words)
+    for number, stop in enumerate([*sorted(cuts), len(texts)]):
+        made.add(RecordBatch(texts[start:stop], times=times[start:stop]))
+        start = stop
+        if number < restarts:
+            made = restored(made, words)
+    assert kept(made) == kept(whole)
+    assert made.facts() == whole.facts()
+
+
+def test_models_while_topics_are_annealed_are_of_the_words_of_now(turning):
+    """Their start is compared, and shown where it is as good: it has the same words."""
+    texts, times = turning
+    made = made_with(learner_of())
+    for start in range(0, 1800, 300):
+        made.add(RecordBatch(texts[start : start + 300], times=times[start : start + 300]))
+        model = made.release().model
+        assert model.vocabulary == made.vocabulary
+        assert model.components.shape == (K, made.vocabulary.n_features)
+        assert model.prevalence.sum() == pytest.approx(1)
+        assert model.timeline.tokens.sum() > 0
+        assert not made.learner.annealed or start > 1200
+        for documents in model.representative_documents:
+            assert {text["text"] for text in documents} <= set(texts)
+    assert made.vocabulary.n_features == SIZE
+    assert sum(word.startswith("v") for word in made.vocabulary.words) > SIZE / 3
+
+
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_all_words_may_leave_at_once(turning, snapshot):
+    """Then no document that is kept while topics are annealed has a word."""
+    texts, _ = turning
+    made = streamed(learner_of(None), texts[:450])
+    made.flush()
+    learner, width = made.learner, made.vocabulary.n_features
+    assert not learner.annealed
+    every = ColumnChange(np.arange(width), width, width, np.full(width, 1 / width))
+    assert learner.change_words(every)
+    if snapshot:
+        model = learner.snapshot()
+        assert np.isfinite(model.components).all()
+    batch = made.vocabulary.encode(texts[:900] * 3).batch
+    learner.add(batch)
+    assert learner.annealed
+    # Frequencies are of the documents since then, and one of all words.
+    counts = batch.to_csr().toarray()
+    since = (counts / counts.sum(axis=1, keepdims=True)).sum(axis=0) + 1 / width
+    np.testing.assert_allclose(learner.snapshot().background, since / since.sum())
+
+
+def test_topics_that_stay_spectral_are_refined_from_the_first_words_on():
+    """These documents follow the model, so that the refinement is not better at the start."""
+    planted = PlantedLDA(3, 60, mean_length=60, seed=5)
+    texts = planted.texts(1400)
+    made = Pipeline(learner_of(500, 100), lambda *given: engine(*given, n_components=3))
+    made.add(RecordBatch(texts[:800]))
+    made.flush()
+    assert not made.learner.refining
+    before = made.release().model
+    made.add(RecordBatch([re.sub(r"w0005", "v0005", text) for text in texts[800:]]))
+    assert made.learner.refining
+    model = made.release().model
+    columns = [model.vocabulary.words.index(word) for word in before.vocabulary.words]
+    apart = np.abs(model.components[:, columns] - before.components).sum(axis=1)
+    # Topics keep their rows.
+    assert apart.max() < 0.5
+    assert {word for word in model.vocabulary.words if word.startswith("v")}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"refine": False}, {"solver": "simultaneous"}, {"warmup_documents": 10_000}]
+)
+def test_an_engine_without_refined_topics_keeps_its_words(turning, changes):
+    texts, _ = turning
+    made = streamed(learner_of(), texts, lambda *given: engine(*given, **changes))
+    assert made.vocabulary == Vocabulary.learn(
+        texts[:WARMUP], size=SIZE, min_document_frequency=1, analyzer=ANALYZER
+    )
+    assert made.facts()["vocabulary_changes"] == {"entered": 0, "left": 0}
+
+
+# Words.
+
+LIMITS = FrequencyLimits(6, 2, 1.0)
+LETTERS = TextAnalyzer(token_pattern=r"[a-z]", clean=())
+
+
+def expected(words, texts, counts):
+    """Change a list of words as the rules say, by counts of all words; the slow twin."""
+    for text in texts:
+        for word in text.split():
+            counts[word][0] += 1
+        for word in set(text.split()):
+            counts[word][1] += 1
+    frequent = [word for word in counts if counts[word][1] >= 2]
+    wanted = sorted(frequent, key=lambda word: (-counts[word][0], word))[:6]
+    entering = [word for word in wanted if word not in words]
+    while entering and len(words) < 6:
+        words.append(entering.pop(0))
+    gone = sorted(set(words) - set(wanted), key=lambda word: (counts[word][0], word))
+    gone = [word for word in gone if word not in wanted]
+    for new, old in zip(entering, gone, strict=False):
+        if counts[new][0] >= RATIO * max(1, counts[old][0]):
+            words[words.index(old)] = new
+    for word in counts:
+        counts[word] = [n // 2 for n in counts[word]]
+
+
+@given(st.lists(st.text("aaabcdefghij ", max_size=12), min_size=30, max_size=60))
+def test_words_enter_and_leave_as_the_rules_say(texts):
+    texts = [" ".join(text.replace(" ", "")) for text in texts]
+    words, counts = ["x", "a", "b", "c"], {c: [0, 0] for c in "xabcdefghij"}
+    vocabulary = Vocabulary.given(words, LETTERS)
+    asked, counted = [], [0]
+
+    def limits(documents):
+        asked.append(documents)
+        return LIMITS
+
+    growing = GrowingWords(10, 6, LETTERS, limits)
+    for start in range(0, len(texts) - 9, 10):
+        growing.add(texts[start : start + 10])
+        assert growing.missing == 0
+        before = vocabulary
+        found = growing.change(vocabulary)
+        if found is not None:
+            vocabulary, change = found
+            kept = np.ones(before.n_features, dtype=bool)
+            kept[change.replaced] = False
+            assert np.array(before.words)[kept].tolist() == [
+                vocabulary.words[column] for column in np.flatnonzero(kept)
+            ]
+            assert (change.before, change.after) == (before.n_features, vocabulary.n_features)
+            assert len(change.shares) == len(change.entered)
+            assert {vocabulary.words[column] for column in change.entered} == set(
+                vocabulary.words
+            ) - set(before.words)
+        expected(words, texts[start : start + 10], counts)
+        counted.append(counted[-1] // 2 + 10)
+        assert asked == counted[1:]
+        assert list(vocabulary.words) == words
+
+
+def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypatch):
+    monkeypatch.setattr(growing_words, "LEAST_WORDS", 64)
+    limits = FrequencyLimits(16, 1, 1.0)
+    growing = GrowingWords(100, 16, TextAnalyzer(), lambda documents: limits)
+    vocabulary, sizes = Vocabulary.given(["apple"]), []
+    texts = list(endless(1200, seed=2))
+    for start in range(0, 1200, 100):
+        growing.add([text + " zebra zebra" * (start > 600) for text in texts[start : start + 100]])
+        sizes.append(len(growing.state()["counts"]))
+        found = growing.change(vocabulary)
+        vocabulary = vocabulary if found is None else found[0]
+    assert max(sizes) <= most_counted(16) == 64
+    assert "zebra" in vocabulary.words
+    assert sum(word.startswith("often") for word in vocabulary.words) >= 8
+    assert vocabulary.n_features <= 16
+
+
+def test_of_long_intervals_documents_are_counted_evenly(monkeypatch):
+    monkeypatch.setattr(growing_words, "COUNTED", 10)
+    seen = [GrowingWords(40, 4, TextAnalyzer(), lambda documents: LIMITS) for _ in range(2)]
+    texts = [f"apple{'z' * n}" for n in range(40)]
+    seen[0].add(texts)
+    for start, stop in ((0, 1), (1, 3), (3, 17), (17, 18), (18, 40)):
+        seen[1].add(texts[start:stop])
+    words = json.loads(seen[0].state()["words"].tobytes())
+    assert sorted(words) == sorted(texts[::4])
+    assert all((a == b).all() for a, b in zip(*(one.state().values() for one in seen), strict=True))
+
+
+def test_a_vocabulary_that_grows_has_a_size():
+    with pytest.raises(InvalidSettingError, match="must have a size, got size=None"):
+        learner_of(size=None)
