@@ -2,7 +2,7 @@
 
 The noise of word pairs has a spectral norm in proportion to the square root of the number of words,
 while most of what pairs say of broad topics is in a few hundred words. So a first stage finds these
-("words"), a second sums their pairs without a projection ("common pairs"), and a long round of
+("common words"), a second sums their pairs without a projection ("common pairs"), and a long round of
 refinement (`streamlda.private.refinement`) finds the topics' other words. Neither stage needs a
 quantile of norms before it: bounds are so low that all documents but very long ones are scaled to
 them, and count alike.
@@ -61,7 +61,7 @@ from streamlda.spectral.topics import SpectralTopics
 Array = NDArray[np.float64]
 
 #: Names of the stages.
-WORDS, PAIRS = "words", "common pairs"
+WORDS, PAIRS = "common words", "common pairs"
 
 #: What documents are scaled to: the norm of a document of 1,024 words, each once, and of pairs of
 #: 512 of them. There are no triples.

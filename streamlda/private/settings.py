@@ -87,7 +87,7 @@ LATER = {"public_model": None, "start": MOMENTS}
 #: fraction of the rounds together, and their default number. Perplexity on 50,000 abstracts,
 #: epsilon 1 and 3, with one round, two and three: 0.89, 0.92, 0.96 and 0.73, 0.75, 0.77; with two,
 #: of 15 and 85 %, at epsilon 1: 0.97.
-COMMON_STAGES = {"words": 0.17, "common pairs": 0.83}
+COMMON_STAGES = {"common words": 0.17, "common pairs": 0.83}
 COMMON_ROUNDS_FRACTION, COMMON_ROUNDS = 0.54, 1
 
 #: Most words whose pairs are summed then.

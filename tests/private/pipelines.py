@@ -98,7 +98,9 @@ def _stored(path, words):
     found = read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)
     arrays, about = found.arrays, found.metadata
     if about["stage"] != WORDS:
-        return Release(about["stage"], arrays, arrays, about["stddevs"])
+        # Besides sums, the first holds what a model of them needs.
+        sums = {name: arrays[name] for name in about["stddevs"]}
+        return Release(about["stage"], sums, sums, about["stddevs"])
     kept, values = kept_words(arrays), {}
     for name in ("weights", "votes"):
         found = dict(zip(kept, arrays[name], strict=True))

@@ -139,7 +139,7 @@ KINDS = ["norms", "triple norms", "pairs dense", "pairs through a projection", "
 ROUNDS = [f"{answers} {probes}" for answers in ("images", "values") for probes in PROBES]
 ROUNDS += [f"refined {public}" for public in PUBLIC]
 ROUNDS += [*(f"compared {which}" for which in COMPARED), "lengths", "fits", "public"]
-ROUNDS += ["words", "common pairs"]
+ROUNDS += ["common words", "common pairs"]
 
 #: Common words; the others are 0 and 4.
 SOME = np.array([1, 2, 3])

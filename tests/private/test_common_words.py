@@ -9,7 +9,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import common_words
 from streamlda.private.common_words import MORE_TOPICS, Frequencies, OfCommon, topics_of
 from streamlda.private.contributions import PairStatistic, View
-from streamlda.private.learner import clip_bounds
+from streamlda.private.published import clip_bounds
 from streamlda.private.packing import pack_pairs
 from streamlda.private.settings import COMMON, COMMON_ROUNDS, MOST_WORDS, STARTS, PrivateSettings
 from streamlda.simulate import PlantedLDA
@@ -50,7 +50,7 @@ def config_of(**options):
     ids=str,
 )
 def test_they_are_for_large_vocabularies_and_much_noise(change):
-    names = ["norms", "words", "common pairs", "refine 1"]
+    names = ["norms", "common words", "common pairs", "refine 1"]
     assert list(config_of().stages) == names
     assert sum(config_of().stages.values()) == pytest.approx(1.0)
     assert config_of(refinement_rounds=3).n_stages == 6
@@ -206,7 +206,7 @@ def test_topics_are_nearer_than_those_of_moments_where_noise_is_large(options):
 
 
 @pytest.mark.parametrize("rounds", [COMMON_ROUNDS, 3])
-@pytest.mark.parametrize("stage", ["words", "common pairs", "refine 1"])
+@pytest.mark.parametrize("stage", ["common words", "common pairs", "refine 1"])
 def test_a_saved_engine_goes_on_bit_for_bit(stage, rounds):
     config = config_of(refinement_rounds=rounds)
     middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
