@@ -2,8 +2,8 @@
 
 The noise of word pairs has a spectral norm in proportion to the square root of the number of words,
 while most of what pairs say of broad topics is in a few hundred words. So a first stage finds these
-("common words"), a second sums their pairs without a projection ("common pairs"), and a long round of
-refinement (`streamlda.private.refinement`) finds the topics' other words. Neither stage needs a
+("common words"), a second sums their pairs without a projection ("common pairs"), and a long round
+of refinement (`streamlda.private.refinement`) finds the topics' other words. Neither stage needs a
 quantile of norms before it: bounds are so low that all documents but very long ones are scaled to
 them, and count alike.
 

@@ -9,8 +9,8 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import common_words
 from streamlda.private.common_words import MORE_TOPICS, Frequencies, OfCommon, topics_of
 from streamlda.private.contributions import PairStatistic, View
-from streamlda.private.published import clip_bounds
 from streamlda.private.packing import pack_pairs
+from streamlda.private.published import clip_bounds
 from streamlda.private.settings import COMMON, COMMON_ROUNDS, MOST_WORDS, STARTS, PrivateSettings
 from streamlda.simulate import PlantedLDA
 from tests.private.streams import (
