@@ -85,7 +85,7 @@ _KEYS = (
 #: What must be the same of artefacts that are merged.
 _ONE_KIND = (
     *("privacy_unit", "documents_per_user", "neighboring_relation", "mode", "horizon"),
-    *("noise", "vocabulary"),
+    *("noise", "vocabulary", "mechanism", "excluded", "public_model", "sites"),
 )
 
 
@@ -191,7 +191,7 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = statements[0]
     for statement in statements:
         check_statement(statement)
-        for key in (*_ONE_KIND, "public_model"):
+        for key in _ONE_KIND:
             found, wanted = statement.get(key), first.get(key)
             rule = f"private models that are merged must have one {key}"
             _require(found == wanted, rule, first=wanted, other=found)
@@ -206,6 +206,9 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         },
         "clip_bounds": _bounds_of(statements),
     }
+    missing = dict.fromkeys(name for each in statements for name in each.get("missing_stages", ()))
+    if missing:
+        merged["missing_stages"] = list(missing)
     if _is_one_ledger(statements):
         for key in ("epsilon", "delta"):
             merged[key] = max(each[key] for each in statements)
@@ -227,8 +230,9 @@ def _sum_upward(values: Sequence[float]) -> float:
 
 
 def _is_one_ledger(statements: Sequence[Mapping[str, Any]]) -> bool:
+    # The names of a merged one are those of all its ledgers.
     ledgers = {each["ledger"] for each in statements}
-    return len(ledgers) == 1 and ledgers != {"in memory"}
+    return len(ledgers) == 1 and "in memory" not in ledgers.pop().split(", ")
 
 
 def _stages_of_one(statements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Releases paid for, drawn and stored: the ledger's three steps around the noise of a stage.
 
-The artefact of a release is a file of its noisy sums (kind ``streamlda-release``, version 1), in a
-folder beside the ledger: everything that ever left the raw sums is in these files, and topics can
+The artefact of a release is a file of its noisy sums (kind ``streamlda-release``, version 1), and
+of what a model of them needs besides, which is public (settings, words, public topics), in a folder
+beside the ledger: everything that ever left the raw sums is in these files, and topics can
 be made from them again, with another alpha_0 say, at no further cost. Without a ledger nothing is
 stored: the guarantee holds for the run, and nothing remembers it.
 """

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.checks import failure
-from streamlda.container import ArraysFile, read_arrays
+from streamlda.container import ArraysFile, read_arrays, valid_content
 from streamlda.errors import InsufficientDataError, StreamLDAError
 from streamlda.model.model_file import vocabulary_from
 from streamlda.model.topic_model import TopicModel
@@ -56,6 +56,12 @@ def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
             remedy="a lost release, or one of an earlier version, gives no model",
             error=InsufficientDataError,
         )
+    remedy = "its topics are made by the version that wrote it"
+    with valid_content("release", folder, remedy=remedy, but=(StreamLDAError,)):
+        return _made_of(files, report)
+
+
+def _made_of(files: Sequence[ArraysFile], report: Mapping[str, Any]) -> TopicModel:
     begun, newest = files[0].metadata, files[-1].metadata
     settings = PrivateSettings.of(begun["settings"])
     with one_blas_thread():

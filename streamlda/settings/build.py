@@ -10,7 +10,7 @@ from streamlda.checks import require
 from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
-from streamlda.private.settings import COMMON, PrivateSettings
+from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
 from streamlda.settings.table import RunSettings, TopicsSettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -150,7 +150,7 @@ def private_settings(
     privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
     assert privacy.epsilon is not None
     assert privacy.delta is not None
-    return PrivateSettings(
+    asked = PrivateSettings(
         n_features=n_features,
         epsilon=privacy.epsilon,
         delta=privacy.delta if delta is None else delta,
@@ -167,6 +167,8 @@ def private_settings(
         public_model=None if public is None else public.digest,
         **_common(settings, n_features),
     )
+    # One name for one plan, whose states of before common words go on.
+    return asked if asked.begins_with_common else replace(asked, start=MOMENTS)
 
 
 def passes_of(topics: TopicsSettings) -> int | None:

@@ -326,6 +326,14 @@ def test_of_several_ledgers_what_they_promise_adds_up():
     # Twice in memory are two ledgers: nobody knows whether of the same documents.
     again, once = of(private(ledger=None), private(200, 300, ledger=None))
     assert again.merge(once).privacy["epsilon"] >= 2.0
+    # So they are within models that were merged before, beside one ledger.
+    parts = of(private(ledger=None), private(), private(ledger=None), private(100, 199))
+    merged = [replace(a.merge(b), alpha=a.alpha) for a, b in (parts[:2], parts[2:])]
+    two = replace(merged[1], alpha=merged[1].alpha * 2)
+    assert merged[0].merge(two).privacy["epsilon"] >= 3.0
+    # What is missing of each is missing of both.
+    cut = of(private(missing=("refine 2",)), private(ledger="b", missing=("refine 1", "refine 2")))
+    assert cut[0].merge(cut[1]).privacy["missing_stages"] == ["refine 2", "refine 1"]
     drawn_again, kept = of(seeded(), private())
     assert drawn_again.merge(kept).privacy["statement"] == SEEDED
     plain = counted(tables(1)).merge(counted(tables(1) + 1))
@@ -341,6 +349,8 @@ def test_of_several_ledgers_what_they_promise_adds_up():
         (private(100, 199, neighboring_relation="replace-one"), "one neighboring_relation"),
         (private(100, 199, vocabulary="hashed"), "one vocabulary"),
         (private(100, 199, public_model="1234"), "one public_model"),
+        ({**private(100, 199), "sites": {"config": "1234"}}, "one sites"),
+        ({**private(100, 199), "excluded": ["documents of sites"]}, "one excluded"),
     ],
 )
 def test_private_models_that_no_statement_is_true_of_are_refused(statement, said):

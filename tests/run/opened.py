@@ -20,10 +20,10 @@ NAMES = planted.words(200)
 SMALL = {"topics.oversampling": 5, "topics.warmup_documents": 100, "snapshots.every": 200}
 KINDS = {
     "given": {"vocabulary.kind": "given"},
-    # Documents do not follow this model, so that likelihood refines its topics.
+    # No document has so few topics, so that likelihood refines them.
     "hashed": {
         "vocabulary.hash_bits": 7,
-        "topics.alpha_0": 10.0,
+        "topics.alpha_0": 0.1,
         "topics.representative_documents": 2,
     },
     "learned": {"vocabulary.kind": "learned", "vocabulary.size": 100, "vocabulary.documents": 150}

@@ -190,6 +190,7 @@ def test_the_image_is_built_from_the_clone_with_locked_hashes():
         "requirements.lock",
         "pyproject.toml",
         "README.md",
+        "LICENSE",
         "streamlda",
         "connectors",
     }

@@ -388,7 +388,7 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
 def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_path, monkeypatch):
     """From one warm-up on; the topics of six are better."""
     monkeypatch.setattr("streamlda.service.lease.IDLE_SECONDS", 0.2)
-    more = {"topics__alpha_0": 10, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
+    more = {"topics__alpha_0": 0.1, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
     given = shared.settings("here", kafka__partitions="0/1", topics__refine=True, **more)
     settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
     folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
