@@ -492,7 +492,7 @@ def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, top
 def test_daemons_that_share_partitions_refine_the_same_topics(shared, topics):
     """How good merged topics are is tested where they are merged (`tests/engine`)."""
     # Documents do not follow this model, so that likelihood refines its topics.
-    more = {"topics__alpha_0": 10, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
+    more = {"topics__alpha_0": 0.1, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
     more |= {"topics__refine": True, "snapshots__every": 10_000}
     truth = Truth(topics, shared.topic, shared.settings("truth", **more))
     topics.make(shared.topic, 2)
