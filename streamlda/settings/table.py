@@ -150,8 +150,8 @@ class VocabularySettings:
         "1.0 for all; default: 0.3, with fewer than 5 topics 0.5.")
     grow_every: int | None = entry(
         "int", None, "Let words that have become frequent enter a learned vocabulary, and words "
-        "that are gone leave, behind every so many documents; default: the words stay.",
-        unit="documents", least=1)
+        "that are gone leave, after every N documents; default: the words stay.",
+        unit="documents", least=100)
     stop_words: str = entry(
         "text", "english", "Words to leave out: languages (english,german), none, or a file.")
     token_pattern: str | None = entry(

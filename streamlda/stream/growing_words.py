@@ -77,8 +77,9 @@ class GrowingWords:
         """
         found, words = self._found, list(vocabulary.words or ())
         counts, every_token = found.words, found.words.total()
-        wanted = self._limits(found.n_documents).choose(found)
-        known = set(words)
+        known, limits = set(words), self._limits(found.n_documents)
+        # A count given for more documents than these leaves no room: then all words stay.
+        wanted = limits.choose(found) if limits.leave_room(found) else words
         entering = sorted(set(wanted) - known, key=lambda word: (-counts[word], word))
         columns = {word: column for column, word in enumerate(words)}
         leaving = sorted(known - set(wanted), key=lambda word: (counts[word], word))

@@ -124,6 +124,8 @@ class FrequencyLimits:
     size: int | None = None
     min_document_frequency: float = 1
     max_document_frequency: float = 1.0
+    #: A word in no more documents than this is never too frequent.
+    few_documents: int = 0
 
     def __post_init__(self) -> None:
         if self.size is not None:
@@ -139,16 +141,26 @@ class FrequencyLimits:
 
     def too_frequent(self, found: WordFrequencies) -> int:
         """Return how many words are in more documents than allowed. Time O(words)."""
-        high = _documents(self.max_document_frequency, found.n_documents)
+        _, high = self._bounds(found)
         return sum(count > high for count in found.documents.values())
+
+    def leave_room(self, found: WordFrequencies) -> bool:
+        """Return whether a word can be within the limits, of as many documents."""
+        low, high = self._bounds(found)
+        return low <= high
+
+    def _bounds(self, found: WordFrequencies) -> tuple[float, float]:
+        """Return the fewest and the most documents of a word that is taken."""
+        low = _documents(self.min_document_frequency, found.n_documents)
+        high = _documents(self.max_document_frequency, found.n_documents)
+        return low, max(high, self.few_documents)
 
     def choose(self, found: WordFrequencies) -> list[str]:
         """Return the words within the limits, sorted; of equally frequent ones the first.
 
         Time O(words * log(words)).
         """
-        low = _documents(self.min_document_frequency, found.n_documents)
-        high = _documents(self.max_document_frequency, found.n_documents)
+        low, high = self._bounds(found)
         counts = isinstance(self.min_document_frequency, int) and isinstance(
             self.max_document_frequency, int
         )
@@ -159,6 +171,8 @@ class FrequencyLimits:
             min_document_frequency=self.min_document_frequency,
             max_document_frequency=self.max_document_frequency,
             documents=found.n_documents,
+            remedy="lower min_document_frequency, raise max_document_frequency (1.0 keeps all), or "
+            "give more documents",
         )
         kept = [word for word, count in found.documents.items() if low <= count <= high]
         kept.sort(key=lambda word: (-found.words[word], word))

@@ -16,7 +16,7 @@ from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
 GROUP = {"kafka.partitions": "group", "kafka.group": "readers"}
-GROWING = {"vocabulary.grow_every": 9}
+GROWING = {"vocabulary.grow_every": 100}
 PRIVATE |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
 FOLLOWED = {"source.kind": "follow", "source.files": ["a"], "kafka.topic": None}
 REGISTRY = {"registry.url": "http://localhost:8081"}
@@ -162,6 +162,7 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[privacy]\ndelta = 1\n", "privacy.delta must be > 0 and <= 1"),
         ("[kafka]\ntopic = ''\n", "kafka.topic must be text"),
         ("[vocabulary]\nmax_document_frequency = 1.5\n", "must be a fraction from 0.0 to 1.0"),
+        ("[vocabulary]\ngrow_every = 99\n", "grow_every must be >= 100"),
         ("[vocabulary]\nngrams = '2..1'\n", "vocabulary.ngrams must be a number n >= 1"),
         ("[snapshots]\ntime_bins = 'days'\n", "time_bins must be one of hour, day, week, month"),
         ("[snapshots]\ntime_bins = ['2020', '2019']\n", "or times that ascend"),
@@ -280,7 +281,7 @@ def test_private_runs_are_accepted():
         ({"cluster.dask": "tcp://x", "source.time_field": "at"}, "--time-field must be left out"),
         ({"source.files": ["-"], "source.compression": "gzip"}, "--compression must be left out"),
         ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "--dask must have files"),
-        ({"cluster.dask": "tcp://x", "vocabulary.grow_every": 9}, "--grow-every must be left out"),
+        ({"cluster.dask": "tcp://x", "vocabulary.grow_every": 100}, "--grow-every must be left out"),
         ({"cluster.dask": "tcp://x", "source.rejects": "r"}, "--rejects must be left out"),
         (
             {"cluster.dask": "tcp://x", "topics.representative_documents": 1},

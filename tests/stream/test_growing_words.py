@@ -281,6 +281,17 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
         assert list(vocabulary.words) == words
 
 
+@pytest.mark.parametrize("limits", [(45, 1.0), (25, 0.3), (1, 0.01)])
+def test_all_words_stay_where_the_limits_leave_no_word(limits):
+    """A count is given for the documents that words are learned from, which may be more."""
+    growing = GrowingWords(20, 6, LETTERS, lambda documents: FrequencyLimits(6, *limits))
+    vocabulary = Vocabulary.given(["a", "b"], LETTERS)
+    for _ in range(3):
+        growing.add(["c d e"] * 20)
+        assert growing.change(vocabulary) is None
+        assert growing.missing == 20
+
+
 def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypatch):
     monkeypatch.setattr(growing_words, "LEAST_WORDS", 64)
     limits = FrequencyLimits(16, 1, 1.0)
