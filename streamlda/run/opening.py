@@ -129,7 +129,8 @@ def open_pipeline(
         return replace(own, seed_topics=found)
 
     def make(vocabulary: Vocabulary, _: object) -> Engine:
-        own = seeded(engine_settings(settings, vocabulary.n_features, sums), vocabulary)
+        n, left_out = vocabulary.n_features, vocabulary.too_frequent
+        own = seeded(engine_settings(settings, n, sums, left_out), vocabulary)
         return Engine(own) if shared is None else shared.engine(own)
 
     pipeline: Pipeline[Engine] = Pipeline(

@@ -103,12 +103,15 @@ def begin(
         )
         words, learned_from = words.learn(texts), len(texts)
     n_features = settings.n_features if words is None else words.n_features
+    left_out = None if words is None else words.too_frequent
     require(
         n_features >= settings.n_components,
         "there must be at least as many words as topics",
         words=n_features,
         n_components=settings.n_components,
-        remedy="ask for fewer topics",
+        **({} if left_out is None else {"in_too_many_documents": left_out}),
+        remedy="ask for fewer topics, or learn words from more documents or with a higher "
+        "max_document_frequency",
         error=VocabularyError,
     )
     settings = replace(settings, n_features=n_features)

@@ -16,11 +16,17 @@ from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits
-from streamlda.text.stop_words import NONE, languages_of, most_documents
+from streamlda.text.stop_words import FEW_DOCUMENTS, NONE, languages_of, most_documents
 from streamlda.text.vocabulary import Vocabulary
 
 #: Documents that words are learned from by default.
 WORD_DOCUMENTS = 20_000
+
+#: What to do about fewer words than topics.
+FEW_WORDS = (
+    "ask for fewer topics or more words: learned ones come from more documents, or with a higher "
+    "max_document_frequency (1.0 keeps all)"
+)
 
 #: Record slots that choose the words for each one of a window, by default.
 WORDS_OF_WINDOW = 0.25
@@ -102,12 +108,14 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
     """Return how words are learned from the first documents."""
     words = settings.vocabulary
     low, high = words.min_document_frequency, words.max_document_frequency
+    few = FEW_DOCUMENTS if high is None else 0
     high = most_documents(settings.topics.count) if high is None else high
     FrequencyLimits(words.size, 1 if low is None else low, high)  # raises if one is out of range
     return VocabularyLearner(
         size=words.size,
         min_document_frequency=low,
         max_document_frequency=high,
+        few_documents=few,
         documents=word_documents(settings),
         analyzer=analyzer(settings),
         grow_every=words.grow_every,
@@ -122,11 +130,15 @@ def most_words(settings: RunSettings) -> int:
 
 
 def engine_settings(
-    settings: RunSettings, n_features: int, sums: bool | None = None
+    settings: RunSettings,
+    n_features: int,
+    sums: bool | None = None,
+    too_frequent: int | None = None,
 ) -> EngineSettings:
     """Return what an engine without privacy is asked for.
 
     `sums` says whether what it begins with is a projection; None if it begins by itself.
+    `too_frequent` words were left out of those that were learned.
     """
     topics = settings.topics
     refine = False if sums or topics.refinement_passes == 0 else topics.refine
@@ -135,7 +147,7 @@ def engine_settings(
         refine=refine,
         documents_per_round=topics.documents_per_round,
         memory_documents=topics.memory_documents,
-        **_common(settings, n_features),
+        **_common(settings, n_features, too_frequent),
         **_given(warmup_documents=topics.warmup_documents),
     )
 
@@ -224,7 +236,9 @@ def time_bins(settings: RunSettings) -> TimeBins | None:
     return None if settings.source.time_field is None else TimeBins.of(settings.snapshots.time_bins)
 
 
-def _common(settings: RunSettings, n_features: int) -> dict[str, Any]:
+def _common(
+    settings: RunSettings, n_features: int, too_frequent: int | None = None
+) -> dict[str, Any]:
     topics = settings.topics
     # The estimator warns of this instead: its columns are given.
     require(
@@ -232,7 +246,8 @@ def _common(settings: RunSettings, n_features: int) -> dict[str, Any]:
         "there must be at least as many words as topics",
         topics=topics.count,
         words=n_features,
-        remedy="ask for fewer topics or more words",
+        **_given(in_too_many_documents=too_frequent),
+        remedy=FEW_WORDS,
     )
     return {
         "n_components": topics.count,

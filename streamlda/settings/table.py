@@ -147,7 +147,7 @@ class VocabularySettings:
         "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
     max_document_frequency: float | None = entry(
         "frequency", None, "Learn no word in more documents: a count, or a fraction with a point, "
-        "1.0 for all; default: 0.3, with fewer than 5 topics 0.5.")
+        "1.0 for all; default: 0.3, with fewer than 5 topics 0.5, and never a word in 20 or fewer.")
     grow_every: int | None = entry(
         "int", None, "Let words that have become frequent enter a learned vocabulary, and words "
         "that are gone leave, after every N documents; default: the words stay.",

@@ -22,7 +22,7 @@ from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.functions import Analyze
-from streamlda.text.stop_words import most_documents
+from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
 from streamlda.text.vocabulary import Vocabulary
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
@@ -38,9 +38,10 @@ PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str
 
 
 def check_of_texts(analyzer: object, texts: bool, X: object) -> None:
-    """Raise `InvalidSettingError` if an analyzer is given for what is no texts to learn from."""
+    """Raise `InvalidSettingError` if an analyzer is given without texts to learn from."""
     rule = "an analyzer must come with texts, and without epsilon"
-    require(texts or analyzer is None, rule, type=type(X).__name__)
+    remedy = "give fit a list of texts, or leave the analyzer out"
+    require(texts or analyzer is None, rule, type=type(X).__name__, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +54,14 @@ class VocabularyLearner:
     At most `size` words, the most frequent first, are learned from `documents` documents or
     `VOCABULARY_CHARACTERS`; limits are those of `Vocabulary.learn`. A `min_document_frequency` of
     None is a two-hundredth of the documents, at least 1 and at most 5. `phrases` is the most
-    phrases to learn first, from the same texts. With `grow_every` the words change behind every so
-    many documents (`streamlda.stream.growing_words`).
+    phrases to learn first, from the same texts. With `grow_every` the words change after that many
+    documents, again and again (`streamlda.stream.growing_words`).
     """
 
     size: int | None = 8000
     min_document_frequency: float | None = None
-    max_document_frequency: float = 0.5
+    max_document_frequency: float
+    few_documents: int = 0
     documents: int = 20_000
     analyzer: TextAnalyzer = field(default_factory=lambda: TextAnalyzer(stop_words="english"))
     phrases: int = 0
@@ -80,7 +82,11 @@ class VocabularyLearner:
         """Return one that finds words by a function without English stop words, or an analyzer."""
         if not isinstance(analyzer, TextAnalyzer):
             analyzer = TextAnalyzer(stop_words="english", function=analyzer)
-        return cls(analyzer=analyzer, max_document_frequency=most_documents(n_topics))
+        return cls(
+            analyzer=analyzer,
+            max_document_frequency=most_documents(n_topics),
+            few_documents=FEW_DOCUMENTS,
+        )
 
     def enough(self, documents: int, characters: int) -> bool:
         """Return whether these are enough to learn from."""
@@ -106,15 +112,16 @@ class VocabularyLearner:
             size=self.size,
             min_document_frequency=limits.min_document_frequency,
             max_document_frequency=self.max_document_frequency,
+            few_documents=self.few_documents,
             analyzer=analyzer,
         )
 
     def limits(self, documents: int) -> FrequencyLimits:
-        """Return which words are taken from so many documents."""
+        """Return which words are taken from this number of documents."""
         least = self.min_document_frequency
         if least is None:
             least = min(5, max(1, documents // 200))
-        return FrequencyLimits(self.size, least, self.max_document_frequency)
+        return FrequencyLimits(self.size, least, self.max_document_frequency, self.few_documents)
 
     def growing(self) -> GrowingWords | None:
         """Return what changes the words at borders; None unless they grow."""

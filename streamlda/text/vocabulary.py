@@ -162,6 +162,7 @@ class Vocabulary:
         size: int | None = None,
         min_document_frequency: float = 1,
         max_document_frequency: float = 1.0,
+        few_documents: int = 0,
         analyzer: TextAnalyzer | None = None,
         max_table_words: int = MAX_TABLE_WORDS,
     ) -> Vocabulary:
@@ -187,6 +188,8 @@ class Vocabulary:
         min_document_frequency, max_document_frequency : int or float
             Leave out words in fewer or more documents than this: a number of documents if int,
             a share of all documents from 0 to 1 if float.
+        few_documents : int, default 0
+            Leave out no word in at most this number of documents for being in too many.
         analyzer : TextAnalyzer, optional
             How texts are split.
         max_table_words : int
@@ -200,7 +203,9 @@ class Vocabulary:
             If no word is left.
         """
         analyzer = analyzer or TextAnalyzer()
-        limits = FrequencyLimits(size, min_document_frequency, max_document_frequency)
+        limits = FrequencyLimits(
+            size, min_document_frequency, max_document_frequency, few_documents
+        )
         require(
             max_table_words >= 2 * (size or 0),
             "the table must hold twice the words to learn",
@@ -218,15 +223,15 @@ class Vocabulary:
                 UserWarning,
                 stacklevel=2,
             )
-        words = limits.choose(found)
+        words, more = limits.choose(found), limits.too_frequent(found)
         _require(
             words,
             "a learned vocabulary must have at least one word within the document frequencies",
             documents=found.n_documents,
             words=len(found.words),
-            remedy="give more documents or wider limits",
+            in_too_many_documents=more,
+            remedy="give more documents, or raise max_document_frequency (1.0 keeps all words)",
         )
-        more = limits.too_frequent(found)
         return cls("learned", tuple(words), None, analyzer, found.undercount, too_frequent=more)
 
     @classmethod

@@ -196,7 +196,7 @@ def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
         ("--topics must be an integer, got 'many' (flag)", (*fit, "--topics", "many")),
         ("topics=2 words=1", ("fit", gone, "-k", 2, *output, "--vocabulary", one)),
         ("topics=9 words=8", ("fit", gone, "-k", 9, *output, *sized[-2:])),
-        ("topics=4 words=3", ("fit", source, "-k", 4, *output, *ALL_WORDS)),
+        ("words=3 in_too_many_documents=0; ask", ("fit", source, "-k", 4, *output)),
         ("token_pattern='('", (*fit, "--token-pattern", "(")),
         ("must not replace what is read", (*fit, "-o", source)),
         ("or another output", (*fit, "--rejects", tmp_path / "m")),

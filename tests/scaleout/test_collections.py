@@ -121,7 +121,7 @@ def test_a_collection_gives_what_the_whole_matrix_gives(current, X, parts, warmu
 
 def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts, tmp_path):
     found = new().fit(dask.bag.from_sequence(texts, npartitions=3))
-    words = VocabularyLearner().learn(texts)
+    words = VocabularyLearner.by(None, 2).learn(texts)
     assert found.vocabulary_.words == words.words
     assert found.to_model().vocabulary.analyzer == words.analyzer
     counts = words.encode(texts).batch.to_csr()

@@ -281,7 +281,10 @@ def test_private_runs_are_accepted():
         ({"cluster.dask": "tcp://x", "source.time_field": "at"}, "--time-field must be left out"),
         ({"source.files": ["-"], "source.compression": "gzip"}, "--compression must be left out"),
         ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "--dask must have files"),
-        ({"cluster.dask": "tcp://x", "vocabulary.grow_every": 100}, "--grow-every must be left out"),
+        (
+            {"cluster.dask": "tcp://x", "vocabulary.grow_every": 100},
+            "--grow-every must be left out",
+        ),
         ({"cluster.dask": "tcp://x", "source.rejects": "r"}, "--rejects must be left out"),
         (
             {"cluster.dask": "tcp://x", "topics.representative_documents": 1},

@@ -335,13 +335,13 @@ def test_without_documents_there_is_no_model_and_the_error_counts_what_came(batc
 
 
 def test_what_cannot_be_learned_from_is_refused():
-    made = Pipeline(VocabularyLearner(), engine)
+    made = Pipeline(learner_of(), engine)
     made.add(RecordBatch(["1 2 3"] * 3))
     assert "documents=3" in made.release().missed
     with pytest.raises(VocabularyError, match="documents=3"):
-        fed(VocabularyLearner(documents=3), RecordBatch(["1 2 3"] * 3))
+        fed(learner_of(3), RecordBatch(["1 2 3"] * 3))
     with pytest.raises(InvalidSettingError, match="vocabulary_documents=0"):
-        VocabularyLearner(documents=0)
+        learner_of(0)
     made = Pipeline(GIVEN, lambda *_: Engine(EngineSettings(n_components=2, n_features=3)))
     made.add(RecordBatch(["apple bread dates"]))
     with pytest.raises(ValueError, match="n_features=4 expected=3"):

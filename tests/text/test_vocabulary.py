@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
 from tests.texts import SKLEARN_PATTERN, TEXTS, endless, reference, small_text
@@ -41,6 +42,19 @@ def test_from_file_reads_one_word_a_line(tmp_path):
     assert vocabulary.words == ("cat", "dog", "naïve", "ice cream")
     assert vocabulary.analyzer.ngram_range == (1, 2)
     assert Vocabulary.from_file(str(path)).kind == "given"
+
+
+@pytest.mark.parametrize("n_topics", [2, 10])
+def test_of_few_documents_the_default_keeps_all_words(n_topics):
+    texts, default = ["salt sea ship"] * 21, VocabularyLearner.by(None, n_topics)
+    for n in (1, 2, 20):
+        assert default.learn(texts[:n]).words == ("salt", "sea", "ship")
+    limit = {"max_document_frequency": default.max_document_frequency}
+    for learn, n in ((default.learn, 21), (VocabularyLearner(**limit).learn, 20)):
+        with pytest.raises(VocabularyError, match="documents=3; .*max_document_frequency"):
+            learn(texts[:n])
+    some = default.learn([*texts, "house"])
+    assert (some.words, some.too_frequent) == (("house",), 3)
 
 
 @settings(deadline=None, max_examples=200)
@@ -217,7 +231,11 @@ def selected(words, selection):
         (learn(min_document_frequency=0), SETTINGS, "min_document_frequency=0"),
         (learn(max_document_frequency=True), SETTINGS, "max_document_frequency=True"),
         (learn(max_document_frequency=float("nan")), SETTINGS, "max_document_frequency=nan"),
-        (learn(min_document_frequency=3, max_document_frequency=2), SETTINGS, "room between"),
+        (
+            learn(min_document_frequency=3, max_document_frequency=2),
+            SETTINGS,
+            "room between.*lower min",
+        ),
         *[
             (selected(["cat"], record), WORDS, "select")
             for record in (None, {}, [1], 3, "secret", {"x": float("nan")}, {"words": {"secret"}})
