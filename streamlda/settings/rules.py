@@ -25,7 +25,7 @@ ONLY_PRIVATE = (
 TOP = ("infer.top",)
 #: Settings of words, of which a projection has its own.
 OF_WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
-OF_WORDS += ("vocabulary.grow_every",)
+OF_WORDS += ("vocabulary.grow_every", "vocabulary.phrases")
 OF_WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
 NOT_PRIVATE = {
     "topics.refine": "a refinement reads documents without noise",

@@ -211,6 +211,10 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"topics.solver": "simultaneous", **GROWING}, "goes with topics that are refined"),
         ({"topics.seeds": ("a: b",), **GROWING}, "topics.seeds must be left out with vocabulary.g"),
         ({"topics.projection_file": "p", **GROWING}, "brings its own words: leave vocabulary.grow"),
+        (
+            {"vocabulary.phrases": "p", "topics.projection_file": "p"},
+            "leave vocabulary.phrases out",
+        ),
         ({**PRIVATE, **GROWING}, "vocabulary.grow_every must be left out with privacy.epsilon"),
         ({"http.host": "0.0.0.0"}, "http.token must be set"),
         ({"http.operator_token_file": "o"}, "http.operator_token must have http.token"),
@@ -282,7 +286,7 @@ def test_private_runs_are_accepted():
         ({"source.files": ["-"], "source.compression": "gzip"}, "--compression must be left out"),
         ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "--dask must have files"),
         (
-            {"cluster.dask": "tcp://x", "vocabulary.grow_every": 100},
+            {"cluster.dask": "tcp://x", **GROWING},
             "--grow-every must be left out",
         ),
         ({"cluster.dask": "tcp://x", "source.rejects": "r"}, "--rejects must be left out"),
