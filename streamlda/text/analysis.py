@@ -52,7 +52,8 @@ class TextAnalyzer:
         ``"emails"``, ``"html"`` (tags, and entities are read).
     phrases : collection of str, default ()
         Runs of words that are one word, as ``"new york"``, the longest first: joined once stop
-        words are dropped, before n-grams are made. Kept as a sorted tuple.
+        words are dropped, before n-grams are made. They are read as texts are (``"New York"`` as
+        ``"new york"``, stop words dropped), and kept as a sorted tuple.
     function : str or callable, optional
         Finds the words in place of `token_pattern`: an entry point of ``streamlda.analyzers``,
         ``"module:function"``, or a function from a text to the list of its words. Kept by name.
@@ -102,17 +103,41 @@ class TextAnalyzer:
         known = not isinstance(self.clean, str) and set(self.clean) <= set(STEPS)
         require(known, f"clean must be of {', '.join(STEPS)}", clean=self.clean)
         object.__setattr__(self, "clean", tuple(step for step in STEPS if step in self.clean))
-        phrases = self.phrases
-        several = not isinstance(phrases, str) and all(
-            isinstance(phrase, str) and len(phrase.split()) > 1 for phrase in phrases
-        )
-        require(several, "phrases must be a list, each of two words or more")
-        tidy = sorted({" ".join(phrase.split()) for phrase in phrases})
-        object.__setattr__(self, "phrases", tuple(tidy))
         if self.function is not None:
             rule = "a token pattern and an analyzer must not both be given"
             require(self.token_pattern is None, rule, token_pattern=pattern)
             object.__setattr__(self, "function", functions.allow(self.function))
+        object.__setattr__(self, "phrases", self._read_phrases())
+
+    def _read_phrases(self) -> tuple[str, ...]:
+        """Return the phrases as texts have them."""
+        several, found = not isinstance(self.phrases, str), set()
+        require(
+            several, "phrases must be a list of them, got one string", remedy="put it in a list"
+        )
+        if self.phrases:
+            split = self._build_splitter()
+        for phrase in self.phrases:
+            try:
+                words = split(phrase) if isinstance(phrase, str) else []
+            except UnreadableTextError:
+                words = []
+            require(
+                len(words) > 1,
+                "phrases must each be of two words or more once stop words are dropped",
+                phrase=phrase,
+                words=len(words),
+                remedy="leave it out, or add words that the analyzer keeps",
+            )
+            found.add(" ".join(words))
+        return tuple(sorted(found))
+
+    def changed(self, **changes: Any) -> TextAnalyzer:
+        """Return these settings with others; phrases are not read again."""
+        phrases = changes.pop("phrases", self.phrases)
+        analyzer = replace(self, phrases=(), **changes)
+        object.__setattr__(analyzer, "phrases", tuple(sorted(set(phrases))))
+        return analyzer
 
     @property
     def function_name(self) -> str | None:
@@ -135,7 +160,7 @@ class TextAnalyzer:
         if saved.normalize or not self.normalize:
             return self
         pattern = self.token_pattern or (LETTERS if self.function is None else None)
-        return replace(self, token_pattern=pattern, normalize=False, clean=())
+        return self.changed(token_pattern=pattern, normalize=False, clean=())
 
     @cached_property
     def stop_set(self) -> frozenset[str]:
@@ -181,6 +206,16 @@ class TextAnalyzer:
 
         return split
 
+    def _build_splitter(self) -> Analyze:
+        """Return the function from a text to its tokens without stop words."""
+        tokenize, stop, clean = self.build_tokenizer(), self.stop_set, self.clean
+
+        def split(text: str) -> list[str]:
+            words = tokenize(cleaned(text, clean))
+            return [word for word in words if word not in stop] if stop else words
+
+        return split
+
     def build_analyzer(self, *, strict: bool = False) -> Analyze:
         """Return the function from a text to its words: no stop words, n-grams made.
 
@@ -188,13 +223,10 @@ class TextAnalyzer:
         then all pairs in the order of the text, and so on. A text on which the user's function
         fails has no words, or raises `UnreadableTextError` if `strict`.
         """
-        tokenize, stop, clean = self.build_tokenizer(), self.stop_set, self.clean
-
-        join = phrase_joiner(self.phrases)
+        split, join = self._build_splitter(), phrase_joiner(self.phrases)
 
         def analyze(text: str) -> list[str]:
-            words = tokenize(cleaned(text, clean))
-            return join([word for word in words if word not in stop] if stop else words)
+            return join(split(text))
 
         made: Analyze = analyze
         if self.ngram_range != (1, 1):
@@ -222,10 +254,10 @@ class TextAnalyzer:
 
         Memory as `WordFrequencies`; a pair that is rare when its table is full is not found.
         """
-        found = WordFrequencies(replace(self, ngram_range=(1, 2)).build_analyzer())
+        found = WordFrequencies(self.changed(ngram_range=(1, 2)).build_analyzer())
         found.update(texts)
         phrases = (*self.phrases, *learned_phrases(found.words, most))
-        return replace(self, phrases=phrases)
+        return self.changed(phrases=phrases)
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
@@ -246,7 +278,7 @@ class TextAnalyzer:
     def from_metadata(cls, metadata: Mapping[str, Any]) -> TextAnalyzer:
         """Return the analyzer whose `metadata` this is; a function is not called before its use."""
         values = {"normalize": False, "clean": (), **metadata}
-        function = values.pop("function", None)
+        function, phrases = values.pop("function", None), values.pop("phrases", ())
         try:
             analyzer = cls(**values)
         except TypeError as error:
@@ -255,6 +287,11 @@ class TextAnalyzer:
         fits = function is None or isinstance(function, str)
         require(fits, "the analyzer of a file must be a name", type=type(function).__name__)
         object.__setattr__(analyzer, "function", function)
+        several = isinstance(phrases, list) and all(
+            isinstance(phrase, str) and phrase.split() for phrase in phrases
+        )
+        require(several or not phrases, "the phrases of a file must be a list of text")
+        object.__setattr__(analyzer, "phrases", tuple(phrases))
         return analyzer
 
 

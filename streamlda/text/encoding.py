@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 
@@ -108,7 +108,7 @@ class Encoder:
         unigrams = self._analyzer.unigrams
         if unigrams:
             return self._analyzer.build_tokenizer()
-        return replace(self._analyzer, clean=()).build_analyzer(strict=True)
+        return self._analyzer.changed(clean=()).build_analyzer(strict=True)
 
     @cached_property
     def _look_up(self) -> Callable[[list[str]], Iterator[int]]:

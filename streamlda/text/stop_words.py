@@ -24,8 +24,8 @@ CONTRACTED = frozenset(
 NONE, ENGLISH = "none", "english"
 
 
-#: A word in no more documents than this is left out by no default: on the few documents that a
-#: share of 0.3 is so few of, frequent words are those of the topics. Of 12 documents, 1 word stayed.
+#: A word in no more documents than this is left out by no default: in few documents, frequent words
+#: are those of the topics. With 0.3 alone, one word of 12 documents stayed.
 FEW_DOCUMENTS = 20
 
 

@@ -43,9 +43,13 @@ def test_what_is_learned_is_what_npmi_says(pair, first, second):
     assert learned_phrases(counts, 0) == ()
 
 
+def by_underscores(text):
+    return text.split("_")
+
+
 def test_phrases_are_words_of_a_vocabulary():
-    analyzer = TextAnalyzer(stop_words=["of"], phrases=["new  york", "bank of"], clean=())
-    assert analyzer.phrases == ("bank of", "new york")
+    analyzer = TextAnalyzer(stop_words=["of"], phrases=["new  york", "bank of England"], clean=())
+    assert analyzer.phrases == ("bank england", "new york")
     assert analyzer.build_analyzer()("New York, york new of york") == [
         "new york",
         "york",
@@ -55,9 +59,39 @@ def test_phrases_are_words_of_a_vocabulary():
     assert "phrases" not in TextAnalyzer().metadata()
     counted = Vocabulary.given(["york", "new york"], analyzer).encode(["York new york, new york"])
     assert counted.batch.to_csr().toarray().tolist() == [[1, 2]]
-    for phrases in ("new york", ["york"], [1]):
-        with pytest.raises(InvalidSettingError, match="each of two words or more"):
-            TextAnalyzer(phrases=phrases)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "found"),
+    [
+        ("New York", {}, "new york"),
+        ("state of the art", {"stop_words": "english"}, "state art"),
+        ("New York", {"lowercase": False}, "New York"),
+        ("Cafe\u0301-Bar", {}, "café bar"),
+        ("salt_sea", {"function": by_underscores}, "salt sea"),
+    ],
+)
+def test_phrases_are_read_as_texts_are(given, options, found):
+    analyzer = TextAnalyzer(phrases=[given], **options)
+    assert analyzer.phrases == (found,)
+    assert found in analyzer.build_analyzer()(given)
+    again = analyzer.changed(clean=())
+    assert again.phrases == TextAnalyzer.from_metadata(analyzer.metadata()).phrases == (found,)
+
+
+@pytest.mark.parametrize(
+    ("phrases", "says"),
+    [
+        ("new york", "one string"),
+        (["new york", "york"], "phrase='york' words=1; leave"),
+        ([1], "phrase=1 words=0"),
+        (["state of"], "phrase='state of' words=1"),
+        (["x 2"], "words=0"),
+    ],
+)
+def test_phrases_of_fewer_words_are_refused(phrases, says):
+    with pytest.raises(InvalidSettingError, match=f"^phrases must .*{says}"):
+        TextAnalyzer(phrases=phrases, stop_words="english")
 
 
 def texts():
