@@ -326,7 +326,7 @@ class StreamLDA(BaseTopicEstimator):
         users : sequence of str, bytes or None, of length n_samples, optional
             As in `fit`.
         analyzer : str, callable or TextAnalyzer, optional
-            As in `fit`, with the first batch.
+            As in `fit`, with the first batch alone.
 
         Raises
         ------
@@ -349,6 +349,11 @@ class StreamLDA(BaseTopicEstimator):
         if reset:
             X, columns = self._first_rows(X, 1, analyzer)
         else:
+            require(
+                analyzer is None,
+                "an analyzer must come with the first batch alone, whose words stay",
+                remedy="leave it out, or call fit",
+            )
             self._check_goes_on()
             X = self._validated(X, reset=False)
         if settings.private:

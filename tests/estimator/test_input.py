@@ -265,6 +265,8 @@ def test_a_bad_analyzer_is_refused_and_nothing_is_lost(X, analyzer, says):
         with pytest.raises(ValueError, match=says) as told:
             call(X, analyzer=analyzer)
         assert "\n" not in str(told.value)
+    with pytest.raises(ValueError, match="with the first batch alone"):
+        lda.partial_fit(SEA, analyzer=by_hyphens)
     assert lda.documents_seen_ == len(SEA + CITY)
     assert lda.transform(SEA[:1]).shape == (1, 2)
 
