@@ -59,12 +59,25 @@ def public_words(settings: RunSettings) -> Vocabulary | None:
     if words.kind != "given":
         return None
     if words.file is not None:
-        return Vocabulary.from_file(words.file, analyzer(settings))
+        return _with_phrases(Vocabulary.from_file(words.file, analyzer(settings)))
     model = public_model(settings)
     assert model is not None
     listed = words_of(model)
     assert model.vocabulary is not None
     return Vocabulary.given(listed, model.vocabulary.analyzer)
+
+
+def _with_phrases(given: Vocabulary) -> Vocabulary:
+    """Return given words, of which phrases must be some: they take their words out of the counts."""
+    missing = sorted(set(given.analyzer.phrases) - set(given.words or ()))
+    require(
+        not missing,
+        "phrases must be among the words of a given vocabulary",
+        missing=len(missing),
+        first=next(iter(missing), None),
+        remedy="add them to the file of words, or leave them out of the phrases",
+    )
+    return given
 
 
 def public_model(settings: RunSettings) -> TopicModel | None:

@@ -185,9 +185,10 @@ def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, 
 
 
 def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
-    source, gone, one = (tmp_path / name for name in ("a.txt", "gone", "one"))
+    source, gone, one, pair = (tmp_path / name for name in ("a.txt", "gone", "one", "pair"))
     source.write_text("apple bread cheese\n" * 9, "ascii")
     one.write_text("apple\n", "ascii")
+    pair.write_text("apple bread\n", "ascii")
     output = ("-o", tmp_path / "m")
     fit = ("fit", source, "-k", 1, *output)
     sized = (*fit, "--vocabulary-size", 8)
@@ -196,6 +197,8 @@ def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
         ("--topics must be an integer, got 'many' (flag)", (*fit, "--topics", "many")),
         ("topics=2 words=1", ("fit", gone, "-k", 2, *output, "--vocabulary", one)),
         ("topics=9 words=8", ("fit", gone, "-k", 9, *output, *sized[-2:])),
+        ("missing=1 first='apple bread'; add", (*fit, "--vocabulary", one, "--phrases", pair)),
+        ("phrase='apple' words=1; leave it out", (*fit, "--phrases", one)),
         ("words=3 in_too_many_documents=0; ask", ("fit", source, "-k", 4, *output)),
         ("token_pattern='('", (*fit, "--token-pattern", "(")),
         ("must not replace what is read", (*fit, "-o", source)),
