@@ -61,12 +61,15 @@ def rounded(X: Any) -> DocumentBatch:
 
 
 def texts_of(X: Any) -> list[str] | None:
-    """Return the texts of a list, tuple, array or series of them; None of anything else."""
+    """Return the items of a list, tuple, array or series of texts; None of anything else.
+
+    One of them is text: whoever reads the others raises at one that is none.
+    """
     if hasattr(X, "tolist") and getattr(X, "ndim", 1) == 1:
         X = X.tolist()
     elif hasattr(X, "to_list"):
         X = X.to_list()
-    texts = isinstance(X, list | tuple) and X and all(isinstance(text, str) for text in X)
+    texts = isinstance(X, list | tuple) and any(isinstance(text, str | bytes) for text in X)
     return list(X) if texts else None
 
 

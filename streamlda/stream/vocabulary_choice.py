@@ -20,7 +20,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.selection import WordSelection
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.frequencies import FrequencyLimits
+from streamlda.text.frequencies import FrequencyLimits, checked_texts
 from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
 from streamlda.text.vocabulary import Vocabulary
@@ -95,7 +95,7 @@ class VocabularyLearner:
     def beginning(self, texts: Sequence[str]) -> Sequence[str]:
         """Return the first texts, as many as are learned from: cut at a document, never inside."""
         characters = 0
-        for number, text in enumerate(texts):
+        for number, text in enumerate(checked_texts(texts)):
             if self.enough(number, characters):
                 return texts[:number]
             characters += len(text)

@@ -203,9 +203,8 @@ class Vocabulary:
             If no word is left.
         """
         analyzer = analyzer or TextAnalyzer()
-        limits = FrequencyLimits(
-            size, min_document_frequency, max_document_frequency, few_documents
-        )
+        low, high = min_document_frequency, max_document_frequency
+        limits = FrequencyLimits(size, low, high, few_documents)
         require(
             max_table_words >= 2 * (size or 0),
             "the table must hold twice the words to learn",

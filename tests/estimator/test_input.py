@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from streamlda import StreamLDA, load
 from streamlda.engine.engine import Engine
+from streamlda.errors import InvalidDocumentsError
 from streamlda.matrices import texts_of
 from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
@@ -180,7 +181,6 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
         iter(TEXTS),
         np.array(TEXTS),
         np.array(TEXTS, dtype=object),
-        np.array([text.encode() for text in TEXTS]),
         [text.split() for text in TEXTS],
         [[1, SECRET], [2, SECRET]],
         {"a": TEXTS},
@@ -205,6 +205,21 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
             call(texts)
         assert told.value.__context__ is None
         assert not any(word in str(told.value) for word in ("patient", "noon"))
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ([*TEXTS, None], "document=10 type='NoneType'"),
+        (pd.Series([float("nan"), *TEXTS]), "document=0 type='float'"),
+        ([text.encode() for text in TEXTS], "document=0 type='bytes'"),
+        (np.array([text.encode() for text in TEXTS]), "document=0 type='bytes'"),
+    ],
+)
+def test_one_that_is_no_text_is_named(texts, says):
+    for call in (StreamLDA(2).fit, StreamLDA(2).partial_fit):
+        with pytest.raises(InvalidDocumentsError, match=f"must be a str, got {says}; decode"):
+            call(texts)
 
 
 SEA = ["the wave-salt ship", "ship salt wave wave", "salt sea ship"] * 6
