@@ -1,9 +1,9 @@
 """A vocabulary that grows: words that become frequent enter it, and words that are gone leave.
 
-Words are counted in bounded memory (`streamlda.text.frequencies`). Borders lie behind every so
-many documents; at each, the most frequent words that are not in the vocabulary take the columns of
-its rarest ones, and then all counts are halved: what counts are the documents of the last border
-or two. A word enters where there is room, or in place of one that is at most half as frequent, so
+Words are counted in bounded memory (`streamlda.text.frequencies`). A border comes
+after every N documents; at each, the most frequent words that are not in the vocabulary take the
+columns of its rarest ones, and then all counts are halved: what counts are the documents of the
+last border or two. A word enters where there is room, or in place of one that is at most half as frequent, so
 that chance moves none. All other words keep their columns.
 """
 
@@ -37,7 +37,7 @@ RATIO = 2
 class GrowingWords:
     """Counts the words of a stream, and says at borders which enter its vocabulary.
 
-    A border is behind every `every` documents, of which `COUNTED` or more count, or all. `limits`
+    A border comes after every `every` documents, of which `COUNTED` or more count, or all. `limits`
     are those of a number that count. What it says depends on the documents and their order alone.
     Memory: `WORD_BYTES` for each of `most_counted` words.
     """
@@ -65,13 +65,13 @@ class GrowingWords:
             border += self.every
 
     def add(self, texts: Sequence[str]) -> None:
-        """Count the words of documents, of which none is behind the border."""
+        """Count the words of documents, of which none is after the border."""
         stride = max(1, self.every // COUNTED)
         self._found.update(texts[(self.missing - self.every) % stride :: stride])
         self.missing -= len(texts)
 
     def change(self, vocabulary: Vocabulary) -> tuple[Vocabulary, ColumnChange] | None:
-        """Return the vocabulary behind a border, and what changes; None if nothing does.
+        """Return the vocabulary after a border, and what changes; None if nothing does.
 
         Time O(words log words). The next documents are counted up to the next border.
         """
