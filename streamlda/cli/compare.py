@@ -55,6 +55,8 @@ def compare(
 def _table(
     found: dict[str, Any], models: tuple[TopicModel, TopicModel], words: list[list[list[str]]]
 ) -> list[str]:
+    from streamlda.model.table import in_line
+
     lines = [
         f"{len(found['matched'])} topics of both, {len(found['only_first'])} of the first alone, "
         f"{len(found['only_second'])} of the second alone",
@@ -64,9 +66,10 @@ def _table(
     ]
     for pair in found["matched"]:
         row = f"{pair['first']:5d} {pair['second']:6d} {pair['distance']:9.2f}   "
-        lines.append(row + " ".join(words[1][pair["second"]]))
-        moved = [f"+{word}" for word in pair["rose"]] + [f"-{word}" for word in pair["fell"]]
+        lines.append(row + in_line(words[1][pair["second"]]))
+        moved = [f"+{in_line([word])}" for word in pair["rose"]]
+        moved += [f"-{in_line([word])}" for word in pair["fell"]]
         lines += [25 * " " + " ".join(moved)] * bool(moved)
     for name, place, top in zip(("only_first", "only_second"), (0, 6), words, strict=True):
-        lines += [f"{place * ' '}{k:5d}{(20 - place) * ' '}{' '.join(top[k])}" for k in found[name]]
+        lines += [f"{place * ' '}{k:5d}{(20 - place) * ' '}{in_line(top[k])}" for k in found[name]]
     return lines

@@ -127,23 +127,28 @@ def _summary(found: FitResult, settings: RunSettings) -> list[str]:
 
 
 def _public(found: FitResult) -> list[str]:
+    from streamlda.model.table import plural
+
     model, counts, words = found.model, found.counts, found.vocabulary
     learned = f" from {found.vocabulary_documents:,} documents" if words.data_dependent else ""
     if words.too_frequent:
-        learned += f", {words.too_frequent:,} more in too many of them"
+        learned += f", {plural(words.too_frequent, 'word')} in too many documents left out"
     lines = [
-        f"{model.n_components} topics over {model.n_features:,} words ({words.kind}{learned})",
-        f"{counts.documents:,} documents in {found.seconds:.1f} s "
+        f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
+        f"({words.kind}{learned})",
+        f"{plural(counts.documents, 'document')} in {found.seconds:.1f} s "
         f"({counts.documents / max(found.seconds, 1e-9):,.0f} documents/s)",
     ]
     if counts.removed:
         lines.append(f"removed from texts: {by_reason(counts.removed)}")
     if counts.short:
-        lines.append(f"{counts.short:,} documents skipped: fewer than 3 known words")
+        lines.append(f"{plural(counts.short, 'document')} skipped: fewer than 3 known words")
     if counts.undated:
-        lines.append(f"{counts.undated:,} documents {IN_NO_BIN}")
+        lines.append(f"{plural(counts.undated, 'document')} {IN_NO_BIN}")
     if model.timeline is not None and model.timeline.late:
-        lines.append(f"{model.timeline.late:,} documents too late for their bin of event time")
+        lines.append(
+            f"{plural(model.timeline.late, 'document')} too late for their bin of event time"
+        )
     lines.append(f"{counts.unseen_fraction:.1%} of {counts.tokens:,} tokens outside the vocabulary")
     return lines
 

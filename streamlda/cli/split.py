@@ -31,10 +31,11 @@ def split(model_file: str, topic: int, into: int, output: str, quiet: bool, **fl
     A finished model holds no documents: SOURCE... are best those that it was fitted to. The words
     of them that are most likely of the topic are fitted by as many topics as there are parts. The
     parts together are the topic to the last token; the largest keeps its number, the others are
-    the last. All other topics stay as they are. Private models are refused: documents would tell
-    more than was paid for.
+    the last. All other topics stay as they are. Private models are refused: reading documents
+    would exceed the privacy budget.
     """
     from streamlda.engine.splitting import split_topic
+    from streamlda.model.table import in_line
     from streamlda.model.topic_model import load
 
     settings = read_settings("split", flags)
@@ -48,7 +49,7 @@ def split(model_file: str, topic: int, into: int, output: str, quiet: bool, **fl
         quiet,
         f"{model.diagnostics['split']['documents']:,} documents with words of topic {topic}",
         *(
-            f"{row:5d}   {' '.join(word for word, _ in top[row])}"
+            f"{row:5d}   {in_line(word for word, _ in top[row])}"
             for row in model.diagnostics["split"]["rows"]
         ),
         f"model: {output}",

@@ -32,11 +32,11 @@ MANY_SHARED = 0.3
 def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
-    The share is that of all tokens, as measured by the fit; a dash where it was not. NPMI
-    says how well the first 10 words go together in documents, -1 to 1, if it was counted. A
-    question mark stands at topics that should not be relied on; below the table is why. Words
-    joined by | share a hashed column. The header ends with the privacy statement. A private model
-    shows record slots, not documents: their number is private.
+    The share is that of all tokens, as measured by the fit; a dash where it was not. NPMI says
+    how well the first 10 words go together in documents, -1 to 1, if it was counted. A question
+    mark stands at topics that should not be relied on; below the table is why. Words joined by |
+    share a hashed column; phrases are quoted. The header ends with the privacy statement. A
+    private model shows record slots, not documents: their number is private.
     """
     from streamlda.model.topic_model import load
 
@@ -101,6 +101,7 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
 def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
     from streamlda.model.diagnostics import DOUBTS, junk_topics
+    from streamlda.model.table import in_line
     from streamlda.privacy.ledger.budget_table import printable
 
     words, doubts = model.top_words(n_words), junk_topics(model)
@@ -112,7 +113,7 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
         goes = "" if not counted else "     -" if npmi[k] is None else f" {npmi[k]:5.2f}"
         name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
-        line = f"{k:5d} {share}{goes} {mark} {name}{' '.join(word for word, _ in words[k])}"
+        line = f"{k:5d} {share}{goes} {mark} {name}{in_line(word for word, _ in words[k])}"
         if shared[k] >= MANY_SHARED * len(words[k]):
             line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
         lines.append(line)

@@ -55,7 +55,7 @@ def split_topic(
     Parameters
     ----------
     model : TopicModel
-        Not a private one, of which documents would tell more than was paid for.
+        Not a private one, of which reading documents would exceed the budget.
     topic : int
         A row, 0 to K - 1.
     documents : iterable of DocumentBatch

@@ -1,7 +1,8 @@
-"""Topics as a small table of HTML, for notebooks."""
+"""Topics as text: their words in a line, numbers, and a small table of HTML for notebooks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,16 @@ def percent(share: float | None) -> str:
     if share is None:
         return NOTHING
     return f"{100 * share:.{2 if share < 0.0995 else 1}f} %"
+
+
+def plural(n: int, unit: str) -> str:
+    """Return ``1 topic`` or ``2 topics``."""
+    return f"{n:,} {unit}{'' if n == 1 else 's'}"
+
+
+def in_line(words: Iterable[str]) -> str:
+    """Return words one after another; those of several words (phrases, n-grams) are quoted."""
+    return " ".join(f'"{word}"' if " " in word else word for word in words)
 
 
 def html_table(model: TopicModel) -> str:
@@ -47,6 +58,6 @@ def html_table(model: TopicModel) -> str:
 
 
 def _words(name: str | None, words: list[tuple[str, float]]) -> str:
-    """Return the words of a topic behind its name, if it has one."""
-    listed = " ".join(word for word, _ in words)
+    """Return the words of a topic after its name, if it has one."""
+    listed = in_line(word for word, _ in words)
     return listed if name is None else f"{name}: {listed}"

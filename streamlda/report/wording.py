@@ -7,14 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from streamlda.model.table import percent
+from streamlda.model.table import percent, plural
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE, SEEDED
-
-
-def plural(n: int, unit: str) -> str:
-    """Return ``1 topic`` or ``2 topics``."""
-    return f"{n:,} {unit}{'' if n == 1 else 's'}"
 
 
 def short(value: float) -> str:

@@ -68,7 +68,7 @@ def public_words(settings: RunSettings) -> Vocabulary | None:
 
 
 def _with_phrases(given: Vocabulary) -> Vocabulary:
-    """Return given words, of which phrases must be some: they take their words out of the counts."""
+    """Return given words; phrases, which take words out of the counts, must be among them."""
     missing = sorted(set(given.analyzer.phrases) - set(given.words or ()))
     require(
         not missing,

@@ -1,10 +1,10 @@
 """A vocabulary that grows: words that become frequent enter it, and words that are gone leave.
 
-Words are counted in bounded memory (`streamlda.text.frequencies`). A border comes
-after every N documents; at each, the most frequent words that are not in the vocabulary take the
-columns of its rarest ones, and then all counts are halved: what counts are the documents of the
-last border or two. A word enters where there is room, or in place of one that is at most half as frequent, so
-that chance moves none. All other words keep their columns.
+Words are counted in bounded memory (`streamlda.text.frequencies`). A border comes after every N
+documents; at each, the most frequent words that are not in the vocabulary take the columns of its
+rarest ones, and then all counts are halved: what counts are the documents of the last border or
+two. A word enters where there is room, or in place of one that is at most half as frequent, so that
+chance moves none. All other words keep their columns.
 """
 
 from __future__ import annotations

@@ -41,6 +41,14 @@ def fit_quietly(folder, output, *options):
     return run(*common, *options).stderr, load(output)
 
 
+def test_the_summary_counts_words_that_were_left_out(tmp_path):
+    (tmp_path / "a").write_text("apple bread cheese\n" * 30 + "dates eggs figs\n" * 9, "ascii")
+    given = ("fit", tmp_path / "a", "-o", tmp_path / "m", "-k")
+    said = run(*given, 1, "--max-document-frequency", 20).stderr
+    assert "1 topic over 3 words (learned from 39 documents, 3 words in too many documents" in said
+    assert "left out" not in run(*given, 2, "--max-document-frequency", 30).stderr
+
+
 @pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
 def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
     options = ("--solver", solver, "--documents-per-round", 100, "--iterations", 4)
@@ -95,7 +103,7 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
         (7, "missing-field"),
     ]
     assert {each["location"] for each in found} == {str(path)}
-    assert "1 documents skipped" in said
+    assert "1 document skipped" in said
     assert "apple" not in said
 
 

@@ -122,5 +122,10 @@ def test_a_fit_learns_phrases_or_takes_those_of_a_file(tmp_path):
         vocabulary = load(tmp_path / "m").vocabulary
         assert vocabulary.analyzer.phrases == found
         assert {word for word in vocabulary.words if " " in word} == set(found)
+        shown = run("topics", tmp_path / "m", "--words", 20).stdout
+        assert all(f' "{phrase}"' in shown for phrase in found)
+        assert " apple " in shown
+    shown = run("compare", tmp_path / "m", tmp_path / "m", "--words", 20).stdout
+    assert ' "salt lake"' in shown
     said = refused(*given, 2, "--hash-bits", 9)
     assert "--phrases must be a file of phrases for words that are not learned" in said
