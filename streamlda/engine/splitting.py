@@ -24,7 +24,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
-from streamlda.model.hierarchy import OF_DOCUMENTS
+from streamlda.model.hierarchy import OF_DOCUMENTS, lasting_settings
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE
@@ -153,5 +153,6 @@ def _with_parts(model: TopicModel, topic: int, masses: Array, found: TopicModel)
         interval=None if interval is None else replace(interval, prevalence=None),
         timeline=None,
         representative_documents=None,
+        settings=lasting_settings(model),
         diagnostics={**known, "split": split, "warnings": warnings},
     )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.errors import VocabularyError
 from streamlda.model.diagnostics import warned_of_background
-from streamlda.model.hierarchy import LEAST_WEIGHT
+from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
 from streamlda.model.matching import FARTHEST, matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.privacy.statement import merged_statement
@@ -240,7 +240,7 @@ def _vocabulary(parts: Sequence[_Part], n_words: int) -> Vocabulary | None:
 
 def _settings(parts: Sequence[_Part]) -> dict[str, Any]:
     """Return the settings that both have, and the seeds of all."""
-    one, other = (part.model.settings for part in parts)
+    one, other = (lasting_settings(part.model) for part in parts)
     common = {name: value for name, value in one.items() if name in other and other[name] == value}
     seeds: dict[int, dict[str, Any]] = {}
     for part in parts:

@@ -14,7 +14,7 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import load
 from streamlda.simulate import PlantedLDA
 from tests.cli.conftest import refused, run
-from tests.model.test_merging import names_of_topics, private
+from tests.model.test_merging import OF_ONE, names_of_topics, private
 from tests.service.planted import model, words
 
 V = 60
@@ -57,6 +57,7 @@ def test_the_parts_together_are_the_topic_and_all_others_stay(joined, documents)
         joined,
         interval=Interval(documents=3, tokens=9, prevalence=(0.5, 0.25, 0.25)),
         timeline=Timeline(unit="day", starts=[0], tokens=[[1, 2, 3]], documents=[1]),
+        settings={**joined.settings, **OF_ONE},
     )
     found = split_topic(told, 1, [documents], n_topics=3)
     rows = [1, 3, 4]
@@ -76,6 +77,7 @@ def test_the_parts_together_are_the_topic_and_all_others_stay(joined, documents)
     assert found.diagnostics["pair_noise"] == [0.1]
     assert found.interval == replace(told.interval, prevalence=None)
     assert found.timeline is None
+    assert found.settings == joined.settings
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,9 @@ from tests.service.planted import model, shifted, topics, words
 
 WORDS = words(40)
 
+#: Settings that say how large one fit was.
+OF_ONE = dict.fromkeys(("n_components", "n_features", "places", "vocabulary_documents"), 3)
+
 
 def counted(table, names=WORDS, documents=10, **more):
     """Return the model of tokens by topic and word."""
@@ -223,16 +226,17 @@ def test_names_stand_first_with_the_seeds_of_all():
     mine, theirs = tables(1), np.vstack([tables(7, 1), tables(1)[:1]])
     seeds = {"seed_topics": [{"name": "law", "columns": [3]}]}
     words_of_other = WORDS[::-1]
-    first = counted(mine, settings=seeds | {"solver": "x", "seed": 1})
+    first = counted(mine, settings=seeds | {"solver": "x", "seed": 1} | OF_ONE)
     second = counted(
         theirs[:, ::-1], words_of_other,
-        settings={"seed_topics": [{"name": "cars", "columns": [0, 5]}], "solver": "x", "seed": 2},
+        settings={"seed_topics": [{"name": "cars", "columns": [0, 5]}], "solver": "x", "seed": 2}
+        | OF_ONE,
     )  # fmt: skip
     together = first.merge(second)
     assert together.names == ["law", "cars", None, None]
     assert together.seeds == ((3,), (39, 34))
     assert together.settings["solver"] == "x"
-    assert "seed" not in together.settings
+    assert not {"seed", *OF_ONE} & set(together.settings)
     places = [each["topics"] for each in together.diagnostics["merged_models"]]
     assert places == [[0, 2, 3], [1, 0]]
 
