@@ -290,8 +290,8 @@ def test_hashed_columns_and_matrices_are_merged_by_column():
             VocabularyError,
             "one analyzer",
         ),
-        ({"privacy": private()}, InvalidSettingError, "private=1 of=2"),
-        ({"privacy": seeded()}, InvalidSettingError, "private=1 of=2"),
+        ({"privacy": private()}, InvalidSettingError, "private=1 of=2; merge private models only"),
+        ({"privacy": seeded()}, InvalidSettingError, "private=1 of=2; merge private models only"),
     ],
 )
 def test_what_has_no_true_merger_is_refused(other, error, said):
@@ -347,9 +347,12 @@ def test_of_several_ledgers_what_they_promise_adds_up():
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        (private(50, 149), "other record slots"),
+        (private(50, 149), r"other record slots .*; merge each release once$"),
         (private(), "other record slots"),
-        (private(100, 199, privacy_unit="user", documents_per_user=3), "one privacy_unit"),
+        (
+            private(100, 199, privacy_unit="user", documents_per_user=3),
+            r"one privacy_unit.*; merge those that were fitted",
+        ),
         (private(100, 199, neighboring_relation="replace-one"), "one neighboring_relation"),
         (private(100, 199, vocabulary="hashed"), "one vocabulary"),
         (private(100, 199, public_model="1234"), "one public_model"),
