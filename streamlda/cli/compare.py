@@ -27,12 +27,14 @@ def compare(
     Topics are paired such that the sum of distances is least. A distance is Hellinger's: 0 for
     equal topics, 1 for topics without a word in common. With a plus are the words that are more
     probable in SECOND, with a minus those that are less so. Below are the topics that one model
-    has alone. streamlda report FIRST SECOND draws the same.
+    has alone.
     """
+    from streamlda.model.matching import compared
     from streamlda.model.topic_model import load
 
+    paths = first_file, second_file
     models = load(first_file), load(second_file)
-    found = models[0].compare(models[1], farthest=farthest).to_json()
+    found = compared(*models, farthest=farthest, names=paths).to_json()
     words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
     if as_json:
         found["matched"] = [

@@ -9,6 +9,7 @@ seeds gave one name are a pair however far apart, and those of two names are non
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -154,32 +155,42 @@ def moved_words(
 
 
 def common_share(
-    first: TopicModel, second: TopicModel, names: tuple[str, str] = ("first", "second")
+    first: TopicModel,
+    second: TopicModel,
+    *,
+    names: Sequence[str] | None = None,
+    remedy: str = "compare models that were fitted with one vocabulary",
 ) -> float:
     """Return the share of tokens in words that both models know, the smaller of the two.
 
     Raises `VocabularyError`, with the names, where it is below `LEAST_COMMON_SHARE`.
     """
     mine, theirs = common_columns(first, second)
+    shown: dict[str, Any] = {} if names is None else {"first": names[0], "second": names[1]}
     share = float(min(first.background[mine].sum(), second.background[theirs].sum()))
     require(
         share >= LEAST_COMMON_SHARE,
         "models can be compared when the words that both know are at least "
         f"{LEAST_COMMON_SHARE:.0%} of the tokens of each",
-        before=names[0],
-        after=names[1],
+        **shown,
         vocabularies=",".join(map(_kind, (first, second))),
         common_words=len(mine),
         share=round(share, 3),
-        remedy="make a report of each, or fit them with one vocabulary",
+        remedy=remedy,
         error=VocabularyError,
     )
     return 1.0 if len(mine) == first.n_features == second.n_features else share
 
 
-def compared(first: TopicModel, second: TopicModel, *, farthest: float = FARTHEST) -> Comparison:
-    """Return what `TopicModel.compare` does."""
-    share = common_share(first, second)
+def compared(
+    first: TopicModel,
+    second: TopicModel,
+    *,
+    farthest: float = FARTHEST,
+    names: Sequence[str] | None = None,
+) -> Comparison:
+    """Return what `TopicModel.compare` does; an error says the names."""
+    share = common_share(first, second, names=names)
     pairs = {pair.first: pair for pair in matched_topics(first, second, farthest=farthest)}
     known = {pair.second for pair in pairs.values()}
     matched = []
