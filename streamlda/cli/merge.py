@@ -52,6 +52,8 @@ def merge(
     those of one ledger, of other record slots each, keep its promise; those of several ledgers
     promise the sum of epsilons and deltas, as a document may be in each.
     """
+    for path in sources:
+        Path(path).stat()  # Raises where there is nothing.
     files = [path for path in sources if Path(path).is_file()]
     if files:
         folders = [path for path in sources if Path(path).is_dir()]
@@ -68,14 +70,15 @@ def merge(
 
 
 def _merge_models(paths: tuple[str, ...], output: str, farthest: float, quiet: bool) -> None:
+    from streamlda.model.merging import merged
     from streamlda.model.topic_model import load
 
     check_output(output, paths)
-    first, *others = [load(path) for path in paths]
-    model = first.merge(*others, farthest=farthest)
+    models = [load(path) for path in paths]
+    model = merged(models, farthest=farthest, names=paths)
     model.save(output)
     counted = "record slots" if counts_slots(model) else "documents"
-    before = sum(each.n_components for each in (first, *others))
+    before = sum(each.n_components for each in models)
     say(
         quiet,
         f"{model.documents_seen:,} {counted} of {len(paths)} models",

@@ -49,13 +49,22 @@ class _Part(NamedTuple):
         return found
 
 
-def merged(models: Sequence[TopicModel], *, farthest: float = FARTHEST) -> TopicModel:
-    """Return what `TopicModel.merge` does."""
+def merged(
+    models: Sequence[TopicModel],
+    *,
+    farthest: float = FARTHEST,
+    names: Sequence[str] | None = None,
+) -> TopicModel:
+    """Return what `TopicModel.merge` does; errors say the names, or else the places."""
+    known: dict[str, list[str | int]] = {}
+    for name, model in zip(names or range(len(models)), models, strict=True):
+        known.setdefault(model.digest, []).append(name)
     require(
-        len({model.digest for model in models}) == len(models) > 1,
-        "models to merge must be two or more, each another one",
+        len(known) == len(models) > 1,
+        "models to merge must be two or more, all different",
         models=len(models),
-        remedy="name each file once",
+        equal=next((equal for equal in known.values() if len(equal) > 1), "none"),
+        remedy="pass each model once",
     )
     documents = [model.documents_seen for model in models]
     require(

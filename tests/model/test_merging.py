@@ -108,8 +108,11 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     with pytest.raises(InvalidSettingError, match=r"farthest=1\.5"):
         first.compare(second, farthest=1.5)
 
-    for name, each in (("a", first), ("b", second)):
+    for name, each in (("a", first), ("b", second), ("c", model(topics(4, 64), vocabulary=None))):
         each.save(tmp_path / name)
+    said = refused("compare", tmp_path / "a", tmp_path / "c")
+    assert f"first='{tmp_path / 'a'}' second='{tmp_path / 'c'}'" in said
+    assert said.endswith("; compare models that were fitted with one vocabulary\n")
     shown = json.loads(run("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
     assert [(each["first"], each["second"]) for each in shown["matched"]] == [
         (2, 0), (1, 2), (0, 1)]  # fmt: skip
@@ -282,7 +285,7 @@ def test_hashed_columns_and_matrices_are_merged_by_column():
 @pytest.mark.parametrize(
     ("other", "error", "said"),
     [
-        ({}, InvalidSettingError, "each another one"),
+        ({}, InvalidSettingError, r"all different, got models=2 equal=\[0, 1\]; pass each"),
         ({"documents_seen": 0}, InvalidSettingError, "how many documents"),
         ({"vocabulary": None}, VocabularyError, "second='none'"),
         (
@@ -388,6 +391,8 @@ def test_the_command_merges_model_files(tmp_path):
         ((tmp_path / "folder", *output, "--farthest", 0.5), "come with model files", 2),
         ((*files, "-o", tmp_path / "a"), "must not replace", 78),
         ((tmp_path / "a", *output), "two or more", 78),
+        ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),
         ((tmp_path / "a", tmp_path / "none", *output), "No such file", 74),
+        ((tmp_path / "none", *output), "No such file", 74),
     ):
         assert wanted in refused("merge", *arguments, code=code)
