@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import farthest_option, words_option
+from streamlda.cli.options import max_distance_option, words_option
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 @click.argument("first_file", metavar="FIRST", type=click.Path())
 @click.argument("second_file", metavar="SECOND", type=click.Path())
 @words_option
-@farthest_option
+@max_distance_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def compare(
-    first_file: str, second_file: str, n_words: int, farthest: float, as_json: bool
+    first_file: str, second_file: str, n_words: int, max_distance: float, as_json: bool
 ) -> None:
     """Show which topics of the models FIRST and SECOND are one topic, and what differs.
 
@@ -34,7 +34,7 @@ def compare(
 
     paths = first_file, second_file
     models = load(first_file), load(second_file)
-    found = compared(*models, farthest=farthest, names=paths).to_json()
+    found = compared(*models, max_distance=max_distance, names=paths).to_json()
     words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
     if as_json:
         found["matched"] = [

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from streamlda.checks import failure, require
 from streamlda.errors import VocabularyError
+from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
-from streamlda.model.matching import FARTHEST, matched_topics
+from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.privacy.statement import merged_statement
 from streamlda.text.vocabulary import COLLISION, Vocabulary
@@ -52,7 +53,7 @@ class _Part(NamedTuple):
 def merged(
     models: Sequence[TopicModel],
     *,
-    farthest: float = FARTHEST,
+    max_distance: float = MAX_DISTANCE,
     names: Sequence[str] | None = None,
 ) -> TopicModel:
     """Return what `TopicModel.merge` does; errors say the names, or else the places."""
@@ -76,7 +77,7 @@ def merged(
     statement = merged_statement([model.privacy for model in models])
     found, places = models[0], [np.arange(models[0].n_components)]
     for model in models[1:]:
-        one, other = _placed(found, model, farthest)
+        one, other = _placed(found, model, max_distance)
         places = [one.rows[rows] for rows in places] + [other.rows]
         found = _mixed(one, other)
     sources = [
@@ -88,14 +89,14 @@ def merged(
         }
         for model, rows in zip(models, places, strict=True)
     ]
-    diagnostics = {"merged_models": sources, "farthest": farthest}
+    diagnostics = {"merged_models": sources, "max_distance": max_distance}
     return warned_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
 
 
-def _placed(first: TopicModel, second: TopicModel, farthest: float) -> tuple[_Part, _Part]:
+def _placed(first: TopicModel, second: TopicModel, max_distance: float) -> tuple[_Part, _Part]:
     """Return where topics go: those with names before all others, then those of the first model."""
     columns = _columns(first, second)
-    pairs = {j: i for i, j, _ in matched_topics(first, second, farthest=farthest)}
+    pairs = {j: i for i, j, _ in matched_topics(first, second, max_distance=max_distance)}
     K = first.n_components
     alone = [j for j in range(second.n_components) if j not in pairs]
     rows = {**pairs, **{j: K + n for n, j in enumerate(alone)}}

@@ -13,7 +13,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.model.matching import FARTHEST, matched_topics
+from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.accounting import noise_multiplier
@@ -99,14 +99,14 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     assert found.matched[1].rose == found.matched[1].fell == ()
     assert (found.common_words, found.common_share) == (40, 1.0)
     apart = found.matched[0].distance
-    assert len(first.compare(second, farthest=apart - 1e-9).matched) == 2
-    assert len(first.compare(second, farthest=apart + 1e-9).matched) == 3
+    assert len(first.compare(second, max_distance=apart - 1e-9).matched) == 2
+    assert len(first.compare(second, max_distance=apart + 1e-9).matched) == 3
     turned = model(second.components[:, ::-1], vocabulary=Vocabulary.given(WORDS[::-1]))
     assert first.compare(turned).matched[0].rose == found.matched[0].rose
     with pytest.raises(VocabularyError, match="common_words=0"):
         first.compare(model(topics(4, 64), vocabulary=None))
-    with pytest.raises(InvalidSettingError, match=r"farthest=1\.5"):
-        first.compare(second, farthest=1.5)
+    with pytest.raises(InvalidSettingError, match=r"max_distance=1\.5"):
+        first.compare(second, max_distance=1.5)
 
     for name, each in (("a", first), ("b", second), ("c", model(topics(4, 64), vocabulary=None))):
         each.save(tmp_path / name)
@@ -150,7 +150,7 @@ def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shif
     first = counted(mine)
     second = counted(moved, names, documents)
     together = first.merge(second)
-    pairs = {pair.second: pair.first for pair in matched_topics(first, second, farthest=FARTHEST)}
+    pairs = {pair.second: pair.first for pair in matched_topics(first, second)}
     rows = [pairs.get(j) for j in range(3)]
     new = iter(range(3, 6))
     rows = [next(new) if row is None else row for row in rows]
@@ -378,7 +378,7 @@ def test_the_command_merges_model_files(tmp_path):
         f"20 documents of 2 models\n4 topics over 40 words, of 7 before\nmodel: {tmp_path / 'c'}\n"
     )
     assert load(tmp_path / "c").n_components == 4
-    assert run("merge", *files, *output, "--farthest", 0, "--quiet").stderr == ""
+    assert run("merge", *files, *output, "--max-distance", 0, "--quiet").stderr == ""
     assert load(tmp_path / "c").n_components == 4
     for n, ledger in enumerate("xy"):
         counted(tables(1) + n, privacy=private(ledger=ledger)).save(tmp_path / ledger)
@@ -388,7 +388,7 @@ def test_the_command_merges_model_files(tmp_path):
     for arguments, wanted, code in (
         ((*files, tmp_path / "folder", *output), "files=2 folders=1", 2),
         ((*files, *output, "--state", tmp_path / "s"), "without --state", 2),
-        ((tmp_path / "folder", *output, "--farthest", 0.5), "come with model files", 2),
+        ((tmp_path / "folder", *output, "--max-distance", 0.5), "come with model files", 2),
         ((*files, "-o", tmp_path / "a"), "must not replace", 78),
         ((tmp_path / "a", *output), "two or more", 78),
         ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),
