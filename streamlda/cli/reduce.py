@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from streamlda.checks import between
 from streamlda.cli.options import output_option, quiet_option
 from streamlda.cli.running import say, warn_of
 from streamlda.run.outputs import check_output
@@ -11,7 +12,14 @@ from streamlda.run.outputs import check_output
 
 @click.command(short_help="Join the topics of a model that are most alike.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@click.option("--topics", "-k", "n_topics", type=int, required=True, help="Topics to leave.")
+@click.option(
+    "--topics",
+    "-k",
+    "n_topics",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Topics to leave.",
+)
 @output_option("Model file to write.")
 @quiet_option
 def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
@@ -26,6 +34,8 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
 
     check_output(output, [model_file])
     before = load(model_file)
+    remedy = "name no more topics than the model has"
+    between(1, before.n_components, **{"--topics": n_topics}, remedy=remedy)
     model = before.reduce(n_topics)
     model.save(output)
     groups = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between
+from streamlda.checks import at_least, between
 from streamlda.model.diagnostics import hellinger, warned_of_background
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def leaves(tree: Array, distances: Array) -> list[int]:
 def reduced(model: TopicModel, n_topics: int) -> TopicModel:
     """Return what `TopicModel.reduce` does."""
     K = model.n_components
-    between(1, K, n_topics=n_topics, remedy="a model is reduced to fewer topics than it has")
+    remedy = f"pass a number of topics up to the {K} of the model"
+    at_least(1, n_topics=n_topics, remedy=remedy)
+    between(1, K, n_topics=n_topics, remedy=remedy)
     groups = {k: [k] for k in range(K)}
     tree = topic_tree(model.components, model.weights)
     for join, (i, j) in enumerate(tree[: K - n_topics, :2].astype(int).tolist(), K):

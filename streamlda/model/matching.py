@@ -78,6 +78,14 @@ class Comparison:
         return asdict(self)
 
 
+def check_models(first: TopicModel, *others: Any) -> None:
+    """Refuse what is no model."""
+    for other in others:
+        found = type(other).__name__
+        remedy = "read a file by streamlda.load(path)"
+        require(isinstance(other, type(first)), "models must be read", type=found, remedy=remedy)
+
+
 def distances(first: TopicModel, second: TopicModel) -> NDArray[np.float64]:
     """Return the Hellinger distance of each topic of one model to each of another.
 
@@ -184,6 +192,7 @@ def compared(
     names: Sequence[str] | None = None,
 ) -> Comparison:
     """Return what `TopicModel.compare` does; an error says the names."""
+    check_models(first, second)
     share = common_share(first, second, names=names)
     pairs = {pair.first: pair for pair in matched_topics(first, second, max_distance=max_distance)}
     known = {pair.second for pair in pairs.values()}

@@ -24,7 +24,7 @@ from streamlda.errors import VocabularyError
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
-from streamlda.model.matching import matched_topics
+from streamlda.model.matching import check_models, matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.privacy.statement import merged_statement
 from streamlda.text.vocabulary import COLLISION, Vocabulary
@@ -57,6 +57,7 @@ def merged(
     names: Sequence[str] | None = None,
 ) -> TopicModel:
     """Return what `TopicModel.merge` does; errors say the names, or else the places."""
+    check_models(*models)
     known: dict[str, list[str | int]] = {}
     for name, model in zip(names or range(len(models)), models, strict=True):
         known.setdefault(model.digest, []).append(name)

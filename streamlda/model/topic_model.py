@@ -6,13 +6,11 @@ import hashlib
 import json
 import operator
 import os
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache, cached_property
-from importlib.metadata import version
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,21 +36,11 @@ from streamlda.model.merging import merged
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
 from streamlda.model.table import html_table
+from streamlda.model.versions import current_versions
 from streamlda.privacy.statement import not_private
 from streamlda.text import functions
 from streamlda.text.functions import Analyze
 from streamlda.text.vocabulary import Vocabulary
-
-
-def current_versions() -> dict[str, str]:
-    """Return the versions of Python, streamlda and the packages its numbers depend on."""
-    return {"python": platform.python_version(), **_package_versions()}
-
-
-@cache
-def _package_versions() -> dict[str, str]:
-    """Return those of packages; they are read from files, in 4 milliseconds."""
-    return {n: version(n) for n in ("streamlda", "numpy", "numba", "scipy", "scikit-learn")}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -309,7 +297,7 @@ class TopicModel:
         VocabularyError
             If there are too few words in common.
         InvalidSettingError
-            If `max_distance` lies outside 0..1.
+            If `max_distance` lies outside 0..1, or the other is no model.
         """
         return compared(self, other, max_distance=max_distance)
 
@@ -331,14 +319,19 @@ class TopicModel:
         max_distance : float, default 0.55
             Hellinger distance beyond which two topics are different, 0 to 1.
 
+        Returns
+        -------
+        TopicModel
+            Of all words, with the topics of all.
+
         Raises
         ------
         VocabularyError
             If words cannot be brought together.
         InvalidSettingError
-            If a model comes twice or does not know its number of documents, if `max_distance` lies
-            outside 0..1, or no privacy statement would be true: private and other models, private
-            ones of different units, or of the same record slots of one ledger.
+            If one is no model, a model comes twice or does not know its number of documents,
+            `max_distance` lies outside 0..1, or no privacy statement would be true: private and
+            other models, private ones of different units or the same record slots of one ledger.
         """
         return merged((self, *others), max_distance=max_distance)
 
@@ -355,6 +348,16 @@ class TopicModel:
         ----------
         n_topics : int
             1 to K.
+
+        Returns
+        -------
+        TopicModel
+            Of the same words, with ``n_topics`` topics.
+
+        Raises
+        ------
+        InvalidSettingError
+            If `n_topics` is no whole number from 1 to K.
         """
         return reduced(self, n_topics)
 

@@ -85,8 +85,15 @@ def test_the_parts_together_are_the_topic_and_all_others_stay(joined, documents)
     [
         ({"topic": 3}, InvalidSettingError, "topic=3"),
         ({"topic": -1}, InvalidSettingError, "topic=-1"),
-        ({"n_topics": 1}, InvalidSettingError, "n_topics=1"),
-        ({"documents": []}, InsufficientDataError, "3 words of it"),
+        ({"topic": 0.5}, InvalidSettingError, r"topic=0\.5; pass the row"),
+        ({"n_topics": 1}, InvalidSettingError, "n_topics=1; a topic"),
+        ({"documents": []}, InsufficientDataError, "by documents, got documents=0"),
+        ({"documents": ["text"]}, InvalidSettingError, r"of_type='str'; pass \[model\.encode"),
+        (
+            {"documents": DocumentBatch.from_matrix(np.eye(V))},
+            InvalidSettingError,
+            "='Document",
+        ),
         ({"documents": [DocumentBatch.from_matrix(np.eye(V))]}, InsufficientDataError, "of it"),
         ({"documents": [DocumentBatch.from_matrix(np.ones((2, 5)))]}, InvalidDocumentsError, "60"),
         ({"private": True}, InvalidSettingError, "not private"),
@@ -113,7 +120,11 @@ def test_the_command_splits_by_texts(joined, documents, tmp_path):
     assert said[0].endswith("documents with words of topic 1")
     assert [line.split()[0] for line in said[1:3]] == ["1", "3"]
     assert said[1].split()[1] == found.top_words(1)[1][0][0]
-    assert "topic=7" in refused(*arguments, "--topic", 7)
+    assert "--topic=7; streamlda topics lists" in refused(*arguments, "--topic", 7)
+    assert "'--topics'" in refused(*arguments, "--topic", 1, "--topics", 1, code=2)
+    (tmp_path / "d.jsonl").write_text('{"other": "a b c"}\n' * 3)
+    source = ("split", tmp_path / "m", tmp_path / "d.jsonl", "-o", tmp_path / "n", "--topic", 1)
+    assert "documents=0; pass at least one" in run(*source, code=65).stderr
     assert "--topic" in refused(*arguments, code=2)
     same = ("split", tmp_path / "m", tmp_path / "d.txt", "-o", tmp_path / "d.txt", "--topic", 1)
     assert "must not replace" in refused(*same)

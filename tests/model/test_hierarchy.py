@@ -62,7 +62,7 @@ def test_topics_that_are_joined_add_up():
     np.testing.assert_allclose(
         first.reduce(1).components[0], first.prevalence @ first.components, atol=1e-12
     )
-    for n_topics in (0, 5):
+    for n_topics in (0, 5, 1.5):
         with pytest.raises(InvalidSettingError, match=f"n_topics={n_topics}"):
             first.reduce(n_topics)
 
@@ -103,7 +103,8 @@ def test_the_command_the_list_and_the_report_show_the_tree(tmp_path):
     assert said[1:-1] == joined
     assert load(few).digest == made.reduce(3).digest
     for arguments, wanted, code in (
-        (("-k", 6, "-o", few), "n_topics=6", 78),
+        (("-k", 6, "-o", few), "--topics=6; name no more", 78),
+        (("-k", 0, "-o", few), "'--topics'", 2),
         (("-k", 2, "-o", tmp_path / "m"), "must not replace", 78),
         (("-o", few), "--topics", 2),
     ):

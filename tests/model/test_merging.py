@@ -105,6 +105,9 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     assert first.compare(turned).matched[0].rose == found.matched[0].rose
     with pytest.raises(VocabularyError, match="common_words=0"):
         first.compare(model(topics(4, 64), vocabulary=None))
+    for method in (first.compare, first.merge):
+        with pytest.raises(InvalidSettingError, match="type='str'; read a file by"):
+            method("a.model")
     with pytest.raises(InvalidSettingError, match=r"max_distance=1\.5"):
         first.compare(second, max_distance=1.5)
 
