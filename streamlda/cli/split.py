@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from streamlda.checks import between
+from streamlda.checks import require
 from streamlda.cli.options import (
     GroupedCommand,
     options_of,
@@ -51,8 +51,13 @@ def split(
     settings = read_settings("split", flags)
     check_output(output, [model_file, *settings.source.files])
     before = load(model_file)
-    remedy = "streamlda topics lists those of the model"
-    between(0, before.n_components - 1, **{"--topic": topic}, remedy=remedy)
+    require(
+        0 <= topic < before.n_components,
+        "--topic must be a topic of the model",
+        topic=topic,
+        topics=before.n_components,
+        remedy="streamlda topics lists them",
+    )
     batches = (before.encode(documents.texts) for documents in read_documents(settings))
     model = split_topic(before, topic, batches, n_topics=n_topics)
     model.save(output)

@@ -12,6 +12,7 @@ so that the parts together are the topic, to the last token: all other topics st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -173,7 +174,13 @@ def _with_parts(model: TopicModel, topic: int, masses: Array, found: TopicModel)
     if npmi is not None:
         unknown = [None] * (n - 1)
         known["topic_npmi"] = [None if k == topic else v for k, v in enumerate(npmi)] + unknown
-    warnings = [f"parts of topic {topic}: {text}" for text in found.diagnostics["warnings"]]
+    row_of = dict(zip(map(str, found.order), map(str, rows), strict=True))
+
+    def of_model(named: re.Match[str]) -> str:
+        return re.sub(r"\d+", lambda k: row_of[k[0]], named[0])
+
+    texts = [re.sub(r": topics \d+(, \d+)*", of_model, w) for w in found.diagnostics["warnings"]]
+    warnings = [f"parts of topic {topic}: {text}" for text in texts]
     split: dict[str, Any] = {"topic": topic, "rows": rows, "documents": found.documents_seen}
     interval = model.interval
     return replace(

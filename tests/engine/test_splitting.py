@@ -1,5 +1,6 @@
 """A topic of a finished model as several, by documents."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +81,14 @@ def test_the_parts_together_are_the_topic_and_all_others_stay(joined, documents)
     assert found.settings == joined.settings
 
 
+def test_a_warning_of_parts_names_their_rows_in_the_model(joined, documents):
+    found = split_topic(joined, 1, [documents], n_topics=5)
+    (said,) = [each for each in found.diagnostics["warnings"] if "sampling noise: topics" in each]
+    assert said.startswith("parts of topic 1: ")
+    named = re.search(r"noise: topics ([\d, ]+);", said)[1].split(", ")
+    assert set(map(int, named)) < set(found.diagnostics["split"]["rows"])
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
@@ -120,7 +129,7 @@ def test_the_command_splits_by_texts(joined, documents, tmp_path):
     assert said[0].endswith("documents with words of topic 1")
     assert [line.split()[0] for line in said[1:3]] == ["1", "3"]
     assert said[1].split()[1] == found.top_words(1)[1][0][0]
-    assert "--topic=7; streamlda topics lists" in refused(*arguments, "--topic", 7)
+    assert "topic=7 topics=3; streamlda topics lists" in refused(*arguments, "--topic", 7)
     assert "'--topics'" in refused(*arguments, "--topic", 1, "--topics", 1, code=2)
     (tmp_path / "d.jsonl").write_text('{"other": "a b c"}\n' * 3)
     source = ("split", tmp_path / "m", tmp_path / "d.jsonl", "-o", tmp_path / "n", "--topic", 1)
