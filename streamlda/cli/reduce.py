@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from streamlda.checks import between
+from streamlda.checks import require
 from streamlda.cli.options import output_option, quiet_option
 from streamlda.cli.running import say, warn_of
 from streamlda.run.outputs import check_output
@@ -34,8 +34,13 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
 
     check_output(output, [model_file])
     before = load(model_file)
-    remedy = "name no more topics than the model has"
-    between(1, before.n_components, **{"--topics": n_topics}, remedy=remedy)
+    require(
+        n_topics <= before.n_components,
+        "--topics must be at most the topics of the model",
+        topics=n_topics,
+        of=before.n_components,
+        remedy="name fewer",
+    )
     model = before.reduce(n_topics)
     model.save(output)
     groups = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]

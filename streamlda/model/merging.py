@@ -58,8 +58,9 @@ def merged(
 ) -> TopicModel:
     """Return what `TopicModel.merge` does; errors say the names, or else the places."""
     check_models(*models)
+    named: Sequence[str | int] = names or range(len(models))
     known: dict[str, list[str | int]] = {}
-    for name, model in zip(names or range(len(models)), models, strict=True):
+    for name, model in zip(named, models, strict=True):
         known.setdefault(model.digest, []).append(name)
     require(
         len(known) == len(models) > 1,

@@ -103,7 +103,11 @@ def test_the_command_the_list_and_the_report_show_the_tree(tmp_path):
     assert said[1:-1] == joined
     assert load(few).digest == made.reduce(3).digest
     for arguments, wanted, code in (
-        (("-k", 6, "-o", few), "--topics=6; name no more", 78),
+        (
+            ("-k", 6, "-o", few),
+            "topics of the model, got topics=6 of=5; name fewer",
+            78,
+        ),
         (("-k", 0, "-o", few), "'--topics'", 2),
         (("-k", 2, "-o", tmp_path / "m"), "must not replace", 78),
         (("-o", few), "--topics", 2),
