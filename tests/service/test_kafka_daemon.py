@@ -473,6 +473,7 @@ def poisoned(n_records, every):
     return values[:n_records], poison
 
 
+@pytest.mark.long
 @BOTH_CLIENTS
 @pytest.mark.parametrize(
     ("n_records", "every", "n_kills"),
