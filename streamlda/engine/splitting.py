@@ -100,9 +100,9 @@ def split_topic(
         own += [about] * bool(about.n_documents)
     require(
         read,
-        "a topic is divided by documents",
+        "documents to split a topic by must be at least one",
         documents=0,
-        remedy="pass at least one, and see why others were skipped",
+        remedy="pass some, and see why others were skipped",
         error=InsufficientDataError,
     )
     require(

@@ -81,9 +81,12 @@ class Comparison:
 def check_models(first: TopicModel, *others: Any) -> None:
     """Refuse what is no model."""
     for other in others:
-        found = type(other).__name__
-        remedy = "read a file by streamlda.load(path)"
-        require(isinstance(other, type(first)), "models must be read", type=found, remedy=remedy)
+        require(
+            isinstance(other, type(first)),
+            "models must be of type TopicModel",
+            type=type(other).__name__,
+            remedy="read a file by streamlda.load(path)",
+        )
 
 
 def distances(first: TopicModel, second: TopicModel) -> NDArray[np.float64]:

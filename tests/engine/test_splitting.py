@@ -96,7 +96,7 @@ def test_a_warning_of_parts_names_their_rows_in_the_model(joined, documents):
         ({"topic": -1}, InvalidSettingError, "topic=-1"),
         ({"topic": 0.5}, InvalidSettingError, r"topic=0\.5; pass the row"),
         ({"n_topics": 1}, InvalidSettingError, "n_topics=1; a topic"),
-        ({"documents": []}, InsufficientDataError, "by documents, got documents=0"),
+        ({"documents": []}, InsufficientDataError, "by must be at least one, got documents=0"),
         ({"documents": ["text"]}, InvalidSettingError, r"of_type='str'; pass \[model\.encode"),
         (
             {"documents": DocumentBatch.from_matrix(np.eye(V))},
@@ -133,7 +133,7 @@ def test_the_command_splits_by_texts(joined, documents, tmp_path):
     assert "'--topics'" in refused(*arguments, "--topic", 1, "--topics", 1, code=2)
     (tmp_path / "d.jsonl").write_text('{"other": "a b c"}\n' * 3)
     source = ("split", tmp_path / "m", tmp_path / "d.jsonl", "-o", tmp_path / "n", "--topic", 1)
-    assert "documents=0; pass at least one" in run(*source, code=65).stderr
+    assert "documents=0; pass some" in run(*source, code=65).stderr
     assert "--topic" in refused(*arguments, code=2)
     same = ("split", tmp_path / "m", tmp_path / "d.txt", "-o", tmp_path / "d.txt", "--topic", 1)
     assert "must not replace" in refused(*same)
