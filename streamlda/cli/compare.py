@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import farthest_option, words_option
+from streamlda.cli.options import max_distance_option, words_option
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 @click.argument("first_file", metavar="FIRST", type=click.Path())
 @click.argument("second_file", metavar="SECOND", type=click.Path())
 @words_option
-@farthest_option
+@max_distance_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def compare(
-    first_file: str, second_file: str, n_words: int, farthest: float, as_json: bool
+    first_file: str, second_file: str, n_words: int, max_distance: float, as_json: bool
 ) -> None:
     """Show which topics of the models FIRST and SECOND are one topic, and what differs.
 
     Topics are paired such that the sum of distances is least. A distance is Hellinger's: 0 for
     equal topics, 1 for topics without a word in common. With a plus are the words that are more
     probable in SECOND, with a minus those that are less so. Below are the topics that one model
-    has alone. streamlda report FIRST SECOND draws the same.
+    has alone.
     """
+    from streamlda.model.matching import compared
     from streamlda.model.topic_model import load
 
+    paths = first_file, second_file
     models = load(first_file), load(second_file)
-    found = models[0].compare(models[1], farthest=farthest).to_json()
+    found = compared(*models, max_distance=max_distance, names=paths).to_json()
     words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
     if as_json:
         found["matched"] = [

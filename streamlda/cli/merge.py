@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from streamlda.cli.options import farthest_option, output_option, quiet_option
+from streamlda.cli.options import max_distance_option, output_option, quiet_option
 from streamlda.cli.running import say, warn, warn_of
 from streamlda.cli.topics import counts_slots
 from streamlda.run.outputs import check_output
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="File for the joined sums of daemons, as secret as the documents. [default: none]",
 )
-@farthest_option
+@max_distance_option
 @quiet_option
 @click.pass_context
 def merge(
@@ -34,7 +34,7 @@ def merge(
     sources: tuple[str, ...],
     output: str,
     state: str | None,
-    farthest: float,
+    max_distance: float,
     quiet: bool,
 ) -> None:
     """Write one model of several: SOURCE... are folders of checkpoints, or model files.
@@ -47,11 +47,13 @@ def merge(
     publish snapshots of their own.
 
     Model files: two or more, of disjoint documents and words of one kind. Topics nearer to each
-    other than --farthest become one, by their tokens; all others are kept, so that there may be
+    other than --max-distance become one, by their tokens; all others are kept, so that there may be
     more. What a merged model cannot know is not in it. Private models are merged with private ones:
     those of one ledger, of other record slots each, keep its promise; those of several ledgers
     promise the sum of epsilons and deltas, as a document may be in each.
     """
+    for path in sources:
+        Path(path).stat()  # Raises where there is nothing.
     files = [path for path in sources if Path(path).is_file()]
     if files:
         folders = [path for path in sources if Path(path).is_dir()]
@@ -60,22 +62,25 @@ def merge(
                 "model files must be merged without folders of checkpoints and without --state, "
                 f"got files={len(files)} folders={len(folders)}; merge each kind by itself"
             )
-        _merge_models(sources, output, farthest, quiet)
+        _merge_models(sources, output, max_distance, quiet)
         return
-    if context.get_parameter_source("farthest") is not ParameterSource.DEFAULT:
-        raise click.UsageError("--farthest must come with model files; topics of folders are one")
+    if context.get_parameter_source("max_distance") is not ParameterSource.DEFAULT:
+        raise click.UsageError(
+            "--max-distance must come with model files; topics of folders are one"
+        )
     _merge_folders(sources, output, state, quiet)
 
 
-def _merge_models(paths: tuple[str, ...], output: str, farthest: float, quiet: bool) -> None:
+def _merge_models(paths: tuple[str, ...], output: str, max_distance: float, quiet: bool) -> None:
+    from streamlda.model.merging import merged
     from streamlda.model.topic_model import load
 
     check_output(output, paths)
-    first, *others = [load(path) for path in paths]
-    model = first.merge(*others, farthest=farthest)
+    models = [load(path) for path in paths]
+    model = merged(models, max_distance=max_distance, names=paths)
     model.save(output)
     counted = "record slots" if counts_slots(model) else "documents"
-    before = sum(each.n_components for each in (first, *others))
+    before = sum(each.n_components for each in models)
     say(
         quiet,
         f"{model.documents_seen:,} {counted} of {len(paths)} models",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from streamlda.model import MAX_DISTANCE
 from streamlda.settings.load import load_settings
 from streamlda.settings.setting import FIT, RUN, Setting
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
@@ -29,10 +30,10 @@ words_option = click.option(
     help="Words to show for each topic.",
 )
 
-farthest_option = click.option(
-    "--farthest",
+max_distance_option = click.option(
+    "--max-distance",
     type=click.FloatRange(0, 1),
-    default=0.55,
+    default=MAX_DISTANCE,
     show_default=True,
     help="Distance beyond which two topics are different.",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from streamlda.checks import require
 from streamlda.cli.options import output_option, quiet_option
 from streamlda.cli.running import say, warn_of
 from streamlda.run.outputs import check_output
@@ -11,7 +12,14 @@ from streamlda.run.outputs import check_output
 
 @click.command(short_help="Join the topics of a model that are most alike.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@click.option("--topics", "-k", "n_topics", type=int, required=True, help="Topics to leave.")
+@click.option(
+    "--topics",
+    "-k",
+    "n_topics",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Topics to leave.",
+)
 @output_option("Model file to write.")
 @quiet_option
 def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
@@ -26,6 +34,13 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
 
     check_output(output, [model_file])
     before = load(model_file)
+    require(
+        n_topics <= before.n_components,
+        "--topics must be at most the topics of the model",
+        topics=n_topics,
+        of=before.n_components,
+        remedy="name fewer",
+    )
     model = before.reduce(n_topics)
     model.save(output)
     groups = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]

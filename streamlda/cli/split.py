@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from streamlda.checks import require
 from streamlda.cli.options import (
     GroupedCommand,
     options_of,
@@ -22,17 +23,27 @@ from streamlda.run.outputs import check_output
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @options_of("split", DOCUMENTS)
 @click.option("--topic", type=int, required=True, help="Topic to divide.")
-@click.option("--into", type=int, default=2, show_default=True, help="Parts of it.")
+@click.option(
+    "--topics",
+    "-k",
+    "n_topics",
+    type=click.IntRange(min=2),
+    default=2,
+    show_default=True,
+    help="Topics to divide it into.",
+)
 @output_option("Model file to write.")
 @quiet_option
-def split(model_file: str, topic: int, into: int, output: str, quiet: bool, **flags: Any) -> None:
+def split(
+    model_file: str, topic: int, n_topics: int, output: str, quiet: bool, **flags: Any
+) -> None:
     """Write the model in FILE with a topic divided, by the documents of SOURCE...
 
     A finished model holds no documents: SOURCE... are best those that it was fitted to. The words
     of them that are most likely of the topic are fitted by as many topics as there are parts. The
     parts together are the topic to the last token; the largest keeps its number, the others are
-    the last. All other topics stay as they are. Private models are refused: reading documents
-    would exceed the privacy budget.
+    the last. All other topics stay as they are. Private models are refused: reading documents would
+    exceed the privacy budget.
     """
     from streamlda.engine.splitting import split_topic
     from streamlda.model.table import in_line
@@ -41,8 +52,15 @@ def split(model_file: str, topic: int, into: int, output: str, quiet: bool, **fl
     settings = read_settings("split", flags)
     check_output(output, [model_file, *settings.source.files])
     before = load(model_file)
+    require(
+        0 <= topic < before.n_components,
+        "--topic must be a topic of the model",
+        topic=topic,
+        topics=before.n_components,
+        remedy="streamlda topics lists them",
+    )
     batches = (before.encode(documents.texts) for documents in read_documents(settings))
-    model = split_topic(before, topic, batches, n_topics=into)
+    model = split_topic(before, topic, batches, n_topics=n_topics)
     model.save(output)
     top = model.top_words(8)
     say(

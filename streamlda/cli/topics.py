@@ -35,8 +35,10 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
     The share is that of all tokens, as measured by the fit; a dash where it was not. NPMI says
     how well the first 10 words go together in documents, -1 to 1, if it was counted. A question
     mark stands at topics that should not be relied on; below the table is why. Words joined by |
-    share a hashed column; phrases are quoted. The header ends with the privacy statement. A
-    private model shows record slots, not documents: their number is private.
+    share a hashed column; phrases are in quotes. The header ends with the privacy statement. A
+    private model shows record slots, not documents: their number is private. In JSON, the
+    hierarchy is how topics are joined: first and second below K are topics, and K + n is the join
+    in place n of the list.
     """
     from streamlda.model.topic_model import load
 
@@ -73,7 +75,6 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
         },
         "privacy": dict(model.privacy),
         "warnings": model.diagnostics.get("warnings", []),
-        # Rows from K on are joins, in their order.
         "hierarchy": [
             {"first": int(first), "second": int(second), "height": height}
             for first, second, height, _ in topic_tree(model.components, model.weights).tolist()

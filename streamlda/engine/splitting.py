@@ -12,7 +12,8 @@ so that the parts together are the topic, to the last token: all other topics st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
-from streamlda.model.hierarchy import OF_DOCUMENTS
+from streamlda.model.hierarchy import OF_DOCUMENTS, lasting_settings
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE
@@ -55,7 +56,7 @@ def split_topic(
     Parameters
     ----------
     model : TopicModel
-        Not a private one, of which reading documents would exceed the budget.
+        Not a private one: reading documents would exceed the privacy budget.
     topic : int
         A row, 0 to K - 1.
     documents : iterable of DocumentBatch
@@ -66,15 +67,25 @@ def split_topic(
     seed : int, default 0
         Of the fit.
 
+    Returns
+    -------
+    TopicModel
+        ``diagnostics["split"]`` has the rows of the parts and the number of documents.
+
     Raises
     ------
     InvalidSettingError
-        If there is no such topic, fewer than 2 parts are wanted, or the model is private.
+        If there is no such topic, fewer than 2 parts are wanted, documents are no batches, or the
+        model is private.
+    InvalidDocumentsError
+        If counts are not over the words of the model.
     InsufficientDataError
-        If too few documents have 3 words of the topic.
+        If there are no documents, or too few have 3 words of the topic.
     """
-    between(0, model.n_components - 1, topic=topic)
-    at_least(2, n_topics=n_topics)
+    remedy = "pass the row of a topic of the model"
+    at_least(0, topic=topic, remedy=remedy)
+    between(0, model.n_components - 1, topic=topic, remedy=remedy)
+    at_least(2, n_topics=n_topics, remedy="a topic is divided into two or more")
     require(
         model.privacy.get("statement") != PRIVATE,
         "a topic that is split must be of a model that is not private, as documents are read",
@@ -82,13 +93,23 @@ def split_topic(
         remedy="fit more topics privately",
     )
     topics = smoothed(model.components, model.background, SMOOTHING)
-    batches = [_of_topic(model, topics, topic, batch) for batch in documents]
-    own = [batch for batch in batches if batch.n_documents]
+    own, read = [], 0
+    for batch in _batches(documents):
+        read += batch.n_documents
+        about = _of_topic(model, topics, topic, batch)
+        own += [about] * bool(about.n_documents)
+    require(
+        read,
+        "documents to split a topic by must be at least one",
+        documents=0,
+        remedy="pass some, and see why others were skipped",
+        error=InsufficientDataError,
+    )
     require(
         own,
         "a topic that is split must have a document with 3 words of it",
         topic=topic,
-        documents=0,
+        documents=read,
         remedy="pass documents that are about it",
         error=InsufficientDataError,
     )
@@ -98,6 +119,17 @@ def split_topic(
     parts = smoothed(found.components, found.background, SMOOTHING)[order]
     shares = _divided(model.components[topic], found.weights[order, None] * parts)
     return _with_parts(model, topic, shares, found)
+
+
+def _batches(documents: Any) -> Iterator[DocumentBatch]:
+    """Yield the batches, each checked to be one."""
+    rule, remedy = "documents must be batches of counts", "pass [model.encode(texts)]"
+    found = type(documents).__name__
+    require(isinstance(documents, Iterable), rule, type=found, remedy=remedy)
+    for batch in documents:
+        one = isinstance(batch, DocumentBatch)
+        require(one, rule, of_type=type(batch).__name__, remedy=remedy)
+        yield batch
 
 
 def _of_topic(model: TopicModel, topics: Array, topic: int, batch: DocumentBatch) -> DocumentBatch:
@@ -142,7 +174,13 @@ def _with_parts(model: TopicModel, topic: int, masses: Array, found: TopicModel)
     if npmi is not None:
         unknown = [None] * (n - 1)
         known["topic_npmi"] = [None if k == topic else v for k, v in enumerate(npmi)] + unknown
-    warnings = [f"parts of topic {topic}: {text}" for text in found.diagnostics["warnings"]]
+    row_of = dict(zip(map(str, found.order), map(str, rows), strict=True))
+
+    def of_model(named: re.Match[str]) -> str:
+        return re.sub(r"\d+", lambda k: row_of[k[0]], named[0])
+
+    texts = [re.sub(r": topics \d+(, \d+)*", of_model, w) for w in found.diagnostics["warnings"]]
+    warnings = [f"parts of topic {topic}: {text}" for text in texts]
     split: dict[str, Any] = {"topic": topic, "rows": rows, "documents": found.documents_seen}
     interval = model.interval
     return replace(
@@ -153,5 +191,6 @@ def _with_parts(model: TopicModel, topic: int, masses: Array, found: TopicModel)
         interval=None if interval is None else replace(interval, prevalence=None),
         timeline=None,
         representative_documents=None,
+        settings=lasting_settings(model),
         diagnostics={**known, "split": split, "warnings": warnings},
     )

@@ -1,4 +1,4 @@
-"""What the parts of a model must hold; `streamlda.model.topic_model` asks."""
+"""What the parts of a model must hold; `streamlda.model.topic_model` calls these checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ SUM_TOLERANCE = 1e-6
 
 
 def read_only(name: str, array: Any) -> NDArray[np.float64]:
-    """Return finite numbers that nobody can write to, copied where others could."""
     """Return an array of finite numbers that others cannot write to, copied where they could."""
     values = np.ascontiguousarray(array, dtype=np.float64)
     if values.flags.writeable and np.may_share_memory(values, array):
@@ -50,7 +49,6 @@ def check_shapes(
 
 def check_probabilities(name: str, values: NDArray[np.float64]) -> None:
     """Refuse rows that are no distributions."""
-    """Refuse rows that are no distributions."""
     low = values.min()
     error = np.abs(values.sum(axis=-1) - 1).max()
     require(
@@ -75,7 +73,6 @@ def plain_object(name: str, value: Any) -> dict[str, Any]:
 
 
 def check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
-    """Refuse words that are not those of the columns, or cannot be stored."""
     """Refuse words that are not those of the columns, or cannot be stored."""
     require(
         vocabulary.n_features == n_features,

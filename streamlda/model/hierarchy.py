@@ -12,14 +12,14 @@ reduced to n, beside a fit of n and average distances without weights::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between
+from streamlda.checks import at_least, between
 from streamlda.model.diagnostics import hellinger, warned_of_background
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ OF_DOCUMENTS = (
     *("pair_eigenvalues", "pair_noise", "documents_behind_directions", "directions_supported"),
     *("documents_skipped", "topic_npmi_documents"),
 )
+
+#: Settings that are true of the model of one fit only.
+OF_ONE_FIT = ("n_components", "n_features", "places", "vocabulary_documents")
 
 
 def topic_tree(components: Array, weights: Array) -> Array:
@@ -96,7 +99,9 @@ def leaves(tree: Array, distances: Array) -> list[int]:
 def reduced(model: TopicModel, n_topics: int) -> TopicModel:
     """Return what `TopicModel.reduce` does."""
     K = model.n_components
-    between(1, K, n_topics=n_topics, remedy="a model is reduced to fewer topics than it has")
+    remedy = f"pass a number of topics up to the {K} of the model"
+    at_least(1, n_topics=n_topics, remedy=remedy)
+    between(1, K, n_topics=n_topics, remedy=remedy)
     groups = {k: [k] for k in range(K)}
     tree = topic_tree(model.components, model.weights)
     for join, (i, j) in enumerate(tree[: K - n_topics, :2].astype(int).tolist(), K):
@@ -131,7 +136,7 @@ def grouped(model: TopicModel, groups: Sequence[Sequence[int]]) -> TopicModel:
     return warned_of_background(found)
 
 
-def _settings(model: TopicModel, groups: Sequence[Sequence[int]]) -> Mapping[str, Any]:
+def _settings(model: TopicModel, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the settings, with the seeds of each group under all its names."""
     seeds = []
     for group in groups:
@@ -140,7 +145,12 @@ def _settings(model: TopicModel, groups: Sequence[Sequence[int]]) -> Mapping[str
             columns = dict.fromkeys(column for k in named for column in model.seeds[k])
             name = " + ".join(str(model.names[k]) for k in named)
             seeds.append({"name": name, "columns": list(columns)})
-    return {**model.settings, "seed_topics": seeds} if seeds else model.settings
+    return lasting_settings(model) | ({"seed_topics": seeds} if seeds else {})
+
+
+def lasting_settings(model: TopicModel) -> dict[str, Any]:
+    """Return the settings that stay true where topics or models are joined, or a topic divided."""
+    return {name: value for name, value in model.settings.items() if name not in OF_ONE_FIT}
 
 
 def _diagnostics(model: TopicModel, groups: Sequence[Sequence[int]]) -> dict[str, Any]:

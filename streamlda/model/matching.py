@@ -3,12 +3,13 @@
 The distance of two topics is Hellinger's, ``sqrt(1 - sum_w sqrt(p_w q_w))``: 0 for equal topics, 1
 for topics without a word in common. A word that one model does not know has probability 0 there,
 so that only words in common enter the sum. Topics are paired such that the sum of distances is
-least, where a pair farther apart than `FARTHEST` is as bad as none and is not made. Topics that
+least, where a pair farther apart than `MAX_DISTANCE` is as bad as none and is not made. Topics that
 seeds gave one name are a pair however far apart, and those of two names are none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,17 +19,11 @@ from numpy.typing import NDArray
 
 from streamlda.checks import between, require
 from streamlda.errors import VocabularyError
+from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import common_columns, hellinger
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
-
-#: Beyond this, two topics of different documents are different ones. Of two halves of KOS, 20
-#: Newsgroups (20 topics each) and abstracts (30), the proportions of held-out documents in a topic
-#: of one and one of the other correlate by more than 0.5 in 39 of the 40 pairs nearer than 0.50,
-#: 10 of 17 up to 0.55, 4 of 23 up to 0.60, 5 of 61 up to 0.65, and 1 of 882 beyond. Topics of one
-#: model are 0.60 apart or more.
-FARTHEST = 0.55
 
 #: Models are compared by their common words when these are this share of the tokens of both.
 LEAST_COMMON_SHARE = 0.5
@@ -83,6 +78,17 @@ class Comparison:
         return asdict(self)
 
 
+def check_models(first: TopicModel, *others: Any) -> None:
+    """Refuse what is no model."""
+    for other in others:
+        require(
+            isinstance(other, type(first)),
+            "models must be of type TopicModel",
+            type=type(other).__name__,
+            remedy="read a file by streamlda.load(path)",
+        )
+
+
 def distances(first: TopicModel, second: TopicModel) -> NDArray[np.float64]:
     """Return the Hellinger distance of each topic of one model to each of another.
 
@@ -100,7 +106,7 @@ def _part(model: TopicModel, columns: NDArray[np.intp]) -> NDArray[np.float64]:
 
 
 def matched_topics(
-    first: TopicModel, second: TopicModel, *, farthest: float = FARTHEST
+    first: TopicModel, second: TopicModel, *, max_distance: float = MAX_DISTANCE
 ) -> list[TopicPair]:
     """Return the pairs of topics that are one topic, by their rows in the first model.
 
@@ -109,15 +115,15 @@ def matched_topics(
     Parameters
     ----------
     first, second : TopicModel
-    farthest : float, default 0.55
+    max_distance : float, default 0.55
         Hellinger distance beyond which two topics are different, 0 to 1.
 
     Raises
     ------
     InvalidSettingError
-        If `farthest` lies outside 0..1.
+        If `max_distance` lies outside 0..1.
     """
-    between(0, 1, farthest=farthest, remedy=f"{FARTHEST} is usual")
+    between(0, 1, max_distance=max_distance, remedy=f"{MAX_DISTANCE} is usual")
     apart = distances(first, second)
     names = [
         (i, j, name == other)
@@ -129,9 +135,9 @@ def matched_topics(
     cost = apart.copy()
     for i, j, same in names:
         cost[i, j] = -len(cost) if same else 2.0
-    rows, columns = scipy.optimize.linear_sum_assignment(np.minimum(cost, farthest))
+    rows, columns = scipy.optimize.linear_sum_assignment(np.minimum(cost, max_distance))
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return [TopicPair(i, j, float(apart[i, j])) for i, j in pairs if cost[i, j] <= farthest]
+    return [TopicPair(i, j, float(apart[i, j])) for i, j in pairs if cost[i, j] <= max_distance]
 
 
 def moved_words(
@@ -154,33 +160,44 @@ def moved_words(
 
 
 def common_share(
-    first: TopicModel, second: TopicModel, names: tuple[str, str] = ("first", "second")
+    first: TopicModel,
+    second: TopicModel,
+    *,
+    names: Sequence[str] | None = None,
+    remedy: str = "compare models that were fitted with one vocabulary",
 ) -> float:
     """Return the share of tokens in words that both models know, the smaller of the two.
 
     Raises `VocabularyError`, with the names, where it is below `LEAST_COMMON_SHARE`.
     """
     mine, theirs = common_columns(first, second)
+    shown: dict[str, Any] = {} if names is None else {"first": names[0], "second": names[1]}
     share = float(min(first.background[mine].sum(), second.background[theirs].sum()))
     require(
         share >= LEAST_COMMON_SHARE,
         "models can be compared when the words that both know are at least "
         f"{LEAST_COMMON_SHARE:.0%} of the tokens of each",
-        before=names[0],
-        after=names[1],
+        **shown,
         vocabularies=",".join(map(_kind, (first, second))),
         common_words=len(mine),
         share=round(share, 3),
-        remedy="make a report of each, or fit them with one vocabulary",
+        remedy=remedy,
         error=VocabularyError,
     )
     return 1.0 if len(mine) == first.n_features == second.n_features else share
 
 
-def compared(first: TopicModel, second: TopicModel, *, farthest: float = FARTHEST) -> Comparison:
-    """Return what `TopicModel.compare` does."""
-    share = common_share(first, second)
-    pairs = {pair.first: pair for pair in matched_topics(first, second, farthest=farthest)}
+def compared(
+    first: TopicModel,
+    second: TopicModel,
+    *,
+    max_distance: float = MAX_DISTANCE,
+    names: Sequence[str] | None = None,
+) -> Comparison:
+    """Return what `TopicModel.compare` does; an error says the names."""
+    check_models(first, second)
+    share = common_share(first, second, names=names)
+    pairs = {pair.first: pair for pair in matched_topics(first, second, max_distance=max_distance)}
     known = {pair.second for pair in pairs.values()}
     matched = []
     for i in first.order:

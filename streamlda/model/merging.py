@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from streamlda.checks import failure, require
 from streamlda.errors import VocabularyError
+from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import warned_of_background
-from streamlda.model.hierarchy import LEAST_WEIGHT
-from streamlda.model.matching import FARTHEST, matched_topics
+from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
+from streamlda.model.matching import check_models, matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.privacy.statement import merged_statement
 from streamlda.text.vocabulary import COLLISION, Vocabulary
@@ -49,13 +50,24 @@ class _Part(NamedTuple):
         return found
 
 
-def merged(models: Sequence[TopicModel], *, farthest: float = FARTHEST) -> TopicModel:
-    """Return what `TopicModel.merge` does."""
+def merged(
+    models: Sequence[TopicModel],
+    *,
+    max_distance: float = MAX_DISTANCE,
+    names: Sequence[str] | None = None,
+) -> TopicModel:
+    """Return what `TopicModel.merge` does; errors say the names, or else the places."""
+    check_models(*models)
+    named: Sequence[str | int] = names or range(len(models))
+    known: dict[str, list[str | int]] = {}
+    for name, model in zip(named, models, strict=True):
+        known.setdefault(model.digest, []).append(name)
     require(
-        len({model.digest for model in models}) == len(models) > 1,
-        "models to merge must be two or more, each another one",
+        len(known) == len(models) > 1,
+        "models to merge must be two or more, all different",
         models=len(models),
-        remedy="name each file once",
+        equal=next((equal for equal in known.values() if len(equal) > 1), "none"),
+        remedy="pass each model once",
     )
     documents = [model.documents_seen for model in models]
     require(
@@ -67,7 +79,7 @@ def merged(models: Sequence[TopicModel], *, farthest: float = FARTHEST) -> Topic
     statement = merged_statement([model.privacy for model in models])
     found, places = models[0], [np.arange(models[0].n_components)]
     for model in models[1:]:
-        one, other = _placed(found, model, farthest)
+        one, other = _placed(found, model, max_distance)
         places = [one.rows[rows] for rows in places] + [other.rows]
         found = _mixed(one, other)
     sources = [
@@ -79,14 +91,14 @@ def merged(models: Sequence[TopicModel], *, farthest: float = FARTHEST) -> Topic
         }
         for model, rows in zip(models, places, strict=True)
     ]
-    diagnostics = {"merged_models": sources, "farthest": farthest}
+    diagnostics = {"merged_models": sources, "max_distance": max_distance}
     return warned_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
 
 
-def _placed(first: TopicModel, second: TopicModel, farthest: float) -> tuple[_Part, _Part]:
+def _placed(first: TopicModel, second: TopicModel, max_distance: float) -> tuple[_Part, _Part]:
     """Return where topics go: those with names before all others, then those of the first model."""
     columns = _columns(first, second)
-    pairs = {j: i for i, j, _ in matched_topics(first, second, farthest=farthest)}
+    pairs = {j: i for i, j, _ in matched_topics(first, second, max_distance=max_distance)}
     K = first.n_components
     alone = [j for j in range(second.n_components) if j not in pairs]
     rows = {**pairs, **{j: K + n for n, j in enumerate(alone)}}
@@ -240,7 +252,7 @@ def _vocabulary(parts: Sequence[_Part], n_words: int) -> Vocabulary | None:
 
 def _settings(parts: Sequence[_Part]) -> dict[str, Any]:
     """Return the settings that both have, and the seeds of all."""
-    one, other = (part.model.settings for part in parts)
+    one, other = (lasting_settings(part.model) for part in parts)
     common = {name: value for name, value in one.items() if name in other and other[name] == value}
     seeds: dict[int, dict[str, Any]] = {}
     for part in parts:

@@ -6,13 +6,11 @@ import hashlib
 import json
 import operator
 import os
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache, cached_property
-from importlib.metadata import version
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from streamlda.checks import at_least, failure, require
 from streamlda.container import to_json, valid_content
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, VocabularyError
+from streamlda.model import MAX_DISTANCE
 from streamlda.model.content import (
     check_probabilities,
     check_shapes,
@@ -32,26 +31,16 @@ from streamlda.model.content import (
 from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import reduced
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
-from streamlda.model.matching import FARTHEST, Comparison, compared
+from streamlda.model.matching import Comparison, compared
 from streamlda.model.merging import merged
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, members, read, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
 from streamlda.model.table import html_table
+from streamlda.model.versions import current_versions
 from streamlda.privacy.statement import not_private
 from streamlda.text import functions
 from streamlda.text.functions import Analyze
 from streamlda.text.vocabulary import Vocabulary
-
-
-def current_versions() -> dict[str, str]:
-    """Return the versions of Python, streamlda and the packages its numbers depend on."""
-    return {"python": platform.python_version(), **_package_versions()}
-
-
-@cache
-def _package_versions() -> dict[str, str]:
-    """Return those of packages; they are read from files, in 4 milliseconds."""
-    return {n: version(n) for n in ("streamlda", "numpy", "numba", "scipy", "scikit-learn")}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -284,7 +273,7 @@ class TopicModel:
             documents = self.encode(documents) if texts else DocumentBatch.from_matrix(documents)
         return topic_proportions(documents, self._smoothed, self.alpha)
 
-    def compare(self, other: TopicModel, *, farthest: float = FARTHEST) -> Comparison:
+    def compare(self, other: TopicModel, *, max_distance: float = MAX_DISTANCE) -> Comparison:
         """Return which topics of another model are those of this one, and how they differ.
 
         Topics are paired such that the sum of their Hellinger distances is least. Time
@@ -294,7 +283,7 @@ class TopicModel:
         ----------
         other : TopicModel
             Of words in common that are half of the tokens of each, or more.
-        farthest : float, default 0.55
+        max_distance : float, default 0.55
             Hellinger distance beyond which two topics are different, 0 to 1.
 
         Returns
@@ -308,17 +297,17 @@ class TopicModel:
         VocabularyError
             If there are too few words in common.
         InvalidSettingError
-            If `farthest` lies outside 0..1.
+            If `max_distance` lies outside 0..1, or the other is no model.
         """
-        return compared(self, other, farthest=farthest)
+        return compared(self, other, max_distance=max_distance)
 
-    def merge(self, *others: TopicModel, farthest: float = FARTHEST) -> TopicModel:
+    def merge(self, *others: TopicModel, max_distance: float = MAX_DISTANCE) -> TopicModel:
         """Return one model of this one and others, which have learned from other documents.
 
-        Topics nearer than `farthest` are one topic, the mean of both by their tokens; all others
-        are kept. Topics with names come first, then those of this model. Words are those of all:
-        a word that a model does not know has no tokens there. What a merged model cannot know is
-        None: interval, documents to show, and what was measured in some of the models only. A
+        Topics nearer than `max_distance` are one topic, the mean of both by their tokens; all
+        others are kept. Topics with names come first, then those of this model. Words are those of
+        all: a word that a model does not know has no tokens there. What a merged model cannot know
+        is None: interval, documents to show, and what was measured in some of the models only. A
         model of one fit over all documents is better: ``diagnostics["merged_models"]`` says which
         topics came from where. Time O(K^2 V + K^3) and memory O(K V), for each other model.
 
@@ -327,19 +316,24 @@ class TopicModel:
         *others : TopicModel
             Of the same analyzer, the same hashed columns, or matrices of one width. Documents
             that are in two of them count twice.
-        farthest : float, default 0.55
+        max_distance : float, default 0.55
             Hellinger distance beyond which two topics are different, 0 to 1.
+
+        Returns
+        -------
+        TopicModel
+            Of all words, with the topics of all.
 
         Raises
         ------
         VocabularyError
             If words cannot be brought together.
         InvalidSettingError
-            If a model comes twice or does not know its number of documents, if `farthest` lies
-            outside 0..1, or no privacy statement would be true: private and other models, private
-            ones of different units, or of the same record slots of one ledger.
+            If one is no model, a model comes twice or does not know its number of documents,
+            `max_distance` lies outside 0..1, or no privacy statement would be true: private and
+            other models, private ones of different units or the same record slots of one ledger.
         """
-        return merged((self, *others), farthest=farthest)
+        return merged((self, *others), max_distance=max_distance)
 
     def reduce(self, n_topics: int) -> TopicModel:
         """Return the model with fewer topics: those that lose least by it are joined.
@@ -354,6 +348,16 @@ class TopicModel:
         ----------
         n_topics : int
             1 to K.
+
+        Returns
+        -------
+        TopicModel
+            Of the same words, with ``n_topics`` topics.
+
+        Raises
+        ------
+        InvalidSettingError
+            If `n_topics` is no whole number from 1 to K.
         """
         return reduced(self, n_topics)
 

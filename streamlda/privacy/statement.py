@@ -185,6 +185,7 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "private models are merged with private ones only: no statement is true of both",
         private=sum(each.get("statement") in (PRIVATE, SEEDED) for each in statements),
         of=len(statements),
+        remedy="merge private models only with each other",
     )
     if claims != {PRIVATE}:
         return seeded() if private else not_private()
@@ -194,7 +195,8 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for key in _ONE_KIND:
             found, wanted = statement.get(key), first.get(key)
             rule = f"private models that are merged must have one {key}"
-            _require(found == wanted, rule, first=wanted, other=found)
+            remedy = "merge those that were fitted with the same privacy settings"
+            _require(found == wanted, rule, first=wanted, other=found, remedy=remedy)
     ledgers = [each["ledger"] for each in statements]
     own = sorted(_stages_of_one(statements), key=lambda stage: (stage["first"], stage["last"]))
     merged = dict(first) | {
@@ -250,6 +252,7 @@ def _stages_of_one(statements: Sequence[Mapping[str, Any]]) -> list[dict[str, An
             "models of one ledger that are merged must be of other record slots each",
             slots=slots[:3],
             others=taken[:3],
+            remedy="merge each release once",
         )
         taken += slots
     return [dict(stage) for stage in common] + [stage for stages in own for stage in stages]
@@ -410,10 +413,12 @@ def _whole(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-def _require(holds: bool, rule: str, **values: Any) -> None:
+def _require(
+    holds: bool, rule: str, *, remedy: str = f"correct it, or say {NOT_PRIVATE!r}", **values: Any
+) -> None:
     # A value from a damaged file may be of any length.
     shown: dict[str, Any] = {
         name: value if len(repr(value)) <= 80 else repr(value)[:80]
         for name, value in values.items()
     }
-    require(holds, rule, **shown, remedy=f"correct it, or say {NOT_PRIVATE!r}")
+    require(holds, rule, **shown, remedy=remedy)

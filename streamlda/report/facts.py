@@ -171,7 +171,7 @@ def gather(
         n_words=n_words,
     )
     common = [
-        common_share(before, after, names)
+        common_share(before, after, names=names, remedy="make a report of each")
         for (before, after), names in zip(pairwise(models), pairwise(labels), strict=True)
     ]
     ids, moved = _followed(models)

@@ -10,7 +10,7 @@ from streamlda.model.topic_model import TopicModel
 
 #: Beyond this a topic of a stream is a new one: less than half (0.51) of the probability is shared,
 #: as ``sum_w sqrt(p_w q_w)`` measures it. Here documents are largely the same.
-FARTHEST = 0.7
+NEW_TOPIC_DISTANCE = 0.7
 
 
 class Topic(NamedTuple):
@@ -32,7 +32,9 @@ def follow(
     A seeded one goes on as that of its name, however far. `next_id` is the first id that was never
     used; it is returned as it is afterwards.
     """
-    origin = {pair.second: pair for pair in matched_topics(before, after, farthest=FARTHEST)}
+    origin = {
+        pair.second: pair for pair in matched_topics(before, after, max_distance=NEW_TOPIC_DISTANCE)
+    }
     topics = []
     for k, share in enumerate(after.shares):
         pair = origin.get(k)

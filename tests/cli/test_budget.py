@@ -210,6 +210,7 @@ def process(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.long
 def test_process_reads_a_ledger_that_another_process_writes(folder):
     program = (
         "import sys\n"

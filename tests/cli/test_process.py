@@ -143,6 +143,7 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
         assert process.stderr.read() == b""
 
 
+@pytest.mark.long
 def test_progress_and_answers_do_not_mix(tmp_path):
     done = subprocess.run(
         [*STREAMLDA, *FIT, "-o", str(tmp_path / "m")], input=LINE * 50, capture_output=True
@@ -184,6 +185,7 @@ def privately(planted, source, to, *more):
     ]
 
 
+@pytest.mark.long
 def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, lines, tmp_path):
     arguments = privately(planted, "-", tmp_path, "--snapshots", "2")
     with started(*arguments, lines=lines[:1000]) as process:
@@ -337,6 +339,7 @@ def check_after_a_kill(to, again):
         assert all([stage["first"], stage["last"] + 1] in paid for stage in stages)
 
 
+@pytest.mark.long
 def test_a_private_run_killed_at_any_moment_never_spends_unseen(planted, tmp_path):
     assert kill_at_random(planted, tmp_path, 3).count(-signal.SIGKILL) == 3
 

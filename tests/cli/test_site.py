@@ -67,6 +67,7 @@ def learned(folder):
             return to, number, log
 
 
+@pytest.mark.long
 def test_three_sites_in_processes_learn_one_model_close_to_the_truth(folder, learned):
     to, rounds, log = learned
     pooled = PrivateSettings(
@@ -104,6 +105,7 @@ def test_three_sites_in_processes_learn_one_model_close_to_the_truth(folder, lea
     assert (folder / "east.key").read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_model_that_was_paid_for_is_kept_where_the_next_window_replaces_it(learned):
     to, _, log = learned
     kept = Snapshots(to / "model.snapshots")
@@ -298,6 +300,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     assert (one[0][0], two[0][0], one[0][2]) == ("stdin", "stdin", two[0][1])
 
 
+@pytest.mark.long
 def test_shares_that_do_not_fit_are_refused_by_name(folder, learned, tmp_path):
     to, _, _ = learned
     east, north, south = shares = [to / "shares1" / f"{site}.share" for site in SITES]

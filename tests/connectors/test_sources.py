@@ -247,6 +247,7 @@ def test_what_cannot_work_is_refused(kind, paths, options, match, tmp_path, monk
         kind(paths, **options)
 
 
+@pytest.mark.long
 def test_default_docstrings_are_many_and_nothing_is_imported_for_them():
     code = """
 import sys

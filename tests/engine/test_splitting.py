@@ -1,5 +1,6 @@
 """A topic of a finished model as several, by documents."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import load
 from streamlda.simulate import PlantedLDA
 from tests.cli.conftest import refused, run
-from tests.model.test_merging import names_of_topics, private
+from tests.model.test_merging import OF_ONE, names_of_topics, private
 from tests.service.planted import model, words
 
 V = 60
@@ -57,6 +58,7 @@ def test_the_parts_together_are_the_topic_and_all_others_stay(joined, documents)
         joined,
         interval=Interval(documents=3, tokens=9, prevalence=(0.5, 0.25, 0.25)),
         timeline=Timeline(unit="day", starts=[0], tokens=[[1, 2, 3]], documents=[1]),
+        settings={**joined.settings, **OF_ONE},
     )
     found = split_topic(told, 1, [documents], n_topics=3)
     rows = [1, 3, 4]
@@ -76,6 +78,15 @@ def test_the_parts_together_are_the_topic_and_all_others_stay(joined, documents)
     assert found.diagnostics["pair_noise"] == [0.1]
     assert found.interval == replace(told.interval, prevalence=None)
     assert found.timeline is None
+    assert found.settings == joined.settings
+
+
+def test_a_warning_of_parts_names_their_rows_in_the_model(joined, documents):
+    found = split_topic(joined, 1, [documents], n_topics=5)
+    (said,) = [each for each in found.diagnostics["warnings"] if "sampling noise: topics" in each]
+    assert said.startswith("parts of topic 1: ")
+    named = re.search(r"noise: topics ([\d, ]+);", said)[1].split(", ")
+    assert set(map(int, named)) < set(found.diagnostics["split"]["rows"])
 
 
 @pytest.mark.parametrize(
@@ -83,8 +94,15 @@ def test_the_parts_together_are_the_topic_and_all_others_stay(joined, documents)
     [
         ({"topic": 3}, InvalidSettingError, "topic=3"),
         ({"topic": -1}, InvalidSettingError, "topic=-1"),
-        ({"n_topics": 1}, InvalidSettingError, "n_topics=1"),
-        ({"documents": []}, InsufficientDataError, "3 words of it"),
+        ({"topic": 0.5}, InvalidSettingError, r"topic=0\.5; pass the row"),
+        ({"n_topics": 1}, InvalidSettingError, "n_topics=1; a topic"),
+        ({"documents": []}, InsufficientDataError, "by must be at least one, got documents=0"),
+        ({"documents": ["text"]}, InvalidSettingError, r"of_type='str'; pass \[model\.encode"),
+        (
+            {"documents": DocumentBatch.from_matrix(np.eye(V))},
+            InvalidSettingError,
+            "='Document",
+        ),
         ({"documents": [DocumentBatch.from_matrix(np.eye(V))]}, InsufficientDataError, "of it"),
         ({"documents": [DocumentBatch.from_matrix(np.ones((2, 5)))]}, InvalidDocumentsError, "60"),
         ({"private": True}, InvalidSettingError, "not private"),
@@ -111,7 +129,11 @@ def test_the_command_splits_by_texts(joined, documents, tmp_path):
     assert said[0].endswith("documents with words of topic 1")
     assert [line.split()[0] for line in said[1:3]] == ["1", "3"]
     assert said[1].split()[1] == found.top_words(1)[1][0][0]
-    assert "topic=7" in refused(*arguments, "--topic", 7)
+    assert "topic=7 topics=3; streamlda topics lists" in refused(*arguments, "--topic", 7)
+    assert "'--topics'" in refused(*arguments, "--topic", 1, "--topics", 1, code=2)
+    (tmp_path / "d.jsonl").write_text('{"other": "a b c"}\n' * 3)
+    source = ("split", tmp_path / "m", tmp_path / "d.jsonl", "-o", tmp_path / "n", "--topic", 1)
+    assert "documents=0; pass some" in run(*source, code=65).stderr
     assert "--topic" in refused(*arguments, code=2)
     same = ("split", tmp_path / "m", tmp_path / "d.txt", "-o", tmp_path / "d.txt", "--topic", 1)
     assert "must not replace" in refused(*same)

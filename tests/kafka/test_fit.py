@@ -60,6 +60,7 @@ def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(
     np.testing.assert_array_equal(both.model.components, whole.model.components)
 
 
+@pytest.mark.long
 def test_a_topic_of_transactions_and_an_empty_partition_end(topics, topic, from_topic):
     topics.make(topic, 2)
     producer = KafkaProducer(bootstrap_servers=topics.bootstrap, transactional_id=topic)

@@ -190,6 +190,7 @@ def damage(path, batch):
     path.write_bytes(data)
 
 
+@pytest.mark.long
 def test_damaged_batch_is_refused_or_skipped(broker, own_topics, topic, source_of):
     own_topics.make(topic)
     for first, last in ((0, 10), (10, 35), (35, 60)):

@@ -49,6 +49,7 @@ def left_in(folder):
     return [path for path in paths if path.suffix not in kept]
 
 
+@pytest.mark.long
 def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
     make_config(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
     by_topic, by_file = tmp_path / "topic", tmp_path / "file"
@@ -113,6 +114,7 @@ def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
     assert [shot["state"] for shot in report["snapshots"]] == ["committed"]
 
 
+@pytest.mark.long
 def test_nothing_is_spent_where_no_share_can_be_sent(
     signed, folder, topics, topic, tmp_path, monkeypatch
 ):

@@ -16,7 +16,7 @@ from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import load
 from streamlda.report import render_report
 from tests.cli.conftest import refused, run
-from tests.model.test_merging import names_of_topics, private
+from tests.model.test_merging import OF_ONE, names_of_topics, private
 from tests.service.planted import model, over_time, topics
 
 
@@ -62,7 +62,7 @@ def test_topics_that_are_joined_add_up():
     np.testing.assert_allclose(
         first.reduce(1).components[0], first.prevalence @ first.components, atol=1e-12
     )
-    for n_topics in (0, 5):
+    for n_topics in (0, 5, 1.5):
         with pytest.raises(InvalidSettingError, match=f"n_topics={n_topics}"):
             first.reduce(n_topics)
 
@@ -70,11 +70,14 @@ def test_topics_that_are_joined_add_up():
 def test_a_joined_topic_has_the_names_and_the_seeds_of_its_parts():
     rows = topics(2, 40)
     near = 0.95 * rows[[0, 1, 0, 0]] + 0.05 * topics(4, 40, seed=9)
-    made = model(near, settings=names_of_topics("space", "law", "orbit") | {"seed": 3}).reduce(2)
+    settings = names_of_topics("space", "law", "orbit") | {"seed": 3}
+    made = model(near, settings=settings | OF_ONE).reduce(2)
     assert made.diagnostics["reduced_from"] == [[0, 2, 3], [1]]
     assert made.names == ["space + orbit", "law"]
     assert made.seeds == ((0, 2), (1,))
     assert made.settings["seed"] == 3
+    assert not set(OF_ONE) & set(made.settings)
+    assert not set(OF_ONE) & set(model(near, settings=OF_ONE).reduce(2).settings)
 
 
 def test_nothing_is_said_that_was_not_known_and_the_promise_stays():
@@ -100,7 +103,12 @@ def test_the_command_the_list_and_the_report_show_the_tree(tmp_path):
     assert said[1:-1] == joined
     assert load(few).digest == made.reduce(3).digest
     for arguments, wanted, code in (
-        (("-k", 6, "-o", few), "n_topics=6", 78),
+        (
+            ("-k", 6, "-o", few),
+            "topics of the model, got topics=6 of=5; name fewer",
+            78,
+        ),
+        (("-k", 0, "-o", few), "'--topics'", 2),
         (("-k", 2, "-o", tmp_path / "m"), "must not replace", 78),
         (("-o", few), "--topics", 2),
     ):

@@ -95,6 +95,7 @@ def test_gensim_infers_learns_on_and_gives_topics_back(tmp_path):
     assert np.abs(lda.get_topics() - as_used(model)).sum(axis=1).max() < 0.2
 
 
+@pytest.mark.long
 def test_topics_that_gensim_has_learned_are_ours_to_infer_with(tmp_path):
     corpus, _ = planted()
     texts = texts_of(corpus, 1000)
@@ -181,6 +182,7 @@ def test_pyldavis_gets_what_it_asks_for(tokens):
     assert given["vocab"][:2] == ["0", "1"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("K", [2, 30])
 def test_the_documented_line_of_pyldavis_makes_a_page(K, tmp_path):
     made = replace(published(topics(K, 120)), tokens_seen=80_000)

@@ -13,7 +13,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.model.matching import FARTHEST, matched_topics
+from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.accounting import noise_multiplier
@@ -32,6 +32,9 @@ from tests.cli.conftest import refused, run
 from tests.service.planted import model, shifted, topics, words
 
 WORDS = words(40)
+
+#: Settings that say how large one fit was.
+OF_ONE = dict.fromkeys(("n_components", "n_features", "places", "vocabulary_documents"), 3)
 
 
 def counted(table, names=WORDS, documents=10, **more):
@@ -96,17 +99,23 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     assert found.matched[1].rose == found.matched[1].fell == ()
     assert (found.common_words, found.common_share) == (40, 1.0)
     apart = found.matched[0].distance
-    assert len(first.compare(second, farthest=apart - 1e-9).matched) == 2
-    assert len(first.compare(second, farthest=apart + 1e-9).matched) == 3
+    assert len(first.compare(second, max_distance=apart - 1e-9).matched) == 2
+    assert len(first.compare(second, max_distance=apart + 1e-9).matched) == 3
     turned = model(second.components[:, ::-1], vocabulary=Vocabulary.given(WORDS[::-1]))
     assert first.compare(turned).matched[0].rose == found.matched[0].rose
     with pytest.raises(VocabularyError, match="common_words=0"):
         first.compare(model(topics(4, 64), vocabulary=None))
-    with pytest.raises(InvalidSettingError, match=r"farthest=1\.5"):
-        first.compare(second, farthest=1.5)
+    for method in (first.compare, first.merge):
+        with pytest.raises(InvalidSettingError, match="type='str'; read a file by"):
+            method("a.model")
+    with pytest.raises(InvalidSettingError, match=r"max_distance=1\.5"):
+        first.compare(second, max_distance=1.5)
 
-    for name, each in (("a", first), ("b", second)):
+    for name, each in (("a", first), ("b", second), ("c", model(topics(4, 64), vocabulary=None))):
         each.save(tmp_path / name)
+    said = refused("compare", tmp_path / "a", tmp_path / "c")
+    assert f"first='{tmp_path / 'a'}' second='{tmp_path / 'c'}'" in said
+    assert said.endswith("; compare models that were fitted with one vocabulary\n")
     shown = json.loads(run("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
     assert [(each["first"], each["second"]) for each in shown["matched"]] == [
         (2, 0), (1, 2), (0, 1)]  # fmt: skip
@@ -144,7 +153,7 @@ def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shif
     first = counted(mine)
     second = counted(moved, names, documents)
     together = first.merge(second)
-    pairs = {pair.second: pair.first for pair in matched_topics(first, second, farthest=FARTHEST)}
+    pairs = {pair.second: pair.first for pair in matched_topics(first, second)}
     rows = [pairs.get(j) for j in range(3)]
     new = iter(range(3, 6))
     rows = [next(new) if row is None else row for row in rows]
@@ -223,16 +232,17 @@ def test_names_stand_first_with_the_seeds_of_all():
     mine, theirs = tables(1), np.vstack([tables(7, 1), tables(1)[:1]])
     seeds = {"seed_topics": [{"name": "law", "columns": [3]}]}
     words_of_other = WORDS[::-1]
-    first = counted(mine, settings=seeds | {"solver": "x", "seed": 1})
+    first = counted(mine, settings=seeds | {"solver": "x", "seed": 1} | OF_ONE)
     second = counted(
         theirs[:, ::-1], words_of_other,
-        settings={"seed_topics": [{"name": "cars", "columns": [0, 5]}], "solver": "x", "seed": 2},
+        settings={"seed_topics": [{"name": "cars", "columns": [0, 5]}], "solver": "x", "seed": 2}
+        | OF_ONE,
     )  # fmt: skip
     together = first.merge(second)
     assert together.names == ["law", "cars", None, None]
     assert together.seeds == ((3,), (39, 34))
     assert together.settings["solver"] == "x"
-    assert "seed" not in together.settings
+    assert not {"seed", *OF_ONE} & set(together.settings)
     places = [each["topics"] for each in together.diagnostics["merged_models"]]
     assert places == [[0, 2, 3], [1, 0]]
 
@@ -278,7 +288,7 @@ def test_hashed_columns_and_matrices_are_merged_by_column():
 @pytest.mark.parametrize(
     ("other", "error", "said"),
     [
-        ({}, InvalidSettingError, "each another one"),
+        ({}, InvalidSettingError, r"all different, got models=2 equal=\[0, 1\]; pass each"),
         ({"documents_seen": 0}, InvalidSettingError, "how many documents"),
         ({"vocabulary": None}, VocabularyError, "second='none'"),
         (
@@ -286,8 +296,8 @@ def test_hashed_columns_and_matrices_are_merged_by_column():
             VocabularyError,
             "one analyzer",
         ),
-        ({"privacy": private()}, InvalidSettingError, "private=1 of=2"),
-        ({"privacy": seeded()}, InvalidSettingError, "private=1 of=2"),
+        ({"privacy": private()}, InvalidSettingError, "private=1 of=2; merge private models only"),
+        ({"privacy": seeded()}, InvalidSettingError, "private=1 of=2; merge private models only"),
     ],
 )
 def test_what_has_no_true_merger_is_refused(other, error, said):
@@ -343,9 +353,12 @@ def test_of_several_ledgers_what_they_promise_adds_up():
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        (private(50, 149), "other record slots"),
+        (private(50, 149), r"other record slots .*; merge each release once$"),
         (private(), "other record slots"),
-        (private(100, 199, privacy_unit="user", documents_per_user=3), "one privacy_unit"),
+        (
+            private(100, 199, privacy_unit="user", documents_per_user=3),
+            r"one privacy_unit.*; merge those that were fitted",
+        ),
         (private(100, 199, neighboring_relation="replace-one"), "one neighboring_relation"),
         (private(100, 199, vocabulary="hashed"), "one vocabulary"),
         (private(100, 199, public_model="1234"), "one public_model"),
@@ -368,7 +381,7 @@ def test_the_command_merges_model_files(tmp_path):
         f"20 documents of 2 models\n4 topics over 40 words, of 7 before\nmodel: {tmp_path / 'c'}\n"
     )
     assert load(tmp_path / "c").n_components == 4
-    assert run("merge", *files, *output, "--farthest", 0, "--quiet").stderr == ""
+    assert run("merge", *files, *output, "--max-distance", 0, "--quiet").stderr == ""
     assert load(tmp_path / "c").n_components == 4
     for n, ledger in enumerate("xy"):
         counted(tables(1) + n, privacy=private(ledger=ledger)).save(tmp_path / ledger)
@@ -378,9 +391,11 @@ def test_the_command_merges_model_files(tmp_path):
     for arguments, wanted, code in (
         ((*files, tmp_path / "folder", *output), "files=2 folders=1", 2),
         ((*files, *output, "--state", tmp_path / "s"), "without --state", 2),
-        ((tmp_path / "folder", *output, "--farthest", 0.5), "come with model files", 2),
+        ((tmp_path / "folder", *output, "--max-distance", 0.5), "come with model files", 2),
         ((*files, "-o", tmp_path / "a"), "must not replace", 78),
         ((tmp_path / "a", *output), "two or more", 78),
+        ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),
         ((tmp_path / "a", tmp_path / "none", *output), "No such file", 74),
+        ((tmp_path / "none", *output), "No such file", 74),
     ):
         assert wanted in refused("merge", *arguments, code=code)

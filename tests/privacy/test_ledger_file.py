@@ -53,6 +53,7 @@ def test_second_writer_is_told_who_holds_the_ledger(ledger, folder):
     Ledger.open(folder / "ledger", TERMS).close()
 
 
+@pytest.mark.long
 def test_writers_that_race_take_turns_and_children_do_not_write(folder, crashes):
     (folder / "forked").mkdir()
     assert crashes.run("many-writers", folder)["refused"] > 0

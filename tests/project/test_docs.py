@@ -126,6 +126,7 @@ def test_python_examples_run(tmp_path):
     assert examples.failed == 0 < examples.attempted
 
 
+@pytest.mark.long
 def test_the_private_example_pays_for_one_window_and_shows_what_it_prints(tmp_path, monkeypatch):
     """Word by word, but for noise, times and names."""
     monkeypatch.chdir(tmp_path)

@@ -249,7 +249,7 @@ def test_what_is_wrong_is_refused():
             render_report([made] * n, ["m"] * n_labels, n_words=n_words)
     for vocabulary in (Vocabulary.given([f"x{w}" for w in words(64)]), None):
         other = model(topics(4, 64), vocabulary=vocabulary)
-        with pytest.raises(VocabularyError, match=r"before='a' after='b' .* share=0\.0; make a"):
+        with pytest.raises(VocabularyError, match=r"first='a' second='b' .* share=0\.0; make a"):
             render_report([made, other], ["a", "b"])
 
 
@@ -510,7 +510,7 @@ def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
     model(topics(), vocabulary=None).save(files / "other.model")
     target = files / "r.html"
     said = run(files / "old.model", files / "other.model", "-o", target, code=78)
-    assert "before='old' after='other'" in said.stderr
+    assert "first='old' second='other'" in said.stderr
     assert said.stderr.count("\n") == 1
     (files / "broken.model").write_bytes(b"no model")
     assert "broken.model" in run(files / "broken.model", "-o", target, code=65).stderr

@@ -54,6 +54,7 @@ def test_kills_at_random_moments_change_nothing(crash_run, kills):
     assert found["same"] == found["streams"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stride", few_or(29, 1))
 def test_a_kill_at_any_step_changes_nothing(crash_run, stride):
     found = crash_run(PUBLIC, 5500, "steps", stride, stride // 2)

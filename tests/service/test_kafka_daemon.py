@@ -210,7 +210,9 @@ def test_private_daemons_of_four_partitions_killed_at_random_give_the_models_of_
 ):
     """Paid once, the same price as for one partition; a release that was lost takes its window."""
     slots = SLOTS * WINDOWS
-    records = [as_json(texts(slots // 4 + 90, seed=n + 1)) for n in range(4)]
+    # A window that is lost takes another one.
+    there = slots + min(n_kills, 10) * SLOTS
+    records = [as_json(texts(there // 4 + 90, seed=n + 1)) for n in range(4)]
     records[2] = [value + b" " * 3000 for value in records[2]]
     topics.fill(topic, *records)
     topics.fill(f"{topic}-one", as_json(texts(slots)))
@@ -471,6 +473,7 @@ def poisoned(n_records, every):
     return values[:n_records], poison
 
 
+@pytest.mark.long
 @BOTH_CLIENTS
 @pytest.mark.parametrize(
     ("n_records", "every", "n_kills"),

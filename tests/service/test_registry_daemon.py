@@ -12,6 +12,7 @@ from streamlda.settings.load import load_settings
 from tests.kafka import schemas
 from tests.kafka.broker import free_ports
 from tests.kafka.schema_registry import schema_registry
+from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, left_by, run_to_end, texts
 from tests.service.long_stream import (
     answer_of,
@@ -106,7 +107,7 @@ def test_a_registry_that_is_away_at_the_start_and_goes_again_ends_nothing(
         assert "source stalled since" in not_ready(port)
         registry.start()
         wait_for_slots(port, 1500)
-        assert answer_of(port, "/readyz")["ready"]
+        wait_until(lambda: not not_ready(port))
         # It needs a schema that it has not seen, and cannot have it.
         registry.answer = (503, {"error_code": 50003, "message": "x"})
         topics.send(topic, second)

@@ -145,6 +145,7 @@ def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path, source):
     assert json.loads(source.read_text("utf-8").splitlines()[0])["text"] not in message
 
 
+@pytest.mark.long
 def test_too_many_rejects_are_65_and_read_again(tmp_path):
     source = write_documents(tmp_path / "documents.jsonl", texts(2000))
     with source.open("a") as file:

@@ -16,7 +16,7 @@ from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import load
 from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
-from streamlda.storage.identity import FARTHEST
+from streamlda.storage.identity import NEW_TOPIC_DISTANCE
 from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
 from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
 from streamlda.text.vocabulary import Vocabulary
@@ -230,8 +230,8 @@ def test_topics_estimated_again_stay_and_others_do_not():
     table, others = (topics(20, 2000, seed=seed, concentration=0.05) for seed in (1, 9))
     again = np.array([draw.multinomial(3000, row) / 3000 for row in table])
     before, after, strangers = (model(t, vocabulary=None) for t in (table, again, others))
-    assert np.diagonal(distances(before, after)).max() < 0.2 < FARTHEST
-    assert distances(before, strangers).min() > 0.83 > FARTHEST
+    assert np.diagonal(distances(before, after)).max() < 0.2 < NEW_TOPIC_DISTANCE
+    assert distances(before, strangers).min() > 0.83 > NEW_TOPIC_DISTANCE
 
 
 def test_ids_are_the_same_after_a_restart_and_without_the_index(folder):
