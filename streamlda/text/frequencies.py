@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -117,6 +118,12 @@ class WordFrequencies:
         self._lost = {word: most[word] - self.words[word] for word in kept}
 
 
+#: Of the words, at most how many a default leaves out: more are what the documents are about. Of
+#: 5000 documents it leaves out 4 of 11,636 words (20 Newsgroups), 10 of 6805 (KOS), none (arXiv);
+#: of 10 planted topics over 300 words it would leave out words with 38 % of the tokens.
+MOST_OF_ALL = 0.02
+
+
 @dataclass(frozen=True)
 class FrequencyLimits:
     """Which words of a stream to take: the arguments of `Vocabulary.learn`."""
@@ -124,7 +131,8 @@ class FrequencyLimits:
     size: int | None = None
     min_document_frequency: float = 1
     max_document_frequency: float = 1.0
-    #: A word in no more documents than this is never too frequent.
+    #: A word in no more documents than this is never too frequent; above 0 for limits by default,
+    #: which leave out `MOST_OF_ALL` of the words, or none.
     few_documents: int = 0
 
     def __post_init__(self) -> None:
@@ -153,7 +161,12 @@ class FrequencyLimits:
         """Return the fewest and the most documents of a word that is taken."""
         low = _documents(self.min_document_frequency, found.n_documents)
         high = _documents(self.max_document_frequency, found.n_documents)
-        return low, max(high, self.few_documents)
+        if not self.few_documents:
+            return low, high
+        high = max(high, self.few_documents)
+        counts = np.fromiter(found.documents.values(), np.int64, len(found.documents))
+        words_of_all = np.sum(counts > high) > MOST_OF_ALL * np.sum(counts >= low)
+        return low, math.inf if words_of_all else high
 
     def choose(self, found: WordFrequencies) -> list[str]:
         """Return the words within the limits, sorted; of equally frequent ones the first.

@@ -47,14 +47,16 @@ def test_from_file_reads_one_word_a_line(tmp_path):
 @pytest.mark.parametrize("n_topics", [2, 10])
 def test_of_few_documents_the_default_keeps_all_words(n_topics):
     texts, default = ["salt sea ship"] * 21, VocabularyLearner.by(None, n_topics)
-    for n in (1, 2, 20):
+    # As of many, where the frequent words are those that the documents are about.
+    for n in (1, 2, 20, 21):
         assert default.learn(texts[:n]).words == ("salt", "sea", "ship")
     limit = {"max_document_frequency": default.max_document_frequency}
-    for learn, n in ((default.learn, 21), (VocabularyLearner(**limit).learn, 20)):
-        with pytest.raises(VocabularyError, match=r"documents=3; .*max_document_frequency"):
-            learn(texts[:n])
-    some = default.learn([*texts, "house"])
-    assert (some.words, some.too_frequent) == (("house",), 3)
+    with pytest.raises(VocabularyError, match=r"documents=3; .*max_document_frequency"):
+        VocabularyLearner(**limit).learn(texts[:20])
+    rare = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(150)]
+    for n, left_out in ((20, 0), (21, 3)):
+        assert default.learn([*texts[:n], " ".join(rare)]).too_frequent == left_out
+    assert default.learn([*texts, " ".join(rare[:140])]).too_frequent == 0
 
 
 @settings(deadline=None, max_examples=200)
