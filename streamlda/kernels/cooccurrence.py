@@ -6,7 +6,7 @@ import numpy as np
 
 from streamlda.kernels import I32_1D, I64, I64_1D, OUT_I64_1D, OUT_I64_2D, U64, kernel
 
-U1, U2, U4, U56 = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
+U1, U2, U4, U8, U16, U32 = (np.uint64(1 << n) for n in range(6))
 
 
 @kernel
@@ -82,12 +82,15 @@ BLOCK = 4096
 
 @kernel
 def bits_set(word: U64) -> I64:
-    """Return how many bits of a number are 1; compiled to the instruction for it."""
+    """Return how many bits of a number are 1, by sums of ever longer parts."""
     word -= (word >> U1) & np.uint64(0x5555555555555555)
     twos = np.uint64(0x3333333333333333)
     word = (word & twos) + ((word >> U2) & twos)
     word = (word + (word >> U4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> U56)
+    word += word >> U8
+    word += word >> U16
+    word += word >> U32
+    return np.int64(word & np.uint64(0xFF))
 
 
 @kernel
