@@ -21,6 +21,8 @@ OF_A_FIT = {
     *("refinement.expect_topics", "stepwise.gather_topics", "stepwise.take_step"),
     *("text.count_ids", "text.fill_slots", "text.find_words"),
 }
+#: Compiled for the kernels that call it, unless they are loaded.
+WITHIN = {"cooccurrence.bits_set"}
 
 
 def python(*arguments, **settings):
@@ -67,7 +69,7 @@ def test_a_first_fit_needs_a_few_kernels(tmp_path):
     texts = (" ".join(words[(7 * n + k * k) % 100] for k in range(30)) for n in range(1200))
     documents.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = python("-c", FIT, "fit", documents, "-k", 3, "-q", "-o", tmp_path / "model").split()
-    assert {*found} == OF_A_FIT
+    assert {*found} - WITHIN == OF_A_FIT
 
 
 def test_a_second_process_compiles_nothing(tmp_path):
