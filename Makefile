@@ -12,11 +12,12 @@ SPREAD := -n $(WORKERS) --maxschedchunk 4
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11)
 
 .DEFAULT_GOAL := help
-.PHONY: help base setup system demo demo-kafka test test-all lint soak bench lock clean
+.PHONY: help base setup system demo demo-kafka docs test test-all lint soak bench lock clean
 
 help:
 	@echo 'make demo        learn topics from a stream on this machine and print them'
 	@echo 'make demo-kafka  the same by the daemon: broker, producer, topics and a page, live'
+	@echo 'make docs        the documentation, into build/docs'
 	@echo 'make test        checks and tests of all that a change can break, in 5 minutes on 2 cores'
 	@echo 'make test-all    what that leaves: long tests, papers, benchmarks, packages, no compiler'
 	@echo 'make soak        the tests that take hours'
@@ -73,6 +74,10 @@ demo: base
 demo-kafka: system
 	@$(RUN) -m tests.kafka.demo $(if $(SECONDS),--seconds $(SECONDS))
 
+docs: setup
+	$(RUN) -m sphinx -W --keep-going -q -c streamlda/docs . build/docs
+	@echo 'build/docs/streamlda/docs/index.html'
+
 test: lint system
 	$(RUN) -m pytest $(SPREAD)
 
@@ -97,7 +102,7 @@ UV_COMPILE = build/lock/bin/python -m uv pip compile --quiet --universal --pytho
 lock: setup
 	$(RUN) -m venv --clear build/lock
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(UV_COMPILE) --upgrade --all-extras --group build --group dev --group bench pyproject.toml \
+	$(UV_COMPILE) --upgrade --all-extras --group build --group dev --group docs --group bench pyproject.toml \
 	  --output-file requirements-dev.lock
 	$(UV_COMPILE) --constraint requirements-dev.lock --extra http --extra kafka --extra registry \
 	  --group build pyproject.toml --output-file requirements.lock

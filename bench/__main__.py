@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import tables
 from bench.compare import comparison, held_out_every
 from bench.contenders import CONTENDERS
-from bench.entrants import ENTRANTS, NOT_INSTALLABLE, missing
+from bench.entrants import ENTRANTS, missing
 from bench.measure import ROOT, Harness, describe_corpus
 from bench.scenarios import ALL, BY_ID
 from bench.sittings import add_measurements
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     compared.add_argument("corpus", type=Path, help="JSON Lines, gzip")
     compared.add_argument("--topics", type=int, required=True)
     compared.add_argument("--text-field", default="text")
-    compared.add_argument("--contender", action="append", choices=[*ENTRANTS, *NOT_INSTALLABLE])
+    compared.add_argument("--contender", action="append", choices=ENTRANTS)
     compared.add_argument("--seeds", type=int, help="of each contender, stored ones included")
     compared.add_argument(
         "--fresh", action="store_true", help="forget the runs of these contenders"

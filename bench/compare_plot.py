@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.compare import COMPARE, corpus_title, measured
+from bench.compare import COMPARE, corpus_title, failed, measured
 from bench.entrants import ENTRANTS
-from bench.kinds import Json, series
-from bench.styles import STYLES
+from streamlda.papers.reproduce.kinds import Json, series
+from streamlda.papers.reproduce.styles import STYLES
 
 #: Where a label may stand beside its point, best first; the line of the best runs to the right.
 PLACES = ((9, 6), (9, -14), (-9, -14), (-9, 6), (0, 9), (0, -17), (9, -3), (-9, -3))
@@ -37,19 +37,21 @@ def plot(results: Mapping[str, Json], folder: Path) -> None:
 
 
 def draw(axis: Any, result: Json) -> dict[str, tuple[float, float]]:
-    """Draw one corpus: medians, seeds as dots, and the line of what is fastest or best."""
+    """Draw one corpus but for what failed: medians, seeds as dots, the line of fastest or best."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     medians = {}
     for label in measured(result):
-        seconds, perplexity = (series(result, label, k) for k in ("fit_seconds", "perplexity"))
+        if failed(result, label):
+            continue
+        seconds, perplexity = (series(result, label, k) for k in ("cpu_seconds", "perplexity"))
         colour, _, marker = STYLES[ENTRANTS[label].library]
         axis.plot(seconds, perplexity, ".", color=colour, alpha=0.4)
         medians[label] = median(seconds), median(perplexity)
         axis.plot(*medians[label], marker, color=colour, markersize=8)
     best = frontier(medians.values())
     axis.step(*zip(*best, strict=True), where="post", color="0.7", zorder=0)
-    axis.set(xlabel="seconds of the fit", xscale="log")
+    axis.set(xlabel="processor seconds of the fit", xscale="log")
     axis.set(ylabel="held-out perplexity", yscale="log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_locator(MaxNLocator(7))

@@ -20,6 +20,15 @@ Topics = tuple[Any, Any]
 #: Documents handed over at a time; gensim's default.
 BATCH_DOCUMENTS = 2000
 
+#: Documents that a topic of a random start is the sum of, and the share of the background in it.
+RANDOM_DOCUMENTS, RANDOM_BACKGROUND = 20, 0.5
+
+#: One pass of gensim as in the paper of the method, without estimates of its perplexity.
+HOFFMAN = {"batch_documents": 256, "decay": 0.7, "offset": 10.0, "eval_every": None}
+
+#: Sweeps between the states of tomotopy that are averaged.
+STATE_SWEEPS = 5
+
 #: Vowpal Wabbit's defaults for both priors of LDA; and the minibatch and steps of its tutorial for
 #: LDA, for its defaults of these are made for regression.
 VW_PRIOR = 0.1
@@ -75,7 +84,40 @@ def estimator(n_components: int, seed: int, **parameters: Any) -> Contender:
     return Contender(sparse_rows, fit)
 
 
-def gensim(n_components: int, seed: int, passes: int = 1, dtype: str | None = None) -> Contender:
+def random_start(n_components: int, seed: int) -> Contender:
+    """The refinement of this project, from sums of random documents in place of spectral topics."""
+    from streamlda.documents import DocumentBatch
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.refinement.refine import refined
+    from streamlda.refinement.schedule import passes_for
+
+    def fit(X: Any) -> Topics:
+        n = min(X.shape[0], n_components * RANDOM_DOCUMENTS)
+        chosen = np.random.default_rng(seed).permutation(X.shape[0])[:n]
+        sums = np.vstack([X[rows].sum(axis=0) for rows in np.array_split(chosen, n_components)])
+        background = normalised(X.sum(axis=0))[0]
+        topics = normalised(np.asarray(sums) + background)
+        model = TopicModel(
+            components=topics + RANDOM_BACKGROUND * (background - topics),
+            alpha=np.full(n_components, 1 / n_components),
+            background=background,
+            diagnostics={"start": {}, "warnings": []},
+        )
+        passes = passes_for(X.shape[0])
+        found = refined(model, DocumentBatch.from_matrix(X), passes=passes, seed=seed)
+        return found.components, found.alpha
+
+    return Contender(sparse_rows, fit)
+
+
+def gensim(
+    n_components: int,
+    seed: int,
+    passes: int = 1,
+    dtype: str | None = None,
+    batch_documents: int = BATCH_DOCUMENTS,
+    **options: Any,
+) -> Contender:
     """Online variational Bayes of gensim (LdaModel), all else at its defaults."""
     from gensim.matutils import Sparse2Corpus  # type: ignore[import-untyped]
     from gensim.models import LdaModel  # type: ignore[import-untyped]
@@ -87,8 +129,9 @@ def gensim(n_components: int, seed: int, passes: int = 1, dtype: str | None = No
             num_topics=n_components,
             id2word=words,
             passes=passes,
-            chunksize=BATCH_DOCUMENTS,
+            chunksize=batch_documents,
             random_state=seed,
+            **options,
         )
         return normalised(model.get_topics()), model.alpha.astype(np.float64)
 
@@ -114,10 +157,48 @@ def scikit_learn(
     return Contender(lambda documents: sparse_rows(documents, dtype), fit)
 
 
-def tomotopy(n_components: int, seed: int, sweeps: int) -> Contender:
-    """Gibbs sampling of tomotopy on all cores, all else at its defaults.
+def scikit_learn_online(
+    n_components: int, seed: int, batch_documents: int, dtype: str | None = None
+) -> Contender:
+    """The same in one pass of `partial_fit`, which has no last E-step over all documents."""
+    from sklearn.decomposition import LatentDirichletAllocation
 
-    It keeps documents inside the model; they go in as lists of words.
+    def fit(X: Any) -> Topics:
+        model = LatentDirichletAllocation(
+            n_components,
+            batch_size=batch_documents,
+            total_samples=X.shape[0],
+            random_state=seed,
+        ).partial_fit(X)
+        return normalised(model.components_), np.full(n_components, model.doc_topic_prior_)
+
+    return Contender(lambda documents: sparse_rows(documents, dtype), fit)
+
+
+def factorisation(n_components: int, seed: int, dtype: str | None = None) -> Contender:
+    """Non-negative factors of scikit-learn, which divide counts by Kullback-Leibler distance."""
+    from sklearn.decomposition import NMF
+    from sklearn.exceptions import ConvergenceWarning
+
+    def fit(X: Any) -> Topics:
+        kind = {"solver": "mu", "beta_loss": "kullback-leibler"}
+        model = NMF(n_components, init="nndsvda", random_state=seed, **kind)
+        with warnings.catch_warnings():
+            # It stops at its default of 200 iterations, on some corpora too early for its taste.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X)
+        return normalised(model.components_), np.full(n_components, 1 / n_components)
+
+    return Contender(lambda documents: sparse_rows(documents, dtype), fit)
+
+
+def tomotopy(
+    n_components: int, seed: int, sweeps: int, eta: float = 0.01, states: int = 1
+) -> Contender:
+    """Gibbs sampling of tomotopy on all cores; 0.01 is its default of eta, the prior of words.
+
+    It keeps documents inside the model; they go in as lists of words. Topics are the mean of some
+    late states, five sweeps apart.
     """
     with warnings.catch_warnings():
         # Its compiled types have no module: Python says so of any library that was made this way.
@@ -126,7 +207,7 @@ def tomotopy(n_components: int, seed: int, sweeps: int) -> Contender:
 
     def load(documents: Counts) -> Any:
         names = np.array([str(i) for i in range(documents.n_features)], dtype=object)
-        model = tp.LDAModel(k=n_components, seed=seed)
+        model = tp.LDAModel(k=n_components, eta=eta, seed=seed)
         for words, times in occurrences(documents):
             model.add_doc(np.repeat(names[words], times).tolist())
         return model, documents.n_features
@@ -136,12 +217,15 @@ def tomotopy(n_components: int, seed: int, sweeps: int) -> Contender:
         with warnings.catch_warnings():
             # Several workers do not give the same topics twice; that is asked of nobody here.
             warnings.filterwarnings("ignore", "The training result may differ", RuntimeWarning)
-            model.train(sweeps, workers=0)
-        # Words that no document uses are not in the model.
-        used = [int(name) for name in model.used_vocabs]
-        topics = np.zeros((n_components, n_features))
-        for k in range(n_components):
-            topics[k, used] = model.get_topic_word_dist(k)
+            model.train(sweeps - STATE_SWEEPS * (states - 1), workers=0)
+            # Words that no document uses are not in the model.
+            used = [int(name) for name in model.used_vocabs]
+            topics = np.zeros((n_components, n_features))
+            for state in range(states):
+                if state:
+                    model.train(STATE_SWEEPS, workers=0)
+                for k in range(n_components):
+                    topics[k, used] += model.get_topic_word_dist(k)
         return normalised(topics), np.asarray(model.alpha, dtype=np.float64)
 
     return Contender(load, fit)

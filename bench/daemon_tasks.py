@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bench.kinds import Json
+from streamlda.papers.reproduce.kinds import Json
 
 if TYPE_CHECKING:
     from bench.measure import Meter
@@ -117,7 +117,7 @@ class Daemon:
     """``streamlda run`` in a process of its own, and what it says over HTTP."""
 
     def __init__(self, folder: Path, bootstrap: str, settings: Mapping[str, Any]) -> None:
-        from streamlda.settings.table import SETTINGS
+        from streamlda.settings.run_settings import SETTINGS
         from tests.kafka.broker import free_ports
 
         (port,) = free_ports(1)

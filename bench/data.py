@@ -21,10 +21,7 @@ def quality(
     """Judge any contender's topics by the same code, split and background."""
     from streamlda.model import evaluation
 
-    background = np.bincount(train.word_ids, train.counts, minlength=train.n_features)
-    completion = evaluation.document_completion(
-        held_out, components, alpha, background / background.sum()
-    )
+    completion = completed(train, held_out, components, alpha)
     found = {
         "perplexity": completion.perplexity,
         "unigram_perplexity": completion.unigram_perplexity,
@@ -34,6 +31,16 @@ def quality(
     if truth is not None:
         found["l1_error"] = evaluation.matched_l1_error(truth, components).mean
     return found
+
+
+def completed(train: DocumentBatch, held_out: DocumentBatch, components: Any, alpha: Any) -> Any:
+    """Return the completion of held-out documents, smoothed with the words of the training."""
+    from streamlda.model import evaluation
+
+    background = np.bincount(train.word_ids, train.counts, minlength=train.n_features)
+    return evaluation.document_completion(
+        held_out, components, alpha, background / background.sum()
+    )
 
 
 def coherence(train: DocumentBatch, components: Any) -> Json:
@@ -60,15 +67,6 @@ def planted_counts(parameters: Json, seed: int) -> tuple[DocumentBatch, Document
     corpus = planted(parameters, seed)
     documents = corpus.documents(parameters["documents"])
     return documents, corpus.documents(PLANTED_HELD_OUT), corpus.components
-
-
-def read_counts(path: str, part: str) -> DocumentBatch:
-    from streamlda.documents import DocumentBatch
-
-    with np.load(path, allow_pickle=False) as file:
-        names = ("counts", "word_ids", "row_pointers")
-        counts, word_ids, row_pointers = (file[f"{part}.{name}"] for name in names)
-        return DocumentBatch(counts, word_ids, row_pointers, int(file["n_features"]))
 
 
 def zipf_documents(n: int, n_features: int, nnz: int, rng: np.random.Generator) -> DocumentBatch:

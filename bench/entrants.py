@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench import contenders
-from bench.data import quality, read_counts
-from bench.kinds import Json
+from bench.contenders import Contender
+from bench.contenders_elsewhere import MALLET_FOLDER, TLDA_FOLDER, mallet, tlda, topica
+from bench.data import completed, quality
+from streamlda.papers.reproduce.corpus import read_counts
+from streamlda.papers.reproduce.kinds import Json
 
 if TYPE_CHECKING:
     from bench.measure import Meter
@@ -19,85 +23,117 @@ if TYPE_CHECKING:
 #: Parameters of `StreamLDA`; all that is not named is at its default.
 STREAMLDA: dict[str, Json] = {
     "streamlda-spectral": {"refinement_passes": 0},
+    "streamlda-quick": {"refinement_passes": "quick"},
     "streamlda-default": {},
-    "streamlda-more": {"refinement_passes": 2, "gibbs_sweeps": 10},
+    "streamlda-thorough": {"refinement_passes": "thorough"},
 }
-DEFAULT, MORE = "streamlda-default", "streamlda-more"
-TOMOTOPY = "tomotopy-200"
+QUICK, DEFAULT, THOROUGH = "streamlda-quick", "streamlda-default", "streamlda-thorough"
+TOMOTOPY = ("tomotopy-200", "tomotopy-200-mean")
 VARIATIONAL = ("gensim-1", "gensim-10", "scikit-learn-1", "scikit-learn-10")
+
+#: What a library needs, a module or a folder that an environment variable names, and what to do
+#: where that is not there.
+NEEDS = {
+    "streamlda": ("streamlda", "pip install ."),
+    "tomotopy": ("tomotopy", "pip install tomotopy"),
+    "gensim": ("gensim", "pip install gensim"),
+    "scikit-learn": ("sklearn", "pip install scikit-learn"),
+    "vowpal-wabbit": ("vowpalwabbit", "pip install vowpalwabbit"),
+    "topica": ("topica", "pip install topica"),
+    "mallet": (MALLET_FOLDER, f"set {MALLET_FOLDER} to the folder of its jars"),
+    "tlda": (
+        TLDA_FOLDER,
+        f"pip install tensorly, and set {TLDA_FOLDER} to a clone of github.com/tensorly/tlda",
+    ),
+}
 
 
 class Entrant(NamedTuple):
     """Who is compared: a library with options, and how many seeds it gets."""
 
     library: str
-    make: Callable[..., contenders.Contender]
+    make: Callable[..., Contender]
     options: Json
-    #: What must be installed: module, and distribution.
-    module: str
-    package: str
     seeds: int = 5
+    #: Whether it takes dense counts, for which a large corpus has too many.
+    dense: bool = False
 
 
-def entrants() -> dict[str, Entrant]:
-    """Return them by label. Counts are of the narrowest type that a library is at home with."""
-    found = {
-        label: Entrant("streamlda", contenders.estimator, options, "streamlda", "streamlda")
+#: By label. Counts are of the narrowest type that a library is at home with.
+ENTRANTS = {
+    **{
+        label: Entrant("streamlda", contenders.estimator, options)
         for label, options in STREAMLDA.items()
-    }
-    found[TOMOTOPY] = Entrant(
-        "tomotopy", contenders.tomotopy, {"sweeps": 200}, "tomotopy", "tomotopy"
-    )
-    for passes in (1, 10):
-        found[f"gensim-{passes}"] = Entrant(
-            "gensim", contenders.gensim, {"passes": passes, "dtype": "int32"}, "gensim", "gensim"
+    },
+    "streamlda-random": Entrant("streamlda", contenders.random_start, {}),
+    **{
+        f"tomotopy-{n}": Entrant("tomotopy", contenders.tomotopy, {"sweeps": n})
+        for n in (25, 50, 100, 200)
+    },
+    "tomotopy-200-mean": Entrant(
+        "tomotopy", contenders.tomotopy, {"sweeps": 200, "eta": 0.1, "states": 10}
+    ),
+    "gensim-1": Entrant("gensim", contenders.gensim, {"passes": 1, "dtype": "int32"}),
+    "gensim-10": Entrant("gensim", contenders.gensim, {"passes": 10, "dtype": "int32"}),
+    "gensim-256": Entrant("gensim", contenders.gensim, {"dtype": "int32", **contenders.HOFFMAN}),
+    **{
+        f"scikit-learn-{n}": Entrant(
+            "scikit-learn", contenders.scikit_learn, {"passes": n, "dtype": "float32"}
         )
-        found[f"scikit-learn-{passes}"] = Entrant(
+        for n in (1, 10)
+    },
+    **{
+        f"scikit-learn-online-{n}": Entrant(
             "scikit-learn",
-            contenders.scikit_learn,
-            {"passes": passes, "dtype": "float32"},
-            *("sklearn", "scikit-learn"),
+            contenders.scikit_learn_online,
+            {"batch_documents": n, "dtype": "float32"},
         )
-        # Its topics do not depend on the seed: repeats are for the time.
-        found[f"vowpal-wabbit-{passes}"] = Entrant(
-            "vowpal-wabbit",
-            contenders.vowpal_wabbit,
-            {"passes": passes},
-            *("vowpalwabbit", "vowpalwabbit", 3),
+        for n in (128, 2000)
+    },
+    "scikit-learn-nmf": Entrant("scikit-learn", contenders.factorisation, {"dtype": "float32"}),
+    # Its topics do not depend on the seed, only on the order.
+    **{
+        f"vowpal-wabbit-{n}": Entrant("vowpal-wabbit", contenders.vowpal_wabbit, {"passes": n}, 3)
+        for n in (1, 10)
+    },
+    "topica-online-1": Entrant("topica", topica, {"model": "OnlineLDA", "fit_iters": 1}, 3),
+    **{
+        f"topica-{sampler}-100": Entrant(
+            "topica",
+            topica,
+            {"model": "LDA", "sampler": sampler, "burn_in": 50, "fit_iters": 100},
+            3,
         )
-    return found
-
-
-ENTRANTS = entrants()
-
-#: Wanted, but on no package index: nothing is measured, and the tables say so.
-NOT_INSTALLABLE = {
-    "tlda": "tensorly's tlda is not on PyPI and not measured; from source: "
-    "pip install git+https://github.com/tensorly/tlda"
+        for sampler in ("sparse", "warp")
+    },
+    "topica-tensor": Entrant("topica", topica, {"model": "TensorLDA"}, 3),
+    "mallet-500": Entrant("mallet", mallet, {"sweeps": 500}, 3),
+    "tlda": Entrant("tlda", tlda, {}, 1, dense=True),
 }
 
 
 def missing(label: str) -> str | None:
     """Return why a contender cannot be measured here and what to do, or None where it can."""
-    if label in NOT_INSTALLABLE:
-        return NOT_INSTALLABLE[label]
-    entrant = ENTRANTS[label]
-    if find_spec(entrant.module) is not None:
-        return None
-    return f"{entrant.package} is not installed and not measured: pip install {entrant.package}"
+    library = ENTRANTS[label].library
+    needed, remedy = NEEDS[library]
+    there = needed in os.environ if needed.isupper() else find_spec(needed) is not None
+    return None if there else f"{library} is not installed and not measured: {remedy}"
 
 
 def compare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Load counts into a contender, release them, fit, and judge the topics by our code.
 
     Only the fit is timed. Memory is that of the process: interpreter, imports, the documents in
-    the contender's own form, and the fit.
+    the contender's own form, and the fit. Seed 0 has the documents in their order, others in one
+    of their own.
     """
     entrant = ENTRANTS[parameters["contender"]]
     options = parameters["options"]
     contender = entrant.make(parameters["n_components"], seed, **options)
     meter.started()
     counts = PlainCounts.read(inputs["counts"], parameters["documents"])
+    if seed and parameters["shuffled"]:
+        counts = counts.shuffled(seed)
     documents, before = len(counts.row_pointers) - 1, time.perf_counter()
     held = contender.load(counts)
     load_seconds = time.perf_counter() - before
@@ -106,7 +142,10 @@ def compare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
         components, alpha = contender.fit(held)
     del held
     train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
-    judged = quality(train.rows(0, documents), held_out, components, alpha, None)
+    train = train.rows(0, documents)
+    judged = quality(train, held_out, components, alpha, None)
+    equal = np.full(len(components), 1 / len(components))
+    judged["perplexity_equal_alpha"] = completed(train, held_out, components, equal).perplexity
     return {"documents": documents, "load_seconds": load_seconds, **judged}
 
 
@@ -129,6 +168,16 @@ class PlainCounts(NamedTuple):
             pointers = pointers[: most + 1]
             counts, words = counts[: pointers[-1]].copy(), words[: pointers[-1]].copy()
         return cls(counts, words, pointers, n_features)
+
+    def shuffled(self, seed: int) -> PlainCounts:
+        """Return the same documents in another order."""
+        order = np.random.default_rng(seed).permutation(len(self.row_pointers) - 1)
+        lengths = np.diff(self.row_pointers)[order]
+        pointers = np.concatenate([[0], np.cumsum(lengths)])
+        entries = np.repeat(self.row_pointers[order] - pointers[:-1], lengths)
+        entries += np.arange(len(entries))
+        pointers = pointers.astype(self.row_pointers.dtype)
+        return PlainCounts(self.counts[entries], self.word_ids[entries], pointers, self.n_features)
 
 
 COMPARE_TASKS = (compare,)

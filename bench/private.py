@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from statistics import mean, median
 from typing import Any
 
-from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
-from bench.measure import VOCABULARY_SIZE
-from streamlda.private.plan import Plan
-from streamlda.private.settings import COMMON, PrivateSettings
+from streamlda.papers.reproduce.kinds import (
+    Case,
+    Figure,
+    Json,
+    Scenario,
+    at_least,
+    at_most,
+    mark,
+    markdown,
+    series,
+)
 
 DELTA = 1e-6
 
@@ -39,16 +45,6 @@ def planted_parameters(d: int, k: int, documents: int) -> Json:
         "mean_length": 80,
         "documents": documents,
     }
-
-
-def mark(epsilon: float) -> str:
-    return f"epsilon {epsilon:g}"
-
-
-def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    header = list(header)
-    marks = ["---", *["---:"] * (len(header) - 1)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (header, marks, *rows))
 
 
 # private-planted-*
@@ -185,7 +181,7 @@ def corpus_figures(result: Json) -> list[Figure]:
 
 def corpus_details(result: Json) -> str:
     header = (
-        *("", "topics published", "NPMI (least)", "diversity", "perplexity"),
+        *("", "runs", "topics published", "NPMI (least)", "diversity", "perplexity"),
         *("of the word frequencies", "ratio (largest)"),
     )
     rows = []
@@ -199,49 +195,10 @@ def corpus_details(result: Json) -> str:
         coherent = f"{mean(npmi):.3f} ({min(npmi):.3f})", f"{mean(diversity):.2f}"
         likely = f"{mean(perplexity):,.0f}", f"{mean(unigram):,.0f}"
         worst = f"{mean(ratio):.3f} ({max(ratio):.3f})"
-        rows.append([case, f"{mean(topics):g} of {asked}", *coherent, *likely, worst])
+        rows.append(
+            [case, str(len(topics)), f"{mean(topics):g} of {asked}", *coherent, *likely, worst]
+        )
     return markdown(header, rows)
-
-
-# private-public
-
-PUBLIC_EPSILONS = [1.0, 3.0]
-PUBLIC_LIMITS = {1.0: (0.150, 0.60), 3.0: (0.155, 0.58)}
-
-#: What a window begins with; the other field is a corpus that lies beside the one measured.
-STARTS = {"no public model": None, "public": "same", "another field": "20newsgroups.jsonl.gz"}
-MOST_HURT = 1.01
-
-
-def public_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    sizes = {"documents": 3000, "public": 500} if quick else {"documents": 50_000, "public": 5000}
-    common = {"n_components": 10 if quick else 20, "vocabulary_size": 8000, **sizes}
-    found = [
-        Case(
-            f"{name}, {mark(epsilon)}",
-            "private_public",
-            {**common, **variant("private", epsilon), "start": start},
-        )
-        for epsilon in PUBLIC_EPSILONS
-        for name, start in STARTS.items()
-    ]
-    alone = {**common, **variant("private", None), "start": "same"}
-    return [*found, Case("public, unmoved", "private_public", alone)]
-
-
-def public_figures(result: Json) -> list[Figure]:
-    found = []
-    for epsilon, (npmi, ratio) in PUBLIC_LIMITS.items():
-        case, of = f"public, {mark(epsilon)}", mark(epsilon)
-        found.append(at_least(f"NPMI, {of}", mean(series(result, case, "npmi")), npmi, "{:.3f}"))
-        name = f"perplexity over that of the word frequencies, {of}"
-        found.append(at_most(name, mean(ratios(result, case)), ratio, "{:.3f}"))
-        other, without = (
-            mean(ratios(result, f"{name}, {of}")) for name in ("another field", "no public model")
-        )
-        name = f"the same with a public model of another field over that without, {of}"
-        found.append(at_most(name, other / without, MOST_HURT, "{:.3f}"))
-    return found
 
 
 # private-overhead
@@ -317,88 +274,6 @@ def noise_details(result: Json) -> str:
     return markdown(["delta", "K", "z of the formula", "z needed", "ratio"], rows)
 
 
-# private-plan
-
-PLANNED_WORDS, PLANNED_TOPICS, PLANNED_EPSILONS = [200, 3000], [5, 20], [0.3, 1.0, 3.0, 8.0]
-TEXT_DOCUMENTS, TEXT_TOPICS, TEXT_EPSILONS = [20_000, 60_000, 195_000], [10, 40], [1.0, 3.0]
-
-
-def plan_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    found = [
-        Case(
-            f"planted, {d:,} words, {k} topics, {mark(epsilon)}",
-            "private_planted",
-            {**planted_parameters(d, k, 20_000), **variant("private", epsilon)},
-        )
-        for d in PLANNED_WORDS
-        for k in PLANNED_TOPICS[: 1 if quick else None]
-        for epsilon in PLANNED_EPSILONS
-    ]
-    return found + [
-        Case(
-            f"text, {n:,} documents, {k} topics, {mark(epsilon)}",
-            "private_corpus",
-            {
-                **{"n_components": k, "vocabulary_size": VOCABULARY_SIZE, "documents": n},
-                **variant("private", epsilon),
-            },
-        )
-        for n in TEXT_DOCUMENTS[: 1 if quick else None]
-        for k in TEXT_TOPICS
-        for epsilon in TEXT_EPSILONS
-    ]
-
-
-def planned(result: Json, label: str) -> Plan:
-    """Return the plan of a case, over the documents that it had."""
-    parameters = result["cases"][label]["parameters"]
-    documents = int(series(result, label, "documents")[0])
-    settings = PrivateSettings(
-        n_components=parameters["n_components"],
-        n_features=parameters.get("n_features", VOCABULARY_SIZE),
-        epsilon=parameters["epsilon"],
-        delta=parameters["delta"],
-        documents_per_snapshot=documents,
-        start=COMMON,
-    )
-    return Plan.of(settings, documents)
-
-
-def plan_rows(result: Json) -> list[tuple[str, float, float]]:
-    """Return of each case: its label, what was expected, and what came."""
-    rows = []
-    for label in result["cases"]:
-        plan = planned(result, label)
-        key = "topics" if label.startswith("text") else "l1_error"
-        expected = plan.topics_shown if key == "topics" else plan.planted_error
-        assert expected is not None
-        rows.append(
-            (
-                label,
-                max(1.0, expected) if key == "topics" else expected,
-                mean(series(result, label, key)),
-            )
-        )
-    return rows
-
-
-def plan_figures(result: Json) -> list[Figure]:
-    found = []
-    for what in ("planted", "text"):
-        rows = [row for row in plan_rows(result) if row[0].startswith(what)]
-        factor = max(max(a / b, b / a) for _, a, b in rows)
-        name = {"planted": "L1 error of planted topics", "text": "topics of text shown"}[what]
-        found.append(
-            at_most(f"largest factor to what the plan expects, {name}", factor, 2, "{:.2f}")
-        )
-    return found
-
-
-def plan_details(result: Json) -> str:
-    rows = [[label, f"{a:.2g}", f"{b:.2g}"] for label, a, b in plan_rows(result)]
-    return markdown(["run", "expected", "measured"], rows)
-
-
 PRIVATE = [
     private_planted(50, 5, [0.1, 0.5, 1.0], {0.1: 0.10, 0.5: 0.03, 1.0: 0.02}),
     private_planted(1000, 10, [0.5, 1.0, 3.0, 10.0], {1.0: 0.10}),
@@ -408,15 +283,6 @@ PRIVATE = [
         5,
         corpus_cases,
         corpus_figures,
-        needs_corpus=True,
-        details=corpus_details,
-    ),
-    Scenario(
-        "private-public",
-        "How much do topics of 5,000 public documents help, and do those of another field hurt?",
-        5,
-        public_cases,
-        public_figures,
         needs_corpus=True,
         details=corpus_details,
     ),
@@ -444,14 +310,5 @@ PRIVATE = [
         by_size_cases,
         by_size_figures,
         details=how_much_noise,
-    ),
-    Scenario(
-        "private-plan",
-        "Does `streamlda plan` expect what comes?",
-        3,
-        plan_cases,
-        plan_figures,
-        needs_corpus=True,
-        details=plan_details,
     ),
 ]

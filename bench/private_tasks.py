@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bench.data import coherence, planted, read_counts, zipf_topic_documents
+from bench.data import coherence, planted, zipf_topic_documents
+from streamlda.papers.reproduce.corpus import read_counts
 
 if TYPE_CHECKING:
     from bench.measure import Meter
@@ -38,10 +39,6 @@ LEAST_PROBABILITY = 1e-12
 
 #: Most words of a document in one round of votes, as was the default of 0.1.
 ONE_ROUND_WORDS = 100
-
-#: Sweeps of a public model, whose documents may be read as often as one likes; and documents that
-#: private topics are judged on, beside those learned from.
-PUBLIC_SWEEPS, PUBLIC_HELD_OUT = 300, 2000
 
 #: Steps of the grid in a standard deviation, about as many as the mechanism takes.
 NOISE_STEPS = 2.0**33
@@ -145,48 +142,6 @@ def private_corpus(meter: Meter, parameters: Json, inputs: Json, seed: int) -> J
     meter.started()
     with meter.timed():
         found = run()
-    return judged(train, held_out, found)
-
-
-def private_public(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """A window of documents drawn by the seed, from the topics and words of others that are public.
-
-    Without epsilon, the public topics as they are.
-    """
-    from streamlda.private.public_start import PublicTopics
-    from streamlda.text.analysis import TextAnalyzer
-    from streamlda.text.vocabulary import Vocabulary
-
-    def words(texts: list[str]) -> Vocabulary:
-        size, analyzer = parameters["vocabulary_size"], TextAnalyzer(stop_words="english")
-        return Vocabulary.learn(texts, size=size, analyzer=analyzer)
-
-    def public_model(vocabulary: Vocabulary, texts: list[str]) -> Any:
-        from streamlda import StreamLDA
-
-        lda = StreamLDA(K, random_state=seed, gibbs_sweeps=PUBLIC_SWEEPS)
-        return lda.fit(vocabulary.encode(texts).batch.to_csr()).to_model(vocabulary.words)
-
-    corpus, K, start = Path(inputs["corpus"]), parameters["n_components"], parameters["start"]
-    texts, n, first = read_texts(corpus), parameters["documents"], parameters["public"]
-    order = np.random.default_rng(seed).permutation(len(texts))[: first + n + PUBLIC_HELD_OUT]
-    drawn = [texts[i] for i in order]
-    vocabulary = words(drawn[:first])
-    train, held_out = (
-        vocabulary.encode(part).batch for part in (drawn[first : first + n], drawn[first + n :])
-    )
-    public = None
-    if start is not None:
-        others = drawn[:first] if start == "same" else read_texts(corpus.with_name(start))[:first]
-        model = public_model(vocabulary if start == "same" else words(others), others)
-        public = PublicTopics.of(model, K, vocabulary.n_features, vocabulary.words)
-    run = learn(in_batches(train), train.n_features, parameters, seed, public)
-    meter.started()
-    with meter.timed():
-        if public is not None and parameters["epsilon"] is None:
-            found = Learned(public.components, public.alpha, public.background)
-        else:
-            found = run()
     return judged(train, held_out, found)
 
 
@@ -380,7 +335,6 @@ def one_round(documents: Iterable[list[str]], multiplier: float, delta: float) -
 PRIVATE_TASKS = (
     private_planted,
     private_corpus,
-    private_public,
     private_pass,
     private_command,
     private_noise,

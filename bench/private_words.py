@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bench.kinds import Case, Figure, Json, Scenario, at_least, series
-from bench.private import DELTA, mark, markdown
+from bench.private import DELTA
+from streamlda.papers.reproduce.kinds import (
+    Case,
+    Figure,
+    Json,
+    Scenario,
+    at_least,
+    mark,
+    markdown,
+    series,
+)
 
 EPSILONS = [0.5, 1.0, 3.0]
 SIZES = [2000, 20_000, 100_000]

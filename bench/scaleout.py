@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data import planted
-from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
+from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter

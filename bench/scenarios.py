@@ -10,12 +10,21 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
-from bench.cape import CAPE
 from bench.compare import COMPARE
 from bench.daemon import DAEMON
-from bench.dplda import DPLDA
 from bench.grid import GRID
-from bench.kinds import (
+from bench.private import PRIVATE
+from bench.private_plan import PRIVATE_PLAN
+from bench.private_public import PRIVATE_PUBLIC
+from bench.private_text import PRIVATE_TEXT
+from bench.private_words import PRIVATE_WORDS
+from bench.roofline import ROOFLINE
+from bench.scaleout import SCALEOUT
+from bench.shares import SHARES
+from bench.throughput import THROUGHPUT
+from bench.wa16_online import WA16_ONLINE
+from bench.wa16_solvers import WA16_SOLVERS
+from streamlda.papers.reproduce.kinds import (
     Case,
     Figure,
     Json,
@@ -26,16 +35,7 @@ from bench.kinds import (
     series,
     within,
 )
-from bench.private import PRIVATE
-from bench.private_words import PRIVATE_WORDS
-from bench.roofline import ROOFLINE
-from bench.scaleout import SCALEOUT
-from bench.shares import SHARES
-from bench.throughput import THROUGHPUT
-from bench.wa16_figure1 import WA16_FIGURE_1
-from bench.wa16_online import WA16_ONLINE
-from bench.wa16_private import WA16_PRIVATE
-from bench.wa16_solvers import WA16_SOLVERS
+from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
 
 # planted-*
 
@@ -246,6 +246,8 @@ def time_linear_figures(result: Json) -> list[Figure]:
     return found
 
 
+OF_PRIVACY = [*PRIVATE, *PRIVATE_PUBLIC, *PRIVATE_PLAN, *PRIVATE_WORDS, *PRIVATE_TEXT]
+
 ALL = [
     planted(1000, 10, 0.05, 0.03),
     planted(50, 5, 0.2, 0.008),
@@ -294,13 +296,9 @@ ALL = [
     *SHARES,
     *COMPARE,
     *ROOFLINE,
-    *PRIVATE,
-    *PRIVATE_WORDS,
-    *WA16_FIGURE_1,
+    *OF_PRIVACY,
     *WA16_ONLINE,
-    *WA16_PRIVATE,
     *WA16_SOLVERS,
-    *CAPE,
-    *DPLDA,
+    *REPRODUCTIONS.values(),
 ]
 BY_ID = {scenario.id: scenario for scenario in ALL}

@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from bench.data import read_counts
-from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 from bench.measure import VOCABULARY_SIZE, Meter
+from streamlda.papers.reproduce.corpus import read_counts
+from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_most, series
 
 #: Least share of the tokens of a topic that is judged.
 LEAST_SHARE = 0.005
 
-#: Documents of a batch of the stream, and from one snapshot to the next.
-BATCH, SNAPSHOT = 1000, 20_000
+#: Documents of a batch of the stream.
+BATCH = 1000
+
+#: Documents from one snapshot to the next where snapshots come more often than by default.
+OFTEN = 20_000
 
 
 class Stopwatch:
@@ -60,12 +63,13 @@ def shares(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     watch.watch(Samples, "add")
     watch.watch(Measures, "add")
     watch.watch(Measures, "published")
+    every = parameters["snapshot_every"]
     with meter.timed():
-        if parameters["stream"]:
+        if every:
             engine = Engine(settings)
             for start in range(0, len(documents), BATCH):
                 engine.add(documents.rows(start, start + BATCH))
-                if (start + BATCH) % SNAPSHOT == 0:
+                if (start + BATCH) % every == 0:
                     engine.release()
             model = engine.release()
         else:
@@ -85,9 +89,10 @@ def shares(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     shared = {"n_components": 10 if quick else 50, "vocabulary_size": VOCABULARY_SIZE}
-    return [
-        Case(name, "shares", {**shared, "stream": name == "stream"}) for name in ("fit", "stream")
-    ]
+    from streamlda.settings.build import DEFAULT_EVERY
+
+    every = {"fit": None, "stream": DEFAULT_EVERY, f"stream, snapshots every {OFTEN:,}": OFTEN}
+    return [Case(name, "shares", {**shared, "snapshot_every": n}) for name, n in every.items()]
 
 
 def figures(result: Json) -> list[Figure]:
@@ -95,7 +100,10 @@ def figures(result: Json) -> list[Figure]:
     for case in result["cases"]:
         spent, whole = (series(result, case, k) for k in ("measuring_seconds", "cpu_seconds"))
         cost = median(a / (b - a) for a, b in zip(spent, whole, strict=True))
-        found.append(at_most(f"cost over the rest, {case}", cost, 0.05, "{:.3f}"))
+        name = f"cost over the rest, {case}"
+        # What was asked is about the cost as things are by default.
+        asked = case in ("fit", "stream")
+        found.append(at_most(name, cost, 0.05, "{:.3f}") if asked else Figure(name, f"{cost:.3f}"))
         largest = max(series(result, case, "largest_factor"))
         found.append(at_most(f"largest factor to transform, {case}", largest, 1.5, "{:.2f}"))
         middle = median(series(result, case, "median_factor"))

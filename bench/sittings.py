@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.kinds import Case, Json, Scenario
 from bench.measure import Harness
+from streamlda.papers.reproduce.kinds import Case, Json, Scenario
 
 #: What of the machine must be the same in all sittings: times of two machines have no ratio.
 SAME_MACHINE = ("cpu", "cores", "memory_bytes", "thread_settings")
@@ -103,8 +103,10 @@ def compared_headers(stored: Json, header: Json) -> Iterator[tuple[str, Any, Any
     for name in SAME_MACHINE:
         yield name, stored["machine"][name], header["machine"][name]
     before, now = stored["versions"], header["versions"]
-    for name in sorted((before.keys() | now.keys()) - {"commit", "streamlda"}):
-        yield f"version of {name}", before.get(name), now.get(name)
+    for name in sorted((before.keys() & now.keys()) - {"commit", "streamlda"}):
+        # What was not installed has no runs.
+        if before[name] and now[name]:
+            yield f"version of {name}", before[name], now[name]
     yield "quick", stored["quick"], header["quick"]
     yield "corpus", stored["corpus"]["sha256"], header["corpus"]["sha256"]
 

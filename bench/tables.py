@@ -10,15 +10,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import cape_plots, compare_plot, dplda, wa16_figure1, wa16_private
+from bench import compare_plot
 from bench.compare import COMPARE, compare_block
-from bench.kinds import Figure, Scenario, documents_per_second, series
+from bench.front import front
 from bench.measure import ROOT
-from bench.private import PRIVATE, how_much_noise
-from bench.private_words import PRIVATE_WORDS
+from bench.private import how_much_noise
 from bench.roofline import ROOFLINE
-from bench.scenarios import ALL, BY_ID, checkpoint_rates, fit_cost, rate_points
-from bench.styles import BLUE, REFERENCE, SERIES, STYLES, name_lines
+from bench.scenarios import ALL, BY_ID, OF_PRIVACY, checkpoint_rates, fit_cost, rate_points
+from streamlda.papers.reproduce.kinds import Figure, Scenario, documents_per_second, judged, series
+from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
+from streamlda.papers.reproduce.styles import BLUE, REFERENCE, SERIES, STYLES, name_lines
 
 Json = dict[str, Any]
 
@@ -33,7 +34,6 @@ PAGES = (
 )
 
 #: Scenarios of the first summary; the others have blocks of their own.
-OF_PRIVACY = [*PRIVATE, *PRIVATE_WORDS]
 PLAIN = [scenario for scenario in ALL if scenario not in (*OF_PRIVACY, *COMPARE, *ROOFLINE)]
 
 BLOCK = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
@@ -76,7 +76,7 @@ def scenario_block(name: str, results: dict[str, Json]) -> str:
 
 def shown(scenario: Scenario, result: Json) -> str:
     """Return the figures of a result, its details, and where it was measured."""
-    rows = [cells(figure) for figure in scenario.figures(result)]
+    rows = [cells(figure) for figure in judged(scenario, result)]
     page = table(("figure", "measured", "target"), rows) + "\n"
     if scenario.details is not None:
         page += scenario.details(result) + "\n"
@@ -85,7 +85,7 @@ def shown(scenario: Scenario, result: Json) -> str:
 
 def summary_block(results: dict[str, Json], scenarios: Iterable[Scenario] = PLAIN) -> str:
     """Every figure that something was asked of, over the scenarios of one kind."""
-    rows, lines = [], set()
+    rows = []
     for scenario in scenarios:
         if scenario.id not in results:
             rows.append((f"`{scenario.id}`", "not measured yet", "-", "-"))
@@ -93,8 +93,7 @@ def summary_block(results: dict[str, Json], scenarios: Iterable[Scenario] = PLAI
         figures = scenario.figures(results[scenario.id])
         asked = [figure for figure in figures if figure.met is not None] or figures[:1]
         rows += [(f"`{scenario.id}`", *cells(figure)) for figure in asked]
-        lines.add(origin(results[scenario.id]))
-    return table(("scenario", "figure", "measured", "target"), rows) + "\n" + "".join(sorted(lines))
+    return table(("scenario", "figure", "measured", "target"), rows)
 
 
 def private_block(results: dict[str, Json]) -> str:
@@ -135,15 +134,15 @@ def contenders_block(results: dict[str, Json]) -> str:
 
 
 def origin(result: Json) -> str:
-    """One line: which machine, versions, corpus and date."""
+    """One line: which processor, when, on which corpus, with which other libraries."""
     machine, versions, corpus = result["machine"], result["versions"], result["corpus"]
-    memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
-    parts = [f"{machine['cpu']}, {machine['cores']} cores, {memory}, {machine['system']}"]
+    parts = [machine["cpu"]]
     settings = machine["thread_settings"]
     parts += [f"{name}={value}" for name, value in sorted(settings.items())]
-    named = ["streamlda", "python", "numpy", "numba", *(["gensim"] if corpus else [])]
+    named = ["streamlda", *(["gensim"] if corpus else [])]
     if result["scenario"].startswith("compare-"):
-        named += ["scikit-learn", "tomotopy", "vowpalwabbit"]
+        others = ("scikit-learn", "tomotopy", "vowpalwabbit", "topica", "tensorly")
+        named += [name for name in others if versions.get(name)]
     parts.append(", ".join(f"{name} {versions[name]}" for name in named))
     if corpus:
         size = f"{corpus['documents']:,} documents, sha256 {corpus['sha256'][:12]}"
@@ -152,9 +151,28 @@ def origin(result: Json) -> str:
     return f"- {'; '.join(parts)}{' (quick: sizes cut)' if result['quick'] else ''}\n"
 
 
+def machines_block(results: dict[str, Json]) -> str:
+    """Each machine once, with what all measurements on it had in common."""
+    lines = set()
+    for result in results.values():
+        machine, versions = result["machine"], result["versions"]
+        memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
+        parts = [f"{machine['cpu']}: {machine['cores']} cores, {memory}, {machine['system']}"]
+        parts += [f"{name} {versions[name]}" for name in ("python", "numpy", "numba")]
+        lines.add(f"- {', '.join(parts)}\n")
+    return "".join(sorted(lines))
+
+
+def front_block(results: dict[str, Json]) -> str:
+    """The ten results that matter most, for the first page."""
+    return front(results) or "Not measured yet.\n"
+
+
 def block(name: str, results: dict[str, Json]) -> str:
     """Return the text of a block of a page."""
     special = {
+        "front": front_block,
+        "machines": machines_block,
         "summary": summary_block,
         "summary-private": private_block,
         "contenders": contenders_block,
@@ -247,12 +265,9 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
         figure.savefig(folder / "private-error.png", dpi=100)
         pyplot.close(figure)
     compare_plot.plot(results, folder)
-    if "wa16-figure-1" in results:
-        wa16_figure1.plot(results["wa16-figure-1"], folder)
-    if "wa16-theorem-4-2" in results:
-        wa16_private.plot(results["wa16-theorem-4-2"], folder)
-    cape_plots.plot_all(results, folder)
-    dplda.plot(results, folder)
+    for name, reproduction in REPRODUCTIONS.items():
+        if name in results:
+            reproduction.draw(results[name], folder)
 
 
 def draw_errors(axis: Any, result: Json) -> None:

@@ -6,35 +6,35 @@ Heavy modules are imported inside the tasks, so that no contender pays for those
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.cape_tasks import CAPE_TASKS
 from bench.contenders import CONTENDERS
 from bench.daemon_tasks import DAEMON_TASKS
-from bench.data import planted, planted_counts, quality, read_counts, zipf_documents
-from bench.dplda_tasks import DPLDA_TASKS
+from bench.data import planted, planted_counts, quality, zipf_documents
 from bench.entrants import COMPARE_TASKS
 from bench.grid import GRID_TASKS
 from bench.measure import Meter, max_rss_bytes, memory_bytes
+from bench.private_public import PRIVATE_PUBLIC_TASKS
 from bench.private_tasks import PRIVATE_TASKS
+from bench.private_text import PRIVATE_TEXT_TASKS
 from bench.roofline import ROOFLINE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
 from bench.shares import SHARES_TASKS
 from bench.throughput import THROUGHPUT_TASKS
-from bench.wa16_figure1 import WA16_FIGURE_1_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
-from bench.wa16_private import WA16_PRIVATE_TASKS
 from bench.wa16_solvers import WA16_SOLVERS_TASKS
+from streamlda.papers.reproduce.corpus import count_words, read_counts, texts_of_lines
+from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
 
 Json = dict[str, Any]
 
@@ -69,39 +69,10 @@ def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Learn a vocabulary from a corpus, count its words, and store the counts in a file."""
-    import scipy.sparse
-
-    from streamlda.stream.source import open_source
-    from streamlda.text.analysis import TextAnalyzer
-    from streamlda.text.vocabulary import Vocabulary
-
-    def polls() -> Iterator[list[str]]:
-        source = open_source("files", inputs["corpus"], text_field=inputs["text_field"])
-        exhausted = False
-        while not exhausted:
-            batch = source.poll(5000)
-            exhausted = batch.exhausted
-            if documents := batch.documents:
-                yield documents
-        source.close()
-
-    vocabulary = Vocabulary.learn(
-        (text for texts in polls() for text in texts),
-        size=parameters["vocabulary_size"],
-        analyzer=TextAnalyzer(stop_words="english"),
-    )
-    X = scipy.sparse.vstack([vocabulary.encode(texts).batch.to_csr() for texts in polls()], "csr")
+    source = Path(inputs["corpus"])
     every = parameters["held_out_every"]
-    out = np.arange(X.shape[0]) % every == every - 1
-    arrays: Json = {"n_features": np.array(X.shape[1])}
-    for part, rows in (("train", X[~out]), ("held_out", X[out])):
-        arrays |= {f"{part}.counts": rows.data, f"{part}.word_ids": rows.indices}
-        arrays[f"{part}.row_pointers"] = rows.indptr.astype(np.int64)
-    # Whole or not at all: a run that was stopped must not leave half a file for the next one.
-    unfinished = Path(f"{inputs['counts']}.{os.getpid()}.npz")
-    np.savez(unfinished, **arrays)
-    unfinished.replace(inputs["counts"])
-    return {"documents": X.shape[0]}
+    texts = partial(texts_of_lines, source, inputs["text_field"], every)
+    return {"documents": count_words(texts, parameters["vocabulary_size"], inputs["counts"])}
 
 
 def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
@@ -201,6 +172,17 @@ def rate(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     }
 
 
+def whole(task: Callable[[Json, Json, int], Json]) -> Callable[[Meter, Json, Json, int], Json]:
+    """Return a task of the papers as one whose whole time is measured."""
+
+    def measured(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+        meter.started()
+        with meter.timed():
+            return task(parameters, inputs, seed)
+
+    return measured
+
+
 TASKS = {
     task.__name__: task
     for task in (
@@ -218,13 +200,15 @@ TASKS = {
         *COMPARE_TASKS,
         *ROOFLINE_TASKS,
         *PRIVATE_TASKS,
-        *WA16_FIGURE_1_TASKS,
+        *PRIVATE_PUBLIC_TASKS,
+        *PRIVATE_TEXT_TASKS,
         *WA16_ONLINE_TASKS,
-        *WA16_PRIVATE_TASKS,
         *WA16_SOLVERS_TASKS,
-        *DPLDA_TASKS,
-        *CAPE_TASKS,
     )
+} | {
+    task.__name__: whole(task)
+    for reproduction in REPRODUCTIONS.values()
+    for task in reproduction.tasks
 }
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench.daemon import gathered
 from bench.daemon_tasks import TOKENS, TOPIC, Daemon, filled_topic, topical_values
-from bench.kinds import Case, Figure, Json, Scenario, at_least
+from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least
 from streamlda.stream.credentials import CLIENTS
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def parts_of_learning(made: list[bytes], parameters: Json) -> dict[str, float]:
     texts = [json.loads(value)["text"] for value in made]
     spent: Counter[str] = Counter()
     with limit_threads(1):
-        while pipeline.records < parameters["records"]:
+        while pipeline.records < parameters["until"]:
             start = pipeline.records % len(texts)
             taken = texts[start : start + DAEMON_POLL_RECORDS]
             times = [time.thread_time()]
@@ -195,7 +195,7 @@ LABEL = "topics"
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     sizes = {"records": 60_000, "behind": 20_000, "until": 40_000, "turns": 1} if quick else {}
-    full = {"records": 600_000, "behind": 150_000, "until": 450_000, "turns": 3}
+    full = {"records": 400_000, "behind": 130_000, "until": 330_000, "turns": 3}
     parameters = {"n_words": 50_000, "n_components": 20, **full, **sizes}
     return [Case(LABEL, "kafka_throughput", parameters)]
 

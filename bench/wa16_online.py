@@ -1,31 +1,19 @@
-"""Scenarios of the online tensor power method: its error against theory, its speed and memory."""
+"""The online tensor power method: its speed and memory."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
+from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter
     from streamlda.documents import DocumentBatch
-
-K = 3
-#: E s^3 of the planted factors, below.
-EIGENVALUE = 8 / 3
-RESTARTS, ITERATIONS = 10, 12
-#: A component is found when its vector is off by less than this in norm.
-FOUND = 0.7
-#: Documents of a round, in units of sigma^2 d^2 / lambda^2.
-SHARES = [1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4]
-DIMENSIONS = [10, 20, 40, 80]
-#: Where d varies, and where n does.
-FIXED_N, FIXED_D = 16_384, 20
 
 BLOCK = 4096
 #: Multiply-adds for each word of a document and each probe: 3 sums to project (c v, c v^2, c v^3),
@@ -43,47 +31,6 @@ class CostPoint(NamedTuple):
 
 
 # What is done in the child process
-
-
-def skewed(rng: np.random.Generator, vectors: Any, n: int) -> Any:
-    """Return n vectors x = sum_i s_i v_i + g, with E x^(x3) = sum_i (8/3) v_i^(x3) exactly.
-
-    Independent s_i of mean 0 are 3 with probability 1/10, else -1/3; g are random signs without
-    their part in the span of the v_i. All is bounded, hence sub-Gaussian, all other third moments
-    are 0, and the covariance is the identity.
-    """
-    d, k = vectors.shape
-    factors = np.where(rng.random((n, k)) < 0.1, 3.0, -1 / 3)
-    bits = np.unpackbits(rng.integers(0, 256, (n, -(-d // 8)), dtype=np.uint8), axis=1)[:, :d]
-    signs = 2.0 * bits - 1.0
-    return signs + (factors - signs @ vectors) @ vectors.T
-
-
-def theorem_3_1(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """Run Algorithm 2 on fresh planted streams; errors of eigenvectors, one list a trial."""
-    from streamlda.spectral.associations import VectorAssociation
-    from streamlda.spectral.online import OnlinePower
-    from streamlda.spectral.power import DeflatedPower
-
-    # Rounds that are too short are what is measured.
-    warnings.filterwarnings("ignore", message="a component should come from enough documents")
-    meter.started()
-    d, n = parameters["dimension"], parameters["documents_per_round"]
-    errors, spreads = [], []
-    with meter.timed():
-        for trial in range(parameters["trials"]):
-            rng = np.random.default_rng([seed, trial, d])
-            vectors = np.linalg.qr(rng.standard_normal((d, K)))[0]
-            spreads.append(float(np.std((skewed(rng, vectors, 20_000) @ vectors) ** 3)))
-            settings: Json = {"n_restarts": RESTARTS, "n_iterations": ITERATIONS, "seed": trial}
-            method = DeflatedPower(d, K, eigenvalue_round=False, **settings)
-            online = OnlinePower(method, VectorAssociation(d), n)
-            while not online.finished:
-                online.add(skewed(rng, vectors, min(8192, online.remaining)))
-            found = online.components().eigenvectors
-            gaps = np.linalg.norm(found[:, :, None] - vectors[:, None, :], axis=0)
-            errors.append(gaps.min(axis=0).tolist())
-    return {"documents": n * K * ITERATIONS * len(errors), "errors": errors, "sigma": spreads}
 
 
 def hundred_tokens(n: int, n_features: int, rng: np.random.Generator) -> DocumentBatch:
@@ -153,73 +100,6 @@ def association_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) 
 
 
 # What is drawn from it
-
-
-def theorem_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    trials = 2 if quick else 20
-
-    def case(label: str, d: int, n: int) -> Case:
-        parameters = {"dimension": d, "documents_per_round": n, "trials": trials}
-        return Case(label, "theorem_3_1", parameters)
-
-    ns = [256, 1024] if quick else [1024, 4096, 16_384, 65_536]
-    dimensions = DIMENSIONS[:2] if quick else DIMENSIONS
-    found = [case(f"n = {n}", FIXED_D, n) for n in ns]
-    found += [case(f"d = {d}", d, 2048 if quick else FIXED_N) for d in dimensions]
-    # (sigma / lambda)^2, where sigma^2 = E s^6 - (E s^3)^2.
-    ratio = 65.8 / EIGENVALUE**2
-    for d in dimensions[:3]:
-        found += [case(f"{share:.3f} at {d}", d, int(share * ratio * d * d)) for share in SHARES]
-    return found
-
-
-def slope(x: list[float], y: list[float]) -> float:
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
-
-
-def worst_errors(result: Json, case: str) -> list[float]:
-    """Return the largest error of a component, for every trial."""
-    return [max(trial) for trials in series(result, case, "errors") for trial in trials]
-
-
-def theorem_figures(result: Json) -> list[Figure]:
-    cases = {label: case["parameters"] for label, case in result["cases"].items()}
-
-    def line(kind: str, name: str) -> tuple[list[float], list[float]]:
-        chosen = [label for label in cases if label.startswith(kind)]
-        errors = [median(worst_errors(result, label)) for label in chosen]
-        return [float(cases[label][name]) for label in chosen], errors
-
-    by_n, by_d = line("n =", "documents_per_round"), line("d =", "dimension")
-    found = []
-    for name, points, expected in (("n", by_n, -0.5), ("d", by_d, 0.5)):
-        value = slope(*points)
-        target = f"{expected} within 0.1"
-        met = abs(value - expected) <= 0.1
-        found.append(Figure(f"slope of log error in log {name}", f"{value:.3f}", target, met))
-    for label, error in zip(cases, by_n[1] + by_d[1], strict=False):
-        found.append(Figure(f"median largest error of {K} eigenvectors, {label}", f"{error:.4f}"))
-    needed = {}
-    for label, parameters in cases.items():
-        if " at " not in label:
-            continue
-        share, d = label.split(" at ")
-        errors = worst_errors(result, label)
-        rate = sum(error < FOUND for error in errors) / len(errors)
-        if rate >= 0.9:
-            needed.setdefault(d, (share, parameters["documents_per_round"]))
-    found += [
-        Figure(f"n lambda^2 / (sigma^2 d^2) that finds all in 9 of 10 runs, d = {d}", share)
-        for d, (share, _) in needed.items()
-    ]
-    constants = []
-    for label, parameters in cases.items():
-        if label[0] in "nd":
-            sigma = median(x for xs in series(result, label, "sigma") for x in xs)
-            error = float(np.quantile(worst_errors(result, label), 0.9)) * EIGENVALUE / sigma
-            constants.append(error**2 * parameters["documents_per_round"] / parameters["dimension"])
-    name = "n error^2 lambda^2 / (sigma^2 d), 0.9-quantile, smallest to largest"
-    return [*found, Figure(name, f"{min(constants):.3f} to {max(constants):.3f}")]
 
 
 def throughput_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
@@ -293,16 +173,9 @@ def throughput_details(result: Json) -> str:
     return "\n".join(rows) + "\n"
 
 
-WA16_ONLINE_TASKS = (theorem_3_1, association_rate, association_memory)
+WA16_ONLINE_TASKS = (association_rate, association_memory)
 
 WA16_ONLINE = [
-    Scenario(
-        "wa16-theorem-3-1",
-        "Does the error of Algorithm 2 fall with n and grow with d as WA16 Theorem 3.1 says?",
-        1,
-        theorem_cases,
-        theorem_figures,
-    ),
     Scenario(
         "association-throughput",
         "How fast is the triple association on one core, and how much memory do rounds take?",

@@ -9,7 +9,6 @@ row of the map; nothing is clipped.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -17,21 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.data import planted
-from bench.kinds import Case, Figure, Json, Scenario, series
-from bench.private import DELTA, mark, markdown, planted_parameters
+from bench.private import DELTA, planted_parameters
 from bench.private_tasks import CORPUS_SEED, Learned, in_batches, planted_error
+from streamlda.papers.reproduce.contenders import halved, pairs_of
+from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, mark, markdown, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter
     from streamlda.documents import DocumentBatch
     from streamlda.privacy.noise import Noise
     from streamlda.private.settings import PrivateSettings
-    from streamlda.private.topics import PairView
 
 EPSILONS = [1.0, 10.0]
 SIZES = [(1000, 10), (50, 5)]
-#: Of the total mu^2, for the stages up to the pairs when queries are replayed.
-PAIRS_SHARE = 0.5
 #: Documents that the online solvers without privacy keep to begin with.
 WARMUP = 10_000
 
@@ -130,36 +127,6 @@ def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learne
     return Learned(model.components, model.alpha, model.background)
 
 
-def pairs_of(
-    documents: DocumentBatch, settings: PrivateSettings, noise: Noise
-) -> tuple[PairView, Any]:
-    """Return the released pairs of the first stages of a window, and their map."""
-    from streamlda.arrays import from_arrays
-    from streamlda.private.engine import PrivateEngine
-    from streamlda.private.topics import PairView
-
-    engine, start, done = PrivateEngine(settings), 0, ""
-    while done != "pairs":
-        start += engine.add(documents.rows(start, len(documents)))
-        if engine.due is not None:
-            done, released = engine.due.stage, engine.due.release(noise)
-            engine.accept(released)
-    arrays, _ = engine.state()
-    return from_arrays(PairView, arrays, "view/", probes=None), arrays["map"]
-
-
-def split_budget(epsilon: float) -> tuple[float, float]:
-    """Return epsilon of the pairs and of all queries, at `DELTA`, that together cost epsilon.
-
-    They compose exactly: mu^2 = mu_pairs^2 + mu_queries^2.
-    """
-    from streamlda.privacy.accounting import epsilon_of, mu_of
-
-    squared = mu_of(epsilon, DELTA) ** 2
-    pairs, queries = PAIRS_SHARE * squared, (1 - PAIRS_SHARE) * squared
-    return epsilon_of(math.sqrt(pairs), DELTA), epsilon_of(math.sqrt(queries), DELTA)
-
-
 def replayed(documents: DocumentBatch, parameters: Json, seed: int, noise: Noise) -> Learned:
     """Return the topics of Algorithm 3 on the tensor of all documents, in released coordinates."""
     from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
@@ -169,7 +136,7 @@ def replayed(documents: DocumentBatch, parameters: Json, seed: int, noise: Noise
     from streamlda.private.topics import pairs_through, topics_of_eigenpairs
     from streamlda.spectral.power import DeflatedPower
 
-    pairs_epsilon, queries_epsilon = split_budget(parameters["epsilon"])
+    pairs_epsilon, queries_epsilon = halved(parameters["epsilon"], DELTA)
     settings = settings_of(parameters, seed, epsilon=pairs_epsilon)
     view, W = pairs_of(documents, settings, noise)
     first, pairs, t = W.T @ view.first, W.T @ pairs_through(view, W), W.shape[1]

@@ -12,7 +12,7 @@ from streamlda.documents import DocumentBatch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnChange:
-    """Words that take the columns of others, and further columns behind the last; all others stay.
+    """Words that take the columns of others, and further columns after the last; all others stay.
 
     What was counted in a column whose word left is forgotten.
     """
@@ -24,6 +24,9 @@ class ColumnChange:
     after: int
     #: Share of all tokens of each word that enters: those of `replaced`, then of further columns.
     shares: NDArray[np.float64]
+    #: How each of these is divided among K topics, (words, K): rows sum to 1, or to 0 of a word of
+    #: which nothing is known; None where that is so of all.
+    parts: NDArray[np.float64] | None = None
 
     @property
     def entered(self) -> NDArray[np.int64]:
@@ -46,6 +49,14 @@ class ColumnChange:
         found[self.entered] = self.shares.reshape(-1, *[1] * (array.ndim - 1))
         scaled: NDArray[np.float64] = found / found.sum(axis=0)
         return scaled
+
+    def masses(self, topics: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what words that enter begin with in topics of these masses, (words, K)."""
+        of_every_topic = self.shares[:, None] * topics
+        if self.parts is None:
+            return of_every_topic
+        known = self.parts.any(axis=1, keepdims=True)
+        return np.where(known, self.shares[:, None] * self.parts * topics.sum(), of_every_topic)
 
     def documents(self, batch: DocumentBatch) -> DocumentBatch:
         """Return documents without the words that left; those may be empty now. O(nnz)."""

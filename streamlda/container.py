@@ -117,6 +117,15 @@ def parse_arrays(
     try:
         arrays, about = _decode(data)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
+        require(
+            data[8:9] in (b"{", b""),
+            "a file must be one that streamlda wrote",
+            wanted=kind,
+            size_bytes=len(data),
+            path=str(path),
+            remedy="name a file of that kind",
+            error=ModelFileError,
+        )
         raise failure(
             "a streamlda file must be in its format, whole and unaltered",
             why=f"{type(error).__name__}: {str(error)[:100]}",
@@ -131,7 +140,7 @@ def parse_arrays(
         format=about["format"][:60],
         wanted=kind,
         path=str(path),
-        remedy="pass the right file",
+        remedy="name a file of that kind",
         error=ModelFileError,
     )
     version = about["format_version"]

@@ -195,23 +195,17 @@ class DocumentBatch:
 
         Time and memory O(nnz); if all are chosen, the batch itself.
         """
-        if chosen.all():
-            return self
-        widths = np.diff(self.row_pointers)
-        kept = np.repeat(chosen, widths)
-        pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths[chosen])])
-        bins = None if self.bins is None else self.bins[chosen]
-        arrays = self.counts[kept], self.word_ids[kept], pointers
-        return self._checked(*arrays, self.n_features, bins)
+        return self if chosen.all() else self.take(np.flatnonzero(chosen))
 
     def take(self, numbers: NDArray[np.intp]) -> DocumentBatch:
         """Return some documents, by rising numbers, in memory of their own; O(what they hold)."""
-        starts, widths = self.row_pointers[numbers], np.diff(self.row_pointers)[numbers]
-        pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
-        entries = np.repeat(starts - pointers[:-1], widths) + np.arange(pointers[-1])
+        starts = self.row_pointers[numbers]
+        pointers = np.zeros(len(numbers) + 1, dtype=np.int64)
+        np.cumsum(self.row_pointers[numbers + 1] - starts, out=pointers[1:])
+        entries = np.repeat(starts - pointers[:-1], np.diff(pointers)) + np.arange(pointers[-1])
         bins = None if self.bins is None else self.bins[numbers]
-        taken = self.counts[entries], self.word_ids[entries], pointers
-        return self._checked(*taken, self.n_features, bins)
+        arrays = self.counts[entries], self.word_ids[entries], pointers
+        return self._checked(*arrays, self.n_features, bins)
 
     def without(self, left_out: NDArray[np.bool_], n_features: int) -> DocumentBatch:
         """Return all documents without some words, in a vocabulary of a new size; O(nnz)."""

@@ -119,7 +119,20 @@ class MissingExtraError(StreamLDAError, ImportError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs a package that is not installed: package={package}; "
-            f"install it with: pip install 'streamlda[{extra}]'"
+            f"install all of the extra {extra}: pip install {installed_by(extra)}"
         )
         self.package = package
         self.extra = extra
+
+
+def packages_of(extra: str) -> list[str]:
+    """Return what an extra of this installation requires, as pip takes it."""
+    from importlib.metadata import requires
+
+    listed = (line.split(";") for line in requires("streamlda") or ())
+    return [name.strip() for name, *mark in listed if mark and f"'{extra}'" in mark[0]]
+
+
+def installed_by(extra: str) -> str:
+    """Return the packages of an extra as the arguments of ``pip install``."""
+    return " ".join(f"'{package}'" for package in packages_of(extra))

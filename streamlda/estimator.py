@@ -8,22 +8,20 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from streamlda.checks import failure, require
-from streamlda.documents import DocumentBatch
+from streamlda.checks import require
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.estimator_base import BaseTopicEstimator, Columns, no_snapshot
+from streamlda.estimator_base import BaseTopicEstimator
 from streamlda.learner import Users, feed
-from streamlda.matrices import counts_of
+from streamlda.matrices import counts_of, texts_of
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
 from streamlda.progress import shown
-from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
-from streamlda.settings.seeds import seeded_columns
-from streamlda.settings.table import RunSettings
+from streamlda.settings.build import engine_settings, fit_settings, passes_of
+from streamlda.settings.seeds import seeded_by_columns
+from streamlda.stream.vocabulary_choice import check_of_texts
 
 
 class StreamLDA(BaseTopicEstimator):
@@ -35,20 +33,22 @@ class StreamLDA(BaseTopicEstimator):
         Number of topics K.
     alpha_0 : float or "auto", default 1.0
         Sum of the Dirichlet parameters of the topic mixtures: the larger, the more topics a
-        document mixes. ``"auto"`` estimates it; that is exact when documents follow the model and
-        show three topics or more, and can be far off on text. Where it cannot be known,
-        `diagnostics_` says so (``alpha_0_estimate``).
+        document mixes. ``"auto"`` estimates it. The estimate is exact when documents follow the
+        model and show three topics or more, and can be far off on text: if 1 predicts held-out
+        documents better, 1 is used. ``diagnostics_["alpha_0_estimate"]`` says whether the
+        estimate can be trusted.
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
-        How topics are found: "whitened-tensor" sums a small tensor; the others take fresh rows for
+        How topics are found: "whitened-tensor" sums a small tensor; the others use new rows for
         each power iteration, need less memory when K is large, and may find fewer than
         `n_components` topics. "online-power" is for fits without `epsilon`, "noisy-power" for
-        those with it.
+        fits with it.
     documents_per_round : int or None, default None
         For "online-power" and "simultaneous" without `epsilon`: rows of a power iteration. None
-        begins with 1000 and takes more and more, so that topics keep sharpening.
+        begins with 1000 and takes more in each, so that topics keep improving.
     memory_documents : int or None, default None
-        For "online-power" and "simultaneous" without `epsilon`: topics rest on the last half to
-        all of this many documents, so that they follow a stream that drifts. None forgets nothing.
+        For "online-power" and "simultaneous" without `epsilon`: topics come from the last
+        ``memory_documents / 2`` to ``memory_documents`` documents, so that they follow a stream
+        that drifts. None forgets nothing.
     n_restarts : int or None, default None
         For "online-power" and "noisy-power": random starts of each topic. None takes 10, and 3
         with `epsilon`.
@@ -56,62 +56,75 @@ class StreamLDA(BaseTopicEstimator):
         For all but the first: power iterations that find a topic ("simultaneous": all topics).
         None takes 5; with `epsilon` 4 for "noisy-power" and 8 for "simultaneous".
     warmup_documents : int or None, default None
-        First documents, kept in memory, that the first projection is made of; without `epsilon`.
-        None takes 10000, and 20000 for a stream that is refined.
+        First documents, kept in memory, from which the first projection is made; without
+        `epsilon`. None takes 10000, or 20000 for a stream that is refined.
     oversampling : int, default 50
-        Directions kept beyond K while summing.
+        Columns of the projection beyond K.
     seed_topics : mapping or sequence of str, default ()
-        What the first topics are about: ``{"space": ["orbit", "launch"]}``, or lines as ``"space:
-        orbit launch"``, files of these, models. Words are names of columns, or without, numbers.
-    refinement_passes : int or "auto", default "auto"
+        What the first topics are about: ``{"space": ["orbit", "launch"]}``, or lines such as
+        ``"space: orbit launch"``, files of such lines, or models. Words are names of columns, or
+        numbers of columns without names.
+    grow_every : int or None, default None
+        For texts: after every N documents of `partial_fit`, words that have become frequent enter
+        ``vocabulary_`` and those that are gone leave (`streamlda.stream.growing_words`), once
+        topics are refined; topics keep their rows. `fit` then learns its words from all texts.
+    refinement_passes : int, "auto", "quick" or "thorough", default "auto"
         How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
-        higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes one from 150,000
-        rows on and up to 20 of fewer (`streamlda.refinement.schedule`), and lets every row
-        of a `partial_fit` move the topics; they are kept where they predict rows set aside
-        better (``diagnostics_["refinement_choice"]``), and none are made of fewer than 200 rows
-        or with another solver. With `epsilon` it refines by rounds of rows of
-        their own where that helps (`streamlda.private.refinement`). 0 leaves spectral topics. A
-        number is for `fit` alone, without `epsilon`.
+        higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes one pass from
+        150,000 rows on and up to 20 for fewer rows (`streamlda.refinement.schedule`), and lets
+        every row of `partial_fit` move the topics. Refined topics are kept if they predict held-out
+        rows better (``diagnostics_["refinement_choice"]``); there is no refinement with fewer
+        than 200 rows or another solver. In `fit` of at least `warmup_documents` rows of whole
+        counts, with fewer than 100 topics and no `seed_topics`, rounds of ten Gibbs sweeps follow
+        the passes, as long as held-out rows are predicted better; there are none if these rows ask
+        for an alpha_0 more than 2.5 times the one given (`streamlda.refinement.sweeping`). With
+        `epsilon`, rounds of new rows refine the topics where that helps
+        (`streamlda.private.refinement`). 0 leaves spectral topics. Other values are for `fit`
+        without `epsilon` only: ``"quick"`` makes the same passes and no sweeps, in a half to a
+        sixth of the time, with a perplexity 1 to 10 percent higher; ``"thorough"`` makes longer
+        rounds, and more passes with fewer than 50,000 rows; a number makes that many passes.
     gibbs_sweeps : int, default 0
-        How often `fit` then draws the topics of all tokens by Gibbs sampling; the last third of
-        the sweeps is averaged, and `alpha_` is fitted to them. They lower perplexity, at several
-        times the time (`streamlda.refinement.refine`); they take whole counts, and are not for
-        `partial_fit` and not with `epsilon`.
+        How often `fit` then draws the topics of all tokens by Gibbs sampling, in place of rounds
+        that end when they no longer help; the last third of the sweeps is averaged, and `alpha_`
+        is fitted to them. Sweeps lower perplexity, but take several times as long
+        (`streamlda.refinement.refine`). They need whole counts, and are refused in `partial_fit`
+        and with `epsilon`.
     random_state : int, RandomState instance or None, default None
-        Seed of random projections, restarts and sweeps. It seeds no noise.
+        Seed of random projections, restarts and sweeps, never of privacy noise.
     epsilon : float or None, default None
-        Publish differentially private snapshots only, which cost a privacy unit this much in all.
+        Publish only differentially private snapshots; this is the budget of a privacy unit.
     delta : float or None
-        Goes with `epsilon`: well below one over the number of rows.
+        Needed with `epsilon`: well below one over the number of rows.
     documents_per_snapshot : int or None
         Rows of a window, at least 100. `partial_fit` needs it; in `fit`, None takes all rows.
     privacy_unit : {"document", "user"}, default "document"
-        Whom the guarantee is about. With "user", pass `users` with the rows.
+        Whom the guarantee protects. With "user", pass `users` with the rows.
     documents_per_user : int or None
-        For users: most documents of one user that count in a stage of a window.
+        For users: maximum number of documents of one user in a stage of a window.
     neighboring_relation : {"add-remove", "replace-one"}, default "add-remove"
-        One document (or user) more or less, blank rows in its place; or another instead.
+        One document (or user) more or less, with blank rows in its place; or another in its place.
     mode : {"window", "prefix"}, default "window"
-        Topics of each window alone, or of all rows since the first.
+        Topics of each window by itself, or of all rows since the first.
     snapshots : int or None
-        How many snapshots there may be at most; needed for users and in prefix mode, where a `fit`
-        of all rows takes 1.
+        Maximum number of snapshots; needed for users and in prefix mode, where a `fit` of all
+        rows takes 1.
     clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
-        Bounds on what one document adds: from a private quantile, the largest norms there can be,
-        or public numbers.
+        Bounds on what one document adds: a private quantile, the largest possible norms, or public
+        numbers.
     ledger : str, path-like or None, default None
-        File that remembers what was spent; made if there is none. None keeps the account in memory:
-        the guarantee holds for this fit alone, the statement says so, and *a further fit on the
-        same rows spends again without anyone noticing*.
+        File that remembers what was spent; made if there is none. With None the account is kept in
+        memory: the guarantee holds for this fit only, as the statement says, and *another fit on
+        the same rows spends again unnoticed*.
     stream : str, default "matrix"
-        Name of the rows in the ledger, one of its own for each matrix.
+        Name of the rows in the ledger; give each matrix its own.
     noise_in_state : bool, default False
-        Begin sums with noise, sqrt(2) times as large: one copy of the memory shows no more than a
-        release.
+        Begin sums with noise, so that one copy of the memory shows no more than a release. Noise is
+        sqrt(2) times as large.
     public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
-        With `epsilon`: topics of public documents, or of a private fit of others, that a window
-        begins with if its rows fit them (``diagnostics_["public_model"]``). Columns are the same,
-        or found by ``feature_names_in_``. `sklearn.base.clone` forgets fits: clone ``to_model()``.
+        With `epsilon`: topics of public documents, or of a private fit of other documents, with
+        which a window begins if its rows fit them (``diagnostics_["public_model"]``). Columns must
+        be the same, or are found by ``feature_names_in_``. `sklearn.base.clone` forgets fits:
+        clone ``to_model()``.
     verbose : int, default 0
         Above 0, fits without `epsilon` show their progress, in a terminal or a notebook.
 
@@ -121,17 +134,17 @@ class StreamLDA(BaseTopicEstimator):
         Word probabilities of each topic; rows sum to 1. A `fit` that refines has the most prevalent
         topic first.
     n_components_ : int
-        Number of topics: fewer than `n_components` where an online solver has not found them all
-        yet (see `diagnostics_`), or, with `epsilon` and a warning, where noise hides the others.
+        Number of topics: fewer than `n_components` if an online solver has not found them all yet
+        (see `diagnostics_`), or, with `epsilon` and a warning, if noise hides the others.
     prevalence_ : ndarray of shape (n_components_,), or None
-        Share of all tokens so far that each topic has, about the mean of `transform` by tokens:
-        of all documents, or of a sample of 6000 at most (`streamlda.refinement.measures`). None
-        where it was not measured.
+        Share of each topic in all tokens so far: about the mean of `transform`, weighted by tokens,
+        over all documents or a sample of at most 6000 (`streamlda.refinement.measures`). None if
+        it was not measured.
     alpha_ : ndarray of shape (n_components_,)
         Dirichlet parameters of the topic mixtures: the prior, which a refinement fits (Minka).
     alpha_0_ : float
-        Their sum: `alpha_0`, unless that is "auto" or sweeps have fitted it. With "auto" it is
-        fitted again once topics are refined.
+        Their sum: `alpha_0`, unless that is "auto" or `gibbs_sweeps` have fitted it. With "auto" it
+        is fitted again once topics are refined.
     background_ : ndarray of shape (n_features,)
         Word frequencies of the documents (M1).
     diagnostics_ : dict
@@ -142,11 +155,11 @@ class StreamLDA(BaseTopicEstimator):
         After a refinement ``refinement`` has the passes, steps and sweeps made, and which topic of
         the spectral fit each one began as; what that said of its own topics is in ``start``.
     documents_seen_ : int
-        Documents learned from (of 3 tokens or more); with `epsilon`, rows of the snapshot.
+        Number of documents of 3 tokens or more; with `epsilon`, rows of the snapshot.
     privacy_ : dict
         The privacy statement (`streamlda.privacy.statement`).
     snapshots_ : list of TopicModel
-        With `epsilon`: of the last call that paid for any, oldest first; else empty.
+        With `epsilon`: snapshots of the last call that paid for any, oldest first; else empty.
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -158,16 +171,17 @@ class StreamLDA(BaseTopicEstimator):
     sample of them is kept to measure prevalence and coherence, 17 MiB and 16 bytes a word at most
     (`streamlda.engine.measures`), in states and pickles too.
     Memory O(n_features K + K^3), that, and the warm-up documents; time O(nnz K + K^3) a document
-    until topics are refined [1]_, then O(nnz K). The fitted attributes are computed when they are
-    first read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined.
+    until topics are refined, then O(nnz K). The fitted attributes are computed when they are
+    first read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined;
+    before, the warm-up documents are refined whenever they have doubled, and in between topics go
+    on by those that came, so that they depend a little on when they were read.
 
-    *Refinement.* Spectral topics are the fastest to have, and the right ones for documents that
-    follow the model; on text likelihood finds better ones, and `streamlda.refinement.refine` has
-    the figures. `fit` makes its spectral topics of the first rows then (`streamlda.engine.fit`);
-    `partial_fit` of the first 20,000 (`streamlda.engine.refining`). With time left, add some 10
-    sweeps. A pass takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K).
-    Both take memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8
-    an entry of `X`.
+    *Refinement.* Spectral topics are fast, and right for documents that follow the model; on text,
+    a refinement by likelihood finds better topics (figures: `streamlda.refinement.refine`). `fit`
+    then makes its spectral topics from the first rows (`streamlda.engine.fit`), `partial_fit` from
+    the first 20,000 (`streamlda.engine.refining`). If time allows, ask for thorough passes. A pass
+    takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K). Both take
+    memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8 a row.
 
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
     noise, with a warning; with `epsilon` they are refused.
@@ -175,12 +189,12 @@ class StreamLDA(BaseTopicEstimator):
     With `epsilon`, these are public and not protected: the parameters, the number of rows (a row
     is a record slot, a blank one too), the columns of `X`, and their names. A vocabulary that was
     learned from the same documents, as by ``CountVectorizer``, voids the guarantee. Pickles and
-    copies keep the published model only: they can transform, not go on. What `score`, `perplexity`
-    and `transform` return about documents is not protected.
+    copies keep only the published model: they can transform, but not continue. What `score`,
+    `perplexity` and `transform` return about documents is not protected.
 
     References
     ----------
-    .. [1] Wang, Anandkumar (2016), "Online and differentially-private tensor decomposition", NIPS.
+    Wang, Anandkumar (2016), "Online and differentially-private tensor decomposition", NIPS.
 
     Examples
     --------
@@ -217,6 +231,7 @@ class StreamLDA(BaseTopicEstimator):
         warmup_documents: int | None = None,
         oversampling: int = 50,
         seed_topics: Any = (),
+        grow_every: int | None = None,
         refinement_passes: int | str = "auto",
         gibbs_sweeps: int = 0,
         random_state: Any = None,
@@ -245,6 +260,7 @@ class StreamLDA(BaseTopicEstimator):
         self.warmup_documents = warmup_documents
         self.oversampling = oversampling
         self.seed_topics = seed_topics
+        self.grow_every = grow_every
         self.refinement_passes = refinement_passes
         self.gibbs_sweeps = gibbs_sweeps
         self.random_state = random_state
@@ -280,7 +296,7 @@ class StreamLDA(BaseTopicEstimator):
             (`streamlda.scaleout.collections`).
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
-            Whose document each row is, for ``privacy_unit="user"``; rows of nobody add nothing.
+            The user of each row, for ``privacy_unit="user"``; rows without a user add nothing.
         analyzer : str, callable or TextAnalyzer, optional
             What finds the words of texts: ``"module:function"`` or a function from a text to the
             list of its words, with English stop words left out; or a `TextAnalyzer` with its own.
@@ -300,12 +316,12 @@ class StreamLDA(BaseTopicEstimator):
                 fit_collection(self, X, users, analyzer)
                 return self
         settings = self._settings(self._seed(), users)
-        X, columns = self._first_rows(X, 2, analyzer)
+        X, columns = self._first_rows(X, analyzer, whole=True)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
         asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
-        asked = seeded_columns(asked, settings.topics.seeds, columns)
+        asked = seeded_by_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
             self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
@@ -316,17 +332,17 @@ class StreamLDA(BaseTopicEstimator):
         """Learn from further documents.
 
         With `epsilon`: publish a snapshot whenever a window is full. Until the first, nothing is
-        fitted. Where a batch ends changes nothing.
+        fitted. The size of batches changes nothing.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
-            Word counts; or texts, whose words are those of the first batch.
+            Word counts; or texts, whose words are those of the first batch unless they grow.
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
             As in `fit`.
         analyzer : str, callable or TextAnalyzer, optional
-            As in `fit`, with the first batch alone.
+            As in `fit`; with the first batch only.
 
         Raises
         ------
@@ -340,37 +356,44 @@ class StreamLDA(BaseTopicEstimator):
         topics = settings.topics
         require(
             topics.refinement_passes in ("auto", 0) and not topics.gibbs_sweeps,
-            "passes and sweeps go over all documents again, which partial_fit must not keep",
+            "passes and sweeps go over all documents again, which partial_fit does not keep",
             refinement_passes=topics.refinement_passes,
             gibbs_sweeps=topics.gibbs_sweeps,
             remedy="set passes to 'auto' and sweeps to 0, or call fit",
         )
+        texts = None if self.grow_every is None else texts_of(X)
         columns = None
         if reset:
-            X, columns = self._first_rows(X, 1, analyzer)
+            X, columns = self._first_rows(X, analyzer, whole=False)
         else:
             require(
                 analyzer is None,
-                "an analyzer must come with the first batch alone, whose words stay",
+                "an analyzer must come with the first batch only, which fixes the words",
                 remedy="leave it out, or call fit",
             )
             self._check_goes_on()
+            check_of_texts(None, self.grow_every, texts is not None, X)
             X = self._validated(X, reset=False)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = counts_of(X)
         if reset:
             asked = engine_settings(settings, batch.n_features)
-            learner = Engine(seeded_columns(asked, topics.seeds, columns or {}))
-            with shown(self.verbose):
-                feed(learner, batch)
+            learner = Engine(seeded_by_columns(asked, topics.seeds, columns or {}))
+            if texts is None:
+                with shown(self.verbose):
+                    feed(learner, batch)
             self._keep(learner, None, columns)
-        else:
-            assert isinstance(self._learner, Engine)
-            # Before it learns: also after an error on the way, topics are those of its rows.
-            self._model = None
-            with shown(self.verbose):
+            if texts is None:
+                return self
+        assert isinstance(self._learner, Engine)
+        # Before it learns: also after an error on the way, topics are those of its rows.
+        self._model = None
+        with shown(self.verbose):
+            if texts is None:
                 feed(self._learner, batch)
+            else:
+                self._learn_growing(self._learner, texts)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -384,11 +407,6 @@ class StreamLDA(BaseTopicEstimator):
         return state
 
     @property
-    def _is_private(self) -> bool:
-        """Whether what was learned is private."""
-        return hasattr(self, "_learner") and not isinstance(self._learner, Engine)
-
-    @property
     def _fitted(self) -> TopicModel:
         """The model as of the last document; made only when documents came since."""
         if self._is_private and self._model is None:
@@ -398,72 +416,10 @@ class StreamLDA(BaseTopicEstimator):
             raise AttributeError("an estimator must be fitted before its topics are read")
         if self._model is None:
             assert isinstance(self._learner, Engine)
-            self._model = self._learner.snapshot()
+            self._model = self._learner.latest()
         return self._model
 
     def _check_fitted(self) -> None:
         if self._is_private and self._model is None:
             raise self._no_snapshot()
         check_is_fitted(self)
-
-    def _no_snapshot(self) -> Exception:
-        values: dict[str, int] = {"copied": True}
-        remedy = "fit it"
-        if isinstance(self._learner, MatrixFit):
-            values = {"slots_missing": self._learner.slots_missing}
-            remedy = "pass that many further rows to partial_fit"
-            if self._learner.failed_at is not None:
-                remedy = "a call failed half way: fit another estimator with other rows"
-        return no_snapshot(self.documents_per_snapshot, remedy, **values)
-
-    @staticmethod
-    def _new_noise() -> Noise:
-        """Return the noise of a private fit; there is no parameter for it on purpose."""
-        return SecureNoise()
-
-    def _fit_privately(
-        self,
-        settings: RunSettings,
-        X: Any,
-        users: Users | None,
-        columns: Columns | None,
-        *,
-        finish: bool,
-    ) -> Self:
-        """Learn rows; columns come with the first ones."""
-        batch = DocumentBatch.from_matrix(X)
-        ends = finish and settings.snapshots.every is None
-        learner = vars(self).get("_learner")
-        if columns is not None:
-            names, rows = columns.get("feature_names_in_"), batch.n_documents if ends else None
-            asked, public = window_settings(settings, batch.n_features, rows, names)
-            stream = settings.source.stream or "matrix"
-            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream, public)
-        assert isinstance(learner, MatrixFit)
-        try:
-            learner.add(batch, users, finish=finish)
-        finally:
-            # Also after an error on the way: what was released stays released.
-            if learner.begun and (not finish or learner.model is not None):
-                self._keep(None if ends else learner, learner.model, columns)
-                self._snapshots = learner.models
-        return self
-
-    def _keep(
-        self, learner: Engine | MatrixFit | None, model: TopicModel | None, columns: Columns | None
-    ) -> None:
-        """Take over what was learned; columns come with a new fit."""
-        self._learner, self._model = learner, model
-        if columns is not None:
-            self._set_beginning(columns)
-
-    def _check_goes_on(self) -> None:
-        """Refuse to go on with a fit that has ended, or with other parameters."""
-        if self._is_private and not isinstance(self._learner, MatrixFit):
-            raise failure(
-                "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
-                "the published model only, got no sums",
-                remedy="call fit, or save the state of a running learner with "
-                "streamlda.storage.state",
-            )
-        self._check_parameters_kept()

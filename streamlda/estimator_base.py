@@ -3,70 +3,34 @@
 from __future__ import annotations
 
 import os
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
-from streamlda.learner import Users
-from streamlda.matrices import holds_texts, rounded, texts_of
+from streamlda.errors import InsufficientDataError
+from streamlda.estimator_learning import LearningEstimator
+from streamlda.matrices import rounded
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.plan import Plan
 from streamlda.settings.build import window_settings
-from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.seeds import names_of_columns
-from streamlda.settings.table import RunSettings
-from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
 from streamlda.text.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
 
-#: Attributes for the columns of a fit.
-COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
 
-#: Their values, where there are any.
-Columns = dict[str, Any]
-
-
-class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
-    """A private estimator that has not read a whole window of rows yet."""
-
-
-def no_snapshot(every: int | None, remedy: str, **values: int) -> Exception:
-    """Return what is raised where a private estimator has no topics yet."""
-    return failure(
-        "a private estimator must have read a whole window before its topics are read",
-        **values,
-        documents_per_snapshot=every,
-        remedy=remedy,
-        error=NoSnapshotError,
-    )
-
-
-class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LearningEstimator):  # type: ignore[misc]
     """Fitted attributes and inference, read from the model that a fit has made."""
-
-    n_components: int
-    random_state: Any
-    #: Parameters that `partial_fit` goes on with.
-    _begun_with: dict[str, Any]
-    #: Of a fit of texts.
-    vocabulary_: Vocabulary
 
     @property
     @abstractmethod
@@ -134,13 +98,13 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
-            Word counts; texts after a fit of texts, as in all that takes `X`. One on which the
-            analyzer fails is a document without words, with a warning.
+            Word counts, or texts after a fit of texts. A text on which the analyzer fails counts as
+            a document without words, with a warning.
 
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            Rows sum to 1. A row depends on its document alone.
+            Rows sum to 1. Each row depends only on its document.
         """
         self._check_fitted()
         X = self._validated(X, reset=False)
@@ -200,7 +164,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return [[known[i] for i in row] for row in top_words(self.components_, n)]
 
     def representative_rows(self, X: Any, n: int = 5) -> list[list[tuple[int, float]]]:
-        """Return the documents that are most of each topic: rows of `X`, the best first.
+        """Return the documents with most of each topic: rows of `X`, the best first.
 
         With `epsilon` too: what is returned about documents is not protected.
 
@@ -248,7 +212,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         Parameters
         ----------
         n_rows : int
-            Rows that there will be; without `documents_per_snapshot` they are one window.
+            Number of rows; without `documents_per_snapshot` they are one window.
         n_features : int
             Columns, words.
 
@@ -265,7 +229,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         settings = self._settings(self._seed())
         require(
             settings.private,
-            "a plan must be of a private fit",
+            "a plan needs a private fit",
             epsilon=self.get_params()["epsilon"],
             remedy="set epsilon and delta",
         )
@@ -317,109 +281,6 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             remedy="pass the vectorizer that made the counts",
         )
         return known
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int):
-            return self.random_state
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
-        """Return the parameters as settings, checked."""
-        given = {**self.get_params(deep=False), "random_state": seed}
-        del given["verbose"]
-        if isinstance(public := given.get("public_model"), BaseTopicEstimator):
-            given["public_model"] = public.to_model()
-        settings = settings_of_parameters(given)
-        require(
-            settings.private or users is None,
-            "users must come with epsilon, whose unit they are",
-            epsilon=self.epsilon,
-            remedy="set epsilon and delta, or leave users out",
-        )
-        return settings
-
-    def _warn_of_few_words(self, n_features: int) -> None:
-        if self.n_components > n_features:
-            warnings.warn(
-                "there should be at least as many words as topics, got "
-                f"n_components={self.n_components} n_features={n_features}: the topics "
-                "beyond the words repeat the corpus frequencies; ask for fewer topics",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def _first_rows(self, X: Any, min_samples: int, analyzer: Any) -> tuple[Any, Columns]:
-        """Return the checked rows that a fit begins with, and their columns by attribute.
-
-        Of texts, words are learned first. Columns are set with what is learned
-        (`_set_beginning`): a fit that fails changes none.
-        """
-        new = type(self)(**self.get_params(deep=False))
-        texts = texts_of(X) if new.get_params()["epsilon"] is None else None
-        if texts is not None:
-            words = VocabularyLearner.by(analyzer, self.n_components)
-            new.vocabulary_ = words.learn(words.beginning(texts))
-        check_of_texts(analyzer, texts is not None, X)
-        X = new._validated(X, reset=True, min_samples=min_samples)
-        self._warn_of_few_words(X.shape[1])
-        return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
-
-    def _set_beginning(self, columns: Columns) -> None:
-        """Remember the columns and the parameters of a new fit."""
-        for name in COLUMNS:
-            self.__dict__.pop(name, None)
-        self.__dict__.update(columns)
-        self._begun_with = self._lasting_parameters()
-
-    def _lasting_parameters(self) -> dict[str, Any]:
-        """Return the parameters without the seed, and without what is for one `fit` alone."""
-        parameters: dict[str, Any] = self.get_params(deep=False)
-        if parameters["refinement_passes"] != 0:
-            parameters["refinement_passes"] = "auto"
-        for name in ("gibbs_sweeps", "random_state", "verbose"):
-            del parameters[name]
-        return parameters
-
-    def _check_parameters_kept(self) -> None:
-        now, begun = self._lasting_parameters(), self._begun_with
-        changed = [name for name in begun if now[name] != begun[name]]
-        old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
-        require(
-            not changed,
-            "parameters must stay as they were when a fit began",
-            **{name: now[name] for name in changed},
-            remedy=f"set {old} again, or call fit",
-        )
-
-    def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
-        if hasattr(self, "vocabulary_") and (texts := texts_of(X)) is not None:
-            encoded = self.vocabulary_.encode(texts)
-            if failed := len(encoded.unreadable):
-                message = f"the analyzer failed on {failed} of {len(texts)} texts: rows of no words"
-                warnings.warn(message, UserWarning, stacklevel=4)
-            X = encoded.batch.to_csr()
-        require(
-            scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X)),
-            "X must hold counts of words, not texts",
-            type=type(X).__name__,
-            remedy="give fit a list of texts, without epsilon; or count the words, as by "
-            "scikit-learn's CountVectorizer (with epsilon: of public words); or learn from files "
-            "of texts by the command streamlda fit",
-            error=InvalidDocumentsError,
-        )
-        matrix: Any = X
-        if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
-            # Conversion adds up duplicates, which small integers cannot hold.
-            matrix = matrix.astype(np.float64)
-        return validate_data(
-            self,
-            matrix,
-            reset=reset,
-            ensure_min_samples=min_samples,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_non_negative=True,
-        )
 
     def _completion(self, X: Any) -> CompletionResult:
         self._check_fitted()

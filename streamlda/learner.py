@@ -44,16 +44,19 @@ class Learner(ABC):
 
     @property
     def warmup(self) -> tuple[int, int] | None:
-        """Documents of the warm-up so far, and at most how many it takes; None behind it."""
+        """Documents of the warm-up so far, and at most how many it takes; None after it."""
         return None
 
     @property
     def late(self) -> int:
-        """Documents that came too late for the time bins that are held."""
+        """Documents older than the time bins that are held."""
         return 0
 
-    def change_words(self, change: ColumnChange) -> bool:
-        """Go on with other words in some columns; False, and nothing changed, if it cannot."""
+    def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
+        """Go on with other words in some columns; False, and nothing changed, if it cannot.
+
+        `documents`, over the columns from now on, say whose the words that enter are.
+        """
         return False
 
     @property
@@ -105,7 +108,7 @@ def feed(
 ) -> None:
     """Give rows to a learner and make what falls due; tell of the models that it gives.
 
-    Rows behind the last release of a learner are dropped; if they are the `last` ones, also those
+    Rows after the last release of a learner are dropped; if they are the `last` ones, also those
     that are too few for further topics.
     """
     start = 0

@@ -8,7 +8,7 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from functools import cache
 from pathlib import Path
 
 #: The first version of control groups has a number near 2^63 for no limit.
@@ -21,6 +23,26 @@ def resident_bytes() -> int:
         # In bytes on macOS, in kibibytes elsewhere.
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+#: What glibc comes to by itself where arrays of up to 32 MiB come and go: ``M_MMAP_THRESHOLD`` and
+#: ``M_TRIM_THRESHOLD``, by their numbers in malloc.h.
+ALLOCATOR = {-3: 2**25, -1: 2**26}
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let the allocator keep some of what was freed, where its environment says otherwise.
+
+    Nannies of Dask start workers with ``MALLOC_TRIM_THRESHOLD_=65536``. That turns off the rule by
+    which glibc learns how large arrays are, and each of 128 KiB or more is then mapped, cleared
+    page by page and unmapped: local steps took 1.8 times as long.
+    """
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+        if set_option is not None:
+            for option, value in ALLOCATOR.items():
+                set_option(option, value)
 
 
 def allowed_bytes(

@@ -10,7 +10,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-pytest_plugins = ["tests.browser", "tests.kafka.fixtures"]
+pytest_plugins = ["tests.browser", "tests.kafka.fixtures", "tests.noise"]
 
 settings.register_profile(
     "quick",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError
-from streamlda.stream.listing import Paths, find_files
-from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
+from streamlda.stream.source import EMPTY, Damage, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
     check_has_fields,
     check_open,
@@ -17,7 +19,7 @@ from streamlda_connectors.checks import (
 )
 from streamlda_connectors.compressed import check_installed
 from streamlda_connectors.lines import decoder
-from streamlda_connectors.readers import check_header, open_reader
+from streamlda_connectors.readers import check_header, open_reader, parts_of
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
     BatchBuilder,
@@ -72,6 +74,8 @@ class FileSource:
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
     max_document_bytes : int, default 16 MiB
         A longer record (a line, or a Parquet value) is skipped as it streams by.
+    part : (int, int), optional
+        Of the one file, what `parts` says; records are numbered in it.
 
     Raises
     ------
@@ -104,6 +108,7 @@ class FileSource:
         encoding: str = "utf-8",
         delimiter: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
+        part: tuple[int, int] | None = None,
     ) -> None:
         at_least(1, max_document_bytes=max_document_bytes)
         decoder(encoding)
@@ -113,7 +118,7 @@ class FileSource:
             or (len(delimiter) == 1 and delimiter not in '\r\n" ' and delimiter < "\x80"),
             "a delimiter must be one ASCII character, and no quote, blank or line end",
             delimiter=delimiter,
-            remedy="leave it out to go by the header",
+            remedy="leave it out to find it by the header",
         )
         self._options = ReadOptions(
             text_field, encoding, max_document_bytes, user_field, time_field, id_field, delimiter
@@ -121,11 +126,14 @@ class FileSource:
         self._files = find_files(paths, format, compression)
         for file in self._files:
             check_has_fields(file.format, user_field, time_field, id_field)
+        if part is not None:
+            (whole,) = self._files
+            self._files = [replace(whole, part=part)]
         self._check_files()
         # Objects one a line were "jsonl" in files named .json too.
         stored = {"json": "jsonl"}
         listed = [(f.name, stored.get(f.format, f.format), f.compression) for f in self._files]
-        self._digest = digest_of(listed)
+        self._digest = digest_of(listed if part is None else [*listed, part])
         self._index = 0
         self._record = 0
         self._offset = 0
@@ -148,7 +156,7 @@ class FileSource:
                     text_field=self._options.text_field,
                     name=file.name,
                     columns=list(shown_names(missing.fields)),
-                    remedy="set text_field to one that holds text",
+                    remedy="set text_field (--text-field) to one that holds text",
                     error=SourceError,
                 ) from missing
             except OSError as error:
@@ -158,7 +166,7 @@ class FileSource:
         """Return the next records, up to ``streamlda_connectors.records.MAX_POLL_BYTES`` of them.
 
         After the timeout no further block is read; one block is read in any case. After a
-        `SourceError` the position stays behind the last record returned, and polling again tries
+        `SourceError` the position stays after the last record returned, and polling again tries
         again.
         """
         check_open(self._closed)
@@ -177,9 +185,10 @@ class FileSource:
         try:
             if self._reader is None:
                 self._reader = open_reader(file, self._options, self._record, self._offset)
-            return self._reader.take(batch)
+            ended = self._reader.take(batch)
         except Rejected as rejected:
             batch.reject(file.name, self._record + 1, rejected.reason)
+            batch.damage.append(Damage(file.name, rejected.reason, file.size))
             return True
         except OSError as error:
             at = self.position()
@@ -190,6 +199,19 @@ class FileSource:
             if isinstance(error, SourceError):
                 raise
             raise unreadable(file.name, error) from error
+
+        if ended:
+            self._note_damage(batch, file, self._reader)
+        return ended
+
+    def _note_damage(self, batch: BatchBuilder, file: StoredFile, reader: StoredRecords) -> None:
+        if reader.fault is not None:
+            # Of what was cut off at its end nobody knows how much is missing.
+            size = file.size if file.part is None else file.part[1] - file.part[0]
+            behind = None if size is None else size - reader.stored_bytes()
+            batch.damage.append(Damage(file.name, reader.fault, behind or size))
+        elif not reader.records.record and file.part is None:
+            batch.damage.append(Damage(file.name, EMPTY, 0))
 
     def _leave_file(self, index: int, record: int = 0, offset: int = 0) -> None:
         reader, self._reader = self._reader, None
@@ -237,6 +259,14 @@ class FileSource:
             done += read if size is None else min(read, size)
         known = [size for size in sizes if size is not None]
         return Progress(done, sum(known) if len(known) == len(sizes) else None, "B")
+
+    def parts(self, most_bytes: int) -> list[FilePart]:
+        """Return the files in order, those cut that are larger and can be read from the middle.
+
+        Time: of each that is larger, one read of the footer of a Parquet file, and up to 1 MiB for
+        each cut of a gzip file.
+        """
+        return [part for file in self._files for part in parts_of(file, most_bytes)]
 
     def close(self) -> None:
         """Close the file being read. Closing twice is allowed."""

@@ -19,7 +19,7 @@ _MARK = re.compile(rb'["\[\]{},\n]')
 class JsonSplitter(QuotedSplitter):
     """Cut outside of strings, brackets and braces: at line ends, or between items of an array.
 
-    What is behind the end of an array is one more record, if it is not blank.
+    What is after the end of an array is one more record, if it is not blank.
     """
 
     def __init__(self, max_bytes: int, *, array: bool) -> None:
@@ -33,7 +33,7 @@ class JsonSplitter(QuotedSplitter):
         return [rest for rest in super().finish() if isinstance(rest, Skipped) or rest.strip()]
 
     def leaves_open(self, line: bytes) -> bool:
-        """Return whether an object or array, but no string, goes on behind a first line."""
+        """Return whether an object or array, but no string, goes on after a first line."""
         self._record_end(line, 0)
         return self._depth > 0 and not self._quoted
 

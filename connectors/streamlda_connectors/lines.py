@@ -273,7 +273,7 @@ def document_reader(
 
 def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
     """Return the parser of one of the `formats` of lines: text, or else JSON."""
-    one_of(formats, format=format, remedy="read other formats with the connector files")
+    one_of(formats, format=format, remedy="read other formats from files (connector files)")
     check_has_fields(format, options.user_field, options.time_field, options.id_field)
     return text_parser(options.encoding) if format == "text" else json_parser(options)
 

@@ -30,7 +30,7 @@ _INSIDE = frozenset(
 
 
 class MboxSplitter(LineSplitter):
-    """Cut before each line that begins with ``From`` and a space, behind a blank line."""
+    """Cut before each line that begins with ``From`` and a space, after a blank line."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)

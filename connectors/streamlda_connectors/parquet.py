@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from streamlda.errors import MissingExtraError
@@ -52,7 +52,10 @@ class ParquetReader(StoredRecords):
                 self._table = self._arrow.parquet.ParquetFile(
                     self._raw, pre_buffer=False, buffer_size=2**20
                 )
-            self._n_rows = int(self._table.metadata.num_rows)
+            sizes = _group_sizes(self._table)
+            self._first, last = file.part or (0, len(sizes))
+            self._groups = sizes[self._first : last]
+            self._n_rows = sum(self._groups)
             self._path = self._text_column(options.text_field)
             of_name = (*_TEXT, *_INTEGERS)
             self._user_path = self._other_column(options.user_field, of_name)
@@ -64,7 +67,7 @@ class ParquetReader(StoredRecords):
         except BaseException:
             self._raw.close()
             raise
-        self.records = RecordQueue(file.name, value_parser(), record)
+        self.records = RecordQueue(file.location, value_parser(), record)
         self._runs = self._read_runs(record)
         self._ended = record >= self._n_rows
 
@@ -106,7 +109,7 @@ class ParquetReader(StoredRecords):
         metadata = self._table.metadata
         paths = (self._path, self._user_path, self._time_path, self._id_path)
         columns = [".".join(path) for path in paths if path is not None]
-        for group in range(metadata.num_row_groups):
+        for group in range(self._first, self._first + len(self._groups)):
             info = metadata.row_group(group)
             if row >= info.num_rows:
                 row -= info.num_rows
@@ -183,6 +186,22 @@ class ParquetReader(StoredRecords):
         """See `StoredRecords`."""
         self._table.close()
         self._raw.close()
+
+
+def row_groups(file: StoredFile) -> list[int]:
+    """Return the rows of each row group of a file; none of one that is damaged."""
+    arrow = _pyarrow()
+    with closing(file.open()) as raw:
+        try:
+            with _damage_rejected(arrow):
+                return _group_sizes(arrow.parquet.ParquetFile(raw, pre_buffer=False))
+        except Rejected:
+            return []
+
+
+def _group_sizes(table: Any) -> list[int]:
+    metadata = table.metadata
+    return [int(metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
 
 
 def _family(kind: str) -> str:

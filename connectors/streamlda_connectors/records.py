@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from streamlda.checks import at_least, require
-from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.source import Damage, RecordBatch, RecordLocation, Reject
 
 #: Every reason of a `Reject` that the connectors of this package give, and what it means.
 REASONS = {
@@ -143,6 +143,7 @@ class BatchBuilder:
         self.rejects: list[Reject] = []
         #: Fields of the first record that has not the field of the text.
         self.fields: tuple[str, ...] = ()
+        self.damage: list[Damage] = []
         self.n_documents = self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
@@ -215,8 +216,9 @@ class BatchBuilder:
     def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
         """Return what was gathered, with `users` and `times` if the source knows about them."""
         named, dated = self.users if users else [], self.times if times else []
+        damage = tuple(self.damage)
         return RecordBatch(
-            self.texts, self.rejects, exhausted, self.locations, named, dated, self.fields
+            self.texts, self.rejects, exhausted, self.locations, named, dated, self.fields, damage
         )
 
 
@@ -294,6 +296,8 @@ class StoredRecords(ABC):
     records: RecordQueue
     #: Whether nothing more can be read.
     _ended = False
+    #: Why not, where it is damaged.
+    fault: str | None = None
 
     def take(self, batch: BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended, at damage too."""
@@ -307,7 +311,7 @@ class StoredRecords(ABC):
             try:
                 self._fill()
             except Rejected as rejected:
-                self._ended = True
+                self._ended, self.fault = True, rejected.reason
                 batch.reject(self.records.location, self.records.record + 1, rejected.reason)
 
     @abstractmethod

@@ -19,6 +19,8 @@ from streamlda.cli.site_options import (
 from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.sites.estimate import Estimate
     from streamlda.sites.exchange import ShareTopic
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="Round file to write, for the next shares of all sites.",
 )
-@output_option("Model file to write, in the end.")
+@output_option("Model file to write, after the last round.")
 @click.option(
     "--key",
     type=click.Path(),
@@ -59,19 +61,22 @@ def aggregate(
     """Add up the shares SHARE... of all sites of a round, one of each, or those of a Kafka topic.
 
     Writes the file of the next round, signed with --key, and, after the last one, a model with its
-    privacy statement. All else is public: every site may do it without the key and compare. Sums
-    that no documents have are refused. A share that is missing, came twice, was altered, or is of
-    another site, config, vocabulary or round is refused by name, and nothing is written.
+    privacy statement. Everything but the key is public: every site may repeat this without it and
+    compare. Sums that no documents can have are refused. A share that is missing, came twice, was
+    altered, or is of another site, config, vocabulary or round is refused by name, and nothing is
+    written.
 
-    A topic is read from its beginning to the end that it has now. Shares of other rounds are
-    skipped and counted, one that was sent twice is one. A record without a value withdraws what was
-    under its key before. Needs the extra kafka: pip install 'streamlda[kafka]'.
+    A topic is read from its beginning to its present end. Shares of other rounds are skipped and
+    counted; a share that was sent twice counts once. A record without a value withdraws the earlier
+    record of its key. Needs the extra kafka (see streamlda doctor).
     """
+    from streamlda.model.table import plural
+    from streamlda.model.topic_model import TopicModel
+    from streamlda.privacy.ledger.budget_table import plain
     from streamlda.sites.aggregate import aggregate as add_up
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
-    from streamlda.storage.publishing import Publisher
 
     inputs = [*shares, config_path, round_file, *filter(None, [key])]
     check_output(next_round, inputs)
@@ -87,38 +92,52 @@ def aggregate(
         else:
             loaded = _from_topic(source, f"topic {topic}", config, this, quiet)
     found = add_up(config, this, loaded)
-    lines = [f"round {this.number} ({loaded[0].stage}) of {len(loaded)} sites"]
+    lines = [f"round {this.number} ({loaded[0].stage}) of {plural(len(loaded), 'site')}"]
     if found.next_round is not None:
         lines.append(f"next {save_round(found.next_round, key, next_round)}")
     if found.model is not None:
-        with Publisher(None, output, private=True) as publisher:
-            publisher.store(found.model)
-        statement = found.model.privacy
+        learned, earlier = _publish(found.model, output)
         lines += [
-            f"{found.model.n_components} topics, {statement['statement']}: epsilon "
-            f"{config.settings.epsilon:g}, delta {config.settings.delta:g} for each document, "
-            f"against the aggregator and {config.colluders} colluding sites; "
+            f"{learned}, {found.model.privacy['statement']}: epsilon "
+            f"{plain(config.settings.epsilon)}, delta {plain(config.settings.delta)} for each "
+            f"{config.privacy_unit}, against the aggregator and "
+            f"{plural(config.colluders, 'colluding site')}; "
             f"config {config.digest[:SHOWN]}",
-            *earlier_lines(output),
+            *earlier,
             f"model: {output}",
         ]
     for check in found.checks:
         if not check.kept:
             warn(f"{check.rule} by {check.found:.4g}; documents alike by {check.most:.4g} at most")
     if found.missed is not None:
-        warn(f"this window gave no model, and is paid for: {found.missed}")
-    if found.model is not None:
+        warn(f"this window is paid for, but gave no model: {found.missed}")
+    if isinstance(found.model, TopicModel):
         warn_of(found.model)
     say(quiet, *lines)
+
+
+def _publish(model: TopicModel | Estimate, output: str) -> tuple[str, list[str]]:
+    """Write a model; return what it is, and where an earlier one is kept."""
+    from streamlda.model.table import plural
+    from streamlda.sites.estimate import Estimate
+    from streamlda.storage.publishing import Publisher
+
+    if isinstance(model, Estimate):
+        kept = model.publish(output)
+        return model.summary, [] if kept is None else [f"earlier estimate: {kept}"]
+    with Publisher(None, output, private=True) as publisher:
+        publisher.store(model)
+    return plural(model.n_components, "topic"), earlier_lines(output)
 
 
 def _from_topic(
     source: ShareTopic, named: str, config: FederationConfig, this: Round, quiet: bool
 ) -> list[Share]:
+    from streamlda.model.table import plural
     from streamlda.sites.exchange import read_shares
 
     found = read_shares(source.read(), config, this)
     if skipped := found.skipped:
-        of = f"{skipped.total():,} records of other rounds skipped in {named}"
+        of = f"{plural(skipped.total(), 'record')} of other rounds skipped in {named}"
         say(quiet, f"{of}: {by_reason(skipped)}")
     return found.messages

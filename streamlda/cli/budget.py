@@ -53,12 +53,12 @@ def budget(
 ) -> None:
     """Show the privacy ledger in FILE: its terms, what is spent and left, and every release.
 
-    What is spent is rounded up and what is left is rounded down, as epsilon at the ledger's delta
-    and as mu^2, in which releases of the same documents add up. Record slots of a release are
-    numbers of records in their stream, the last included; further files of a release are counted,
-    and listed by --json. A ledger can be read while it is in use: nothing is locked or written,
-    unless a writer was killed within a row, which is undone. One that is missing, damaged or older
-    than its .marker file counts as used up.
+    What is spent is rounded up and what is left is rounded down, both as epsilon at the ledger's
+    delta and as mu^2, which adds up over releases of the same documents. Record slots of a release
+    are numbers of records in their stream, the last included; further files of a release are
+    counted, and listed by --json. A ledger can be read while it is in use: nothing is locked or
+    written, except to undo a row that a killed writer left unfinished. A ledger that is missing,
+    damaged or older than its .marker file counts as used up.
 
     \b
     Keys of --json, which describes every release:

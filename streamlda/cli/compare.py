@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 def compare(
     first_file: str, second_file: str, n_words: int, max_distance: float, as_json: bool
 ) -> None:
-    """Show which topics of the models FIRST and SECOND are one topic, and what differs.
+    """Show which topics the models FIRST and SECOND have in common, and what differs.
 
-    Topics are paired such that the sum of distances is least. A distance is Hellinger's: 0 for
-    equal topics, 1 for topics without a word in common. With a plus are the words that are more
-    probable in SECOND, with a minus those that are less so. Below are the topics that one model
-    has alone.
+    Topics are paired so that the sum of distances is least. The distance is Hellinger's: 0 for
+    equal topics, 1 for topics without a word in common. A plus marks words that are more probable
+    in SECOND, a minus words that are less probable. Topics that only one model has come last.
     """
     from streamlda.model.matching import compared
     from streamlda.model.topic_model import load
@@ -57,12 +56,13 @@ def compare(
 def _table(
     found: dict[str, Any], models: tuple[TopicModel, TopicModel], words: list[list[list[str]]]
 ) -> list[str]:
-    from streamlda.model.table import in_line
+    from streamlda.model.table import in_line, plural
 
     lines = [
-        f"{len(found['matched'])} topics of both, {len(found['only_first'])} of the first alone, "
-        f"{len(found['only_second'])} of the second alone",
-        f"{found['common_words']:,} words of both, {found['common_share']:.0%} of the tokens",
+        f"{plural(len(found['matched']), 'topic')} in both, {len(found['only_first'])} only in the "
+        f"first, {len(found['only_second'])} only in the second",
+        f"{plural(found['common_words'], 'word')} in both, {found['common_share']:.0%} of the "
+        "tokens",
         "",
         "first second  distance   words",
     ]

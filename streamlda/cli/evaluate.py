@@ -13,7 +13,7 @@ from streamlda.cli.reading import DOCUMENTS, read_documents
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
-    from streamlda.settings.table import RunSettings
+    from streamlda.settings.run_settings import RunSettings
 
 #: Words of a topic that coherence and diversity look at.
 TOP_WORDS = 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ from streamlda.cli.running import (
     say,
     warn,
     warn_of,
+    warn_of_damage,
     warn_of_rejects,
 )
 from streamlda.settings.setting import FIT
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamlda.run.fit import FitResult
-    from streamlda.settings.table import RunSettings
+    from streamlda.settings.run_settings import RunSettings
 
 
 @click.command(cls=GroupedCommand, short_help="Learn topics from documents.")
@@ -43,21 +45,23 @@ if TYPE_CHECKING:
 def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any) -> None:
     """Learn topics from the documents of SOURCE... and write a model file.
 
-    A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input; or it is a
-    Kafka topic (--kafka-topic), read up to its present end. All settings are those of `streamlda
-    run`, and may stand in its file (--config) or in variables STREAMLDA_SECTION_KEY.
+    A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Or name a Kafka
+    topic (--kafka-topic), which is read up to its present end. The settings are those of `streamlda
+    run`; they can also come from a file (--config) or from variables STREAMLDA_SECTION_KEY.
 
     Ctrl-C (or SIGTERM) saves a model of what was read and exits with 130 (143); a second one ends
-    at once. If a source fails on the way, a model of what was read is saved too, and the exit code
-    is 74; not so with --dask. A model already at --output stays until the new one is whole. With
-    --checkpoint-folder, a run that was cut short goes on from its last checkpoint.
+    at once. If a source fails midway, a model of what was read is saved too, and the exit code is
+    74; with --dask a failure leaves no model but private ones that were released. A model at
+    --output stays until the new one is complete. With --checkpoint-folder, an interrupted run
+    continues from its last checkpoint. Documents are read once, as a stream: Gibbs sweeps over
+    documents in memory are for StreamLDA.fit in Python.
 
     With --epsilon the model is differentially private: each snapshot is paid for in the --ledger
-    before its noise is drawn, and --output is the newest one; earlier ones are kept in
-    OUTPUT.snapshots, or all in --output-folder. Documents that were in a release are
-    refused from then on. Ctrl-C keeps the last snapshot. Numbers of documents, rejects and tokens
-    are private and not shown; standard error (progress, time, warnings) is for the owner of the
-    documents all the same, and not for publication.
+    before its noise is drawn. --output is the newest snapshot; earlier ones go to OUTPUT.snapshots,
+    or all to --output-folder. Documents that were in a release are refused from then on, but the
+    same command takes up a fit of files in windows that was cut short. Ctrl-C keeps the last
+    snapshot. Numbers of documents, rejects and tokens are private and not shown; standard error
+    (progress, time, warnings) is only for the owner of the documents.
     """
     settings = read_settings(FIT, flags, config)
     warnings.showwarning = lambda message, *_, **__: warn(str(message))
@@ -70,74 +74,111 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
             show_expected(settings, quiet)
 
     with Progress(quiet, slots=settings.private) as progress:
-        if settings.cluster.dask is not None:
-            from streamlda.run.cluster import fit_on_cluster
-
-            number, found = (
-                0,
-                fit_on_cluster(
-                    settings, on_progress=progress.show_round, warn=warn, on_opened=on_opened
-                ),
-            )
-        else:
-            number, found = _fit_here(context, settings, progress, on_opened)
+        number, found = _fit(context, settings, progress, on_opened, quiet)
     say(quiet, *_summary(found, settings))
     if not settings.private:
         warn_of_rejects(found.counts.rejects, found.counts.fields)
+        warn_of_damage(found.counts)
     warn_of(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.
         raise found.failure
+    if not settings.private:
+        _check_lost(found, settings)
     if number:
         context.exit(128 + number)
 
 
-def _fit_here(
+def _fit(
     context: click.Context,
     settings: RunSettings,
     progress: Progress,
     on_opened: Callable[[], None],
+    quiet: bool,
 ) -> tuple[int, FitResult]:
-    """Learn in this process; return the number of the signal that ended it, 0 for none, too."""
+    """Learn here or on a cluster; return the number of the signal that ended it too, 0 for none."""
     from streamlda.errors import InsufficientDataError
-    from streamlda.run.fit import fit as learn
 
-    # A signal means: save what was read.
-    with StopSignals() as signals:
+    def should_stop() -> bool:
+        return signals is not None and bool(signals.received)
+
+    # A signal means: save what was read. A private fit on a cluster ends at once.
+    ends = settings.cluster.dask is not None and settings.private
+    with nullcontext() if ends else StopSignals() as signals:
         try:
-            found = learn(
-                settings,
-                should_stop=lambda: bool(signals.received),
-                on_progress=progress.show,
-                warn=warn,
-                on_opened=on_opened,
-            )
+            if settings.cluster.dask is None:
+                from streamlda.run.fit import fit as learn
+
+                found = learn(
+                    settings,
+                    should_stop=should_stop,
+                    on_progress=progress.show,
+                    warn=warn,
+                    on_opened=on_opened,
+                )
+            else:
+                from streamlda.run.cluster import fit_on_cluster
+
+                found = fit_on_cluster(
+                    settings,
+                    should_stop=should_stop,
+                    on_progress=progress.show_round,
+                    on_plan=lambda line: say(quiet, line),
+                    warn=warn,
+                    on_opened=on_opened,
+                )
         except InsufficientDataError as error:
-            if not signals.received:
+            if signals is None or not signals.received:
                 raise
             click.echo(f"streamlda: error: stopped before a model was learned: {error}", err=True)
             context.exit(128 + signals.received)
-    return signals.received, found
+    return (0 if signals is None else signals.received), found
+
+
+def _check_lost(found: FitResult, settings: RunSettings) -> None:
+    from streamlda.checks import require
+    from streamlda.errors import InvalidDocumentsError
+
+    counts, most = found.counts, settings.source.most_lost
+    require(
+        found.lost <= most,
+        f"at most {most:.4g} of the records may be rejected, and of the stored bytes be lost",
+        lost=round(found.lost, 4),
+        records=counts.records,
+        rejects=counts.rejects.total(),
+        lost_bytes=counts.lost_bytes,
+        remedy=f"the model of the rest is in {settings.output.file}: repair the files, or raise "
+        "source.most_lost (--most-lost)",
+        error=InvalidDocumentsError,
+    )
 
 
 def _summary(found: FitResult, settings: RunSettings) -> list[str]:
     lines = _private(found, settings) if settings.private else _public(found)
-    stopped = ["stopped before the end of the source"] if found.stopped else []
+    part = found.model.diagnostics.get("stopped", "")
+    where = {
+        "reading": "; topics come from the parts that were read, and are not refined",
+        "refinement": " of the refinement; topics are those before it",
+    }.get(part, " of the source")
+    stopped = [f"stopped before the end{where}"] if found.stopped else []
     return [*lines, *stopped, f"model: {settings.output.file}"]
 
 
 def _public(found: FitResult) -> list[str]:
+    from streamlda.documents import MOST_BINS
     from streamlda.model.table import plural
 
     model, counts, words = found.model, found.counts, found.vocabulary
-    learned = f" from {found.vocabulary_documents:,} documents" if words.data_dependent else ""
+    learned = (
+        f" from {plural(found.vocabulary_documents, 'document')}" if words.data_dependent else ""
+    )
     if words.too_frequent:
         learned += f", {plural(words.too_frequent, 'word')} in too many documents left out"
     lines = [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
         f"({words.kind}{learned})",
         f"{plural(counts.documents, 'document')} in {found.seconds:.1f} s "
-        f"({counts.documents / max(found.seconds, 1e-9):,.0f} documents/s)",
+        f"({plural(round(counts.documents / max(found.seconds, 1e-9)), 'document')}/s)",
     ]
     if counts.removed:
         lines.append(f"removed from texts: {by_reason(counts.removed)}")
@@ -147,23 +188,28 @@ def _public(found: FitResult) -> list[str]:
         lines.append(f"{plural(counts.undated, 'document')} {IN_NO_BIN}")
     if model.timeline is not None and model.timeline.late:
         lines.append(
-            f"{plural(model.timeline.late, 'document')} too late for their bin of event time"
+            f"{plural(model.timeline.late, 'document')} in older bins of event time than the "
+            f"newest {MOST_BINS:,}, which are kept; --time-bins sets longer ones"
         )
-    lines.append(f"{counts.unseen_fraction:.1%} of {counts.tokens:,} tokens outside the vocabulary")
+    tokens = plural(counts.tokens, "token")
+    lines.append(f"{counts.unseen_fraction:.1%} of {tokens} outside the vocabulary")
     return lines
 
 
 def _private(found: FitResult, settings: RunSettings) -> list[str]:
+    from streamlda.model.table import plural
+
     model, about = found.model, found.model.privacy
     first, last = about["cohort"]["first"], about["cohort"]["last"]
     file, folder = settings.output.file, settings.output.folder
     return [
-        f"{model.n_components} topics over {model.n_features:,} words ({about['vocabulary']})",
+        f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
+        f"({about['vocabulary']})",
         f"snapshot {model.settings['snapshot']:,}, of the record slots {first:,} to {last:,}; "
-        f"{found.counts.records:,} slots read in {found.seconds:.1f} s",
+        f"{plural(found.counts.records, 'slot')} read in {found.seconds:.1f} s",
         f"private: epsilon {about['epsilon']:g}, delta {about['delta']:g} for each "
-        f"{about['privacy_unit']} ({about['neighboring_relation']}); "
-        f"spent: streamlda budget {settings.privacy.ledger}",
+        f"{about['privacy_unit']} ({about['neighboring_relation']}); to see what is spent: "
+        f"streamlda budget {settings.privacy.ledger}",
         "numbers of documents, rejects and tokens are private and not shown",
         *([] if file is None or folder is not None else earlier_lines(file)),
     ]

@@ -18,7 +18,7 @@ from streamlda.run.outputs import check_output
 from streamlda.settings.setting import INFER
 
 if TYPE_CHECKING:
-    from streamlda.settings.table import RunSettings
+    from streamlda.settings.run_settings import RunSettings
 
 #: Settings of a topic in and a topic out.
 TOPICS = (
@@ -42,34 +42,36 @@ STREAM = (
     type=click.Path(),
     default="-",
     show_default=True,
-    help="File to write, which appears once it is whole; - is standard output.",
+    help="File to write, which appears when it is complete; - is standard output.",
 )
 @click.option(
     "--output-format",
     type=click.Choice(("jsonl", "csv", "parquet")),
-    help="[default: by the ending of the output, .csv or .parquet, else jsonl]",
+    help="Format of the output. [default: by its ending, .csv or .parquet, else jsonl]",
 )
 def infer(model_file: str, output: str, output_format: str | None, **flags: Any) -> None:
-    """Write a row for each document of SOURCE..., in order; or of a Kafka topic, to a topic.
+    """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
-    FILE is a model, or a folder of snapshots, of which the newest is taken. Columns, or members of
-    a line of JSON: record and location of the document, with --id-field its id, tokens of it that
-    the model knows, and topics, the K proportions. A document without a known token has those of
-    the prior. CSV has topic_0, topic_1, ..., with --top topic_1, proportion_1, topic_2, ...
+    FILE is a model, or a folder of snapshots, of which the newest is used. Documents of SOURCE...
+    keep their order. The columns, or the keys of a JSON line, are: record and location of the
+    document; its id, with --id-field; tokens, those that the model knows; and topics, the K
+    proportions. A document without known tokens gets the proportions of the prior. CSV has topic_0,
+    topic_1, ..., with --top topic_1, proportion_1, topic_2, ...
 
-    With --kafka-topic and --output-topic it goes on until SIGTERM or SIGINT. Each result and the
-    position behind its document are written in one Kafka transaction: readers with
-    isolation.level=read_committed see one result of each document, whatever is killed. Processes of
-    one group share the partitions. A result is JSON: topic, partition and offset of the document,
-    its id, the number of the snapshot and the digest of the model file that it was inferred by,
-    tokens and topics; under the key of the document. A newer model is taken up as it comes. Brokers
-    that are away are waited for; records that cannot be used are counted, and go to
-    --dead-letters-topic.
+    With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
+    position after its document are written in one Kafka transaction: readers with
+    isolation.level=read_committed see one result for each document, whatever is killed. Processes
+    of one group share the partitions. A result is JSON, under the key of the document: topic,
+    partition and offset of the document, its id, the number of the snapshot and the digest of the
+    model file, tokens and topics. A newer model is used as soon as it appears. Brokers that are
+    away are waited for; records that cannot be used are counted, and go to --dead-letters-topic.
     """
     settings = read_settings(INFER, flags)
     if settings.source.kind == "kafka":
         if output != "-" or output_format:
-            raise click.UsageError("--output and --output-format do not go with --kafka-topic")
+            raise click.UsageError(
+                "--output and --output-format must be left out with --kafka-topic"
+            )
         _infer_topic(model_file, settings)
     else:
         _infer_files(model_file, output, output_format, settings)
@@ -85,7 +87,7 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
     newest = NewestModel(path).find()
     if newest is None:
         raise ModelFileError(
-            f"a folder must have a snapshot to infer by, got path={path!r}; name a model file"
+            f"a folder must have a snapshot to infer with, got path={path!r}; name a model file"
         )
     top, with_id = settings.infer.top, settings.source.id_field is not None
     shape = newest.model.n_components, top, with_id

@@ -39,18 +39,17 @@ def merge(
 ) -> None:
     """Write one model of several: SOURCE... are folders of checkpoints, or model files.
 
-    Folders: the daemons may be running; their newest checkpoints are read, and nothing there is
-    changed. They must have begun with one projection file (streamlda projection), run with equal
-    settings, and read disjoint partitions: then the model is that of one process over all
-    documents; refined topics are as good, to a percent of perplexity. Of one folder it is the model
-    of that daemon, with or without a projection file. Private states are refused: private daemons
-    publish snapshots of their own.
+    Folders: the daemons may be running; nothing in the folders is changed. They must have begun
+    with one projection file (streamlda projection), have equal settings, and read disjoint
+    partitions. The model is then that of one process over all documents; refined topics are as
+    good, to a percent of perplexity. One folder gives the model of its daemon, and needs no
+    projection file. Private states are refused: private daemons publish snapshots of their own.
 
-    Model files: two or more, of disjoint documents and words of one kind. Topics nearer to each
-    other than --max-distance become one, by their tokens; all others are kept, so that there may be
-    more. What a merged model cannot know is not in it. Private models are merged with private ones:
-    those of one ledger, of other record slots each, keep its promise; those of several ledgers
-    promise the sum of epsilons and deltas, as a document may be in each.
+    Model files: two or more, of disjoint documents and words of one kind. Topics nearer than
+    --max-distance become one, weighted by their tokens; all others are kept. Private models are
+    merged with private ones only: those of one ledger, of different record slots, keep its promise;
+    those of several ledgers promise the sum of epsilons and of deltas, since a document may be in
+    each.
     """
     for path in sources:
         Path(path).stat()  # Raises where there is nothing.
@@ -60,37 +59,38 @@ def merge(
         if folders or state is not None:
             raise click.UsageError(
                 "model files must be merged without folders of checkpoints and without --state, "
-                f"got files={len(files)} folders={len(folders)}; merge each kind by itself"
+                f"got files={len(files)} folders={len(folders)}; merge each kind separately"
             )
         _merge_models(sources, output, max_distance, quiet)
         return
     if context.get_parameter_source("max_distance") is not ParameterSource.DEFAULT:
-        raise click.UsageError(
-            "--max-distance must come with model files; topics of folders are one"
-        )
+        raise click.UsageError("--max-distance needs model files; folders have the same topics")
     _merge_folders(sources, output, state, quiet)
 
 
 def _merge_models(paths: tuple[str, ...], output: str, max_distance: float, quiet: bool) -> None:
     from streamlda.model.merging import merged
+    from streamlda.model.table import plural
     from streamlda.model.topic_model import load
 
     check_output(output, paths)
     models = [load(path) for path in paths]
     model = merged(models, max_distance=max_distance, names=paths)
     model.save(output)
-    counted = "record slots" if counts_slots(model) else "documents"
+    counted = "record slot" if counts_slots(model) else "document"
     before = sum(each.n_components for each in models)
     say(
         quiet,
-        f"{model.documents_seen:,} {counted} of {len(paths)} models",
-        f"{model.n_components} topics over {model.n_features:,} words, of {before} before",
+        f"{plural(model.documents_seen, counted)} of {plural(len(paths), 'model')}",
+        f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')}, "
+        f"of {before} before",
         f"model: {output}",
     )
     warn_of(model)
 
 
 def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
+    from streamlda.model.table import plural
     from streamlda.storage.merge import merge_checkpoints
     from streamlda.storage.state import save_state
 
@@ -110,9 +110,9 @@ def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, qui
     model.save(output)
     say(
         quiet,
-        f"{model.documents_seen:,} documents of {len(folders)} states, "
-        f"{model.tokens_seen:,} tokens",
-        f"{model.n_components} topics over {model.n_features:,} words",
+        f"{plural(model.documents_seen, 'document')} of {plural(len(folders), 'state')}, "
+        f"{plural(model.tokens_seen, 'token')}",
+        f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')}",
         *([] if state is None else [f"state: {state}"]),
         f"model: {output}",
     )
@@ -132,4 +132,4 @@ def check_outside(path: str, folders: tuple[str, ...]) -> None:
 def warn_of_damage(folder: str, checkpoint: Checkpoint) -> None:
     """Say that an older generation was taken, and why."""
     for problem in checkpoint.skipped:
-        warn(f"the newest checkpoint is damaged, an older one was taken: path={folder!r} {problem}")
+        warn(f"the newest checkpoint is damaged, an older one was used: path={folder!r} {problem}")

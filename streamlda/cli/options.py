@@ -6,11 +6,12 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from streamlda.model import MAX_DISTANCE
 from streamlda.settings.load import load_settings
+from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import FIT, RUN, Setting
-from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.values import shown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -110,8 +111,9 @@ def read_settings(
 
 def _parameter(setting: Setting, command: str, required: bool) -> Callable[[Command], Command]:
     name, flag = setting.name.replace(".", "__"), setting.flag_of(command)
+    offer = _completion(setting)
     if setting.kind == "list":
-        return click.argument(name, nargs=-1, metavar=f"[{setting.flag}]...")
+        return click.argument(name, nargs=-1, metavar=f"[{setting.flag}]...", shell_complete=offer)
     if setting.kind == "secret":
         name += "_file"
     if setting.kind == "bool":
@@ -120,13 +122,26 @@ def _parameter(setting: Setting, command: str, required: bool) -> Callable[[Comm
         more: dict[str, Any] = {"default": None}
     else:
         metavar = "|".join(setting.choices) or METAVARS.get(setting.kind, setting.kind.upper())
-        metavar += "|auto" if setting.auto else ""
-        declared, more = [flag], {"metavar": metavar}
+        metavar = "|".join((metavar, *setting.words))
+        declared, more = [flag], {"metavar": metavar, "shell_complete": offer}
     if setting.kind == "seeds":
         more["multiple"] = True
     if setting.short:
         declared.append(setting.short)
     return click.option(*declared, name, help=_help(setting, command, required), **more)
+
+
+def _completion(setting: Setting) -> Callable[..., list[CompletionItem]]:
+    """Return what gives a shell the values of a setting: its choices, or else names of files."""
+
+    def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        values = [*setting.choices, *setting.words]
+        if values:
+            return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+        files = setting.kind in ("list", "secret", "seeds", "text")
+        return [CompletionItem(incomplete, type="file")] if files else []
+
+    return offer
 
 
 def _help(setting: Setting, command: str, required: bool) -> str:

@@ -13,8 +13,8 @@ from streamlda.cli.running import say, warn
 from streamlda.settings.setting import PLAN
 
 if TYPE_CHECKING:
-    from streamlda.private.settings import PrivateSettings
-    from streamlda.settings.table import RunSettings
+    from streamlda.private.plan import Plan
+    from streamlda.settings.run_settings import RunSettings
 
 #: Settings that decide what a private run gives.
 PLANNED = (
@@ -23,6 +23,7 @@ PLANNED = (
     *("vocabulary.documents", "snapshots.every", "snapshots.most"),
     *("privacy.epsilon", "privacy.delta", "privacy.unit", "privacy.documents_per_user"),
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
+    "privacy.public_model",
 )
 
 
@@ -31,21 +32,24 @@ PLANNED = (
     "--records",
     type=click.IntRange(min=1),
     required=True,
-    help="Record slots that there will be: records of any kind, rejected ones too.",
+    help="Number of record slots: all records count, also rejected ones.",
 )
 @options_of(PLAN, PLANNED)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(records: int, as_json: bool, **flags: Any) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.
 
-    No document is read and nothing is spent: all follows from the settings and from measurements
-    on other corpora. --vocabulary-size is the number of words, public or private, unless
-    --vocabulary or --hash-bits says it. Without --snapshot-every all records are one window.
+    No document is read and nothing is spent: all follows from the settings and from measurements on
+    other corpora. --vocabulary-size is the number of words, public or wanted of a private choice,
+    unless --vocabulary, --public-model or --hash-bits gives it. Without --snapshot-every all
+    records are one window.
 
     \b
     Keys of --json
       n_components, n_features, epsilon, delta, privacy_unit
-      windows, documents_per_snapshot, words_records, stages
+      windows, documents_per_snapshot, words_records, stages, public_model
+      words_wanted, words_chosen
+                         of a private choice; null: none, words are public
       noise_multiplier   noise in each sum, over what one unit changes it by
       direction_noise    sqrt(words) x noise / records of a window
       topics_shown, planted_error
@@ -57,7 +61,6 @@ def plan(records: int, as_json: bool, **flags: Any) -> None:
     settings = read_settings(PLAN, flags)
     if not settings.private:
         raise click.UsageError("a private run must have a budget: set --epsilon and --delta")
-    from streamlda.private.plan import Plan
     from streamlda.private.settings import LEAST_WINDOW
     from streamlda.settings.build import WORDS_OF_WINDOW, word_documents
 
@@ -67,8 +70,7 @@ def plan(records: int, as_json: bool, **flags: Any) -> None:
         every = records / (1 + WORDS_OF_WINDOW) if documents is None else records - documents
         every = max(LEAST_WINDOW, int(every) if private else records)
         settings = replace(settings, snapshots=replace(settings.snapshots, every=every))
-    chosen = word_documents(settings) if private else 0
-    found = Plan.of(private_terms(settings), records, chosen, settings.privacy.delta)
+    found = planned(settings, records, word_documents(settings) if private else 0)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
         return
@@ -77,22 +79,27 @@ def plan(records: int, as_json: bool, **flags: Any) -> None:
         warn(warning)
 
 
-def private_terms(settings: RunSettings) -> PrivateSettings:
-    """Return what a private run asks for; a mere number of words is that of public ones."""
+def planned(settings: RunSettings, records: int, chosen_from: int = 0) -> Plan:
+    """Return the plan of the settings; a mere number of words is that of public ones."""
+    from streamlda.private.plan import Plan
     from streamlda.run.private_terms import PrivateTerms
     from streamlda.settings.build import private_settings
 
+    delta = settings.privacy.delta
     if settings.vocabulary.kind == "learned":
-        return private_settings(settings, settings.vocabulary.size)
-    return PrivateTerms.of(settings).settings
+        asked = private_settings(settings, settings.vocabulary.size)
+        return Plan.of(asked, records, delta=delta)
+    terms = PrivateTerms.of(settings)
+    choice = None if terms.choice is None else terms.choice.selection
+    return Plan.of(terms.settings, records, chosen_from, delta, choice)
 
 
 def show_expected(settings: RunSettings, quiet: bool) -> None:
     """Say what is expected of a private window, before anything is spent."""
-    from streamlda.private.plan import Plan
+    from streamlda.settings.build import DEFAULT_EVERY, word_documents
 
-    asked = private_terms(settings)
-    found = Plan.of(asked, asked.documents_per_snapshot, delta=settings.privacy.delta)
+    words = word_documents(settings) if settings.vocabulary.kind == "private" else 0
+    found = planned(settings, words + (settings.snapshots.every or DEFAULT_EVERY), words)
     say(quiet, found.expected)
     for warning in found.warnings:
         warn(warning)

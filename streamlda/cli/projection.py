@@ -16,21 +16,22 @@ from streamlda.run.outputs import check_output
 @click.option(
     "--renew",
     is_flag=True,
-    help="Make a better projection from a daemon that shares one already, for a new start of all.",
+    help="Make a better projection from a daemon that already shares one, for a new start of all.",
 )
 @quiet_option
 def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
-    """Write a file with the words of the daemon of CHECKPOINT_FOLDER, and where to begin.
+    """Write a file with the words of the daemon of CHECKPOINT_FOLDER, and its start.
 
-    Daemons that begin with one such file (--projection), each with a new folder of checkpoints, can
-    be joined by streamlda merge; those that began by themselves cannot. Of a daemon that refines
-    its topics the file has these, and all others refine them further: let it read 120,000 documents
-    first, by when topics are annealed. Of one that runs with --no-refine it has a projection that
-    all others sum through: some ten thousand documents will do. Of a daemon that began with a file
-    already it is that one, so that others can join.
+    Daemons that begin with this file (--projection), each with a new folder of checkpoints, can be
+    joined by streamlda merge; daemons with starts of their own cannot. If the daemon refines its
+    topics, the file has these topics, and all others refine them further: let it read 120,000
+    documents first, by then topics are annealed. If it runs with --no-refine, the file has a
+    projection through which all others sum: some ten thousand documents are enough. If it began
+    with such a file, the same start is written, so that others can join.
 
-    The file can be read by its owner only: it reveals how often words occur.
+    Only its owner can read the file: it reveals how often words occur.
     """
+    from streamlda.model.table import plural
     from streamlda.refinement.schedule import stream_settings
     from streamlda.refinement.shared_start import SharedStart
     from streamlda.storage.merge import newest_of
@@ -41,21 +42,23 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     checkpoint, engine = newest_of(folder)
     warn_of_damage(folder, checkpoint)
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
-    words = f"{made.vocabulary.n_features:,} words"
+    words = plural(made.vocabulary.n_features, "word")
     if isinstance(made.beginning, SharedStart):
         if not engine.annealed:
             steps = stream_settings(engine.settings.warmup_documents)
             warn(
-                "topics that are shared should be annealed, which takes about "
-                f"{steps.annealing_steps * steps.batch_documents:,} documents, got documents_seen="
-                f"{engine.documents_seen}; let the daemon read on, and make the file again"
+                "shared topics should be annealed, which takes about "
+                f"{steps.annealing_steps * steps.batch_documents:,} documents, got "
+                f"documents_seen={engine.documents_seen}; let the daemon read more, and make the "
+                "file again"
             )
-        what = f"start {made.digest}: {len(made.beginning.stepwise.alpha)} refined topics, {words}"
+        topics = plural(len(made.beginning.stepwise.alpha), "refined topic")
+        what = f"start {made.digest}: {topics}, {words}"
     else:
-        what = f"projection {made.digest}: {words}, {made.whitening.shape[1]} columns"
+        what = f"projection {made.digest}: {words}, {plural(made.whitening.shape[1], 'column')}"
     origin = "shared" if engine.beginning is not None and not renew else "made"
     say(
         quiet,
-        f"{what}, {origin} by an engine of {engine.documents_seen:,} documents",
+        f"{what}, {origin} by an engine of {plural(engine.documents_seen, 'document')}",
         f"projection file: {output}",
     )

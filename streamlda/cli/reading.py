@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamlda.cli.running import warn_of_rejects
 
 if TYPE_CHECKING:
-    from streamlda.settings.table import RunSettings
+    from streamlda.settings.run_settings import RunSettings
     from streamlda.stream.source import RecordLocation
 
 #: Settings of such a command.

@@ -23,13 +23,15 @@ from streamlda.run.outputs import check_output
 @output_option("Model file to write.")
 @quiet_option
 def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
-    """Write the model in FILE with fewer topics: those that lose least by it are joined.
+    """Write the model in FILE with fewer topics: those that are most alike are joined.
 
-    What is lost grows with the distance of two topics and with their share of the tokens, so that
-    small topics go first. The report draws the tree of all joins (streamlda report), and streamlda
-    topics --json has it. NPMI is left out where it would have to be counted; documents to show are
-    left out. The privacy statement stays. Keep FILE to go back.
+    Each step joins the two topics that lose least. The loss grows with their distance and with
+    their share of the tokens, so small topics are joined first. The report draws the tree of all
+    joins (streamlda report), and streamlda topics --json has it. NPMI is left out where it would
+    have to be counted; documents to show are left out. The privacy statement stays. Keep FILE to go
+    back.
     """
+    from streamlda.model.table import plural
     from streamlda.model.topic_model import load
 
     check_output(output, [model_file])
@@ -46,7 +48,7 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
     groups = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]
     say(
         quiet,
-        f"{model.n_components} topics of {before.n_components}",
+        f"{plural(model.n_components, 'topic')} of {before.n_components}",
         *(f"joined: {', '.join(map(str, group))}" for group in groups),
         f"model: {output}",
     )

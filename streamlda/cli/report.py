@@ -25,7 +25,7 @@ from streamlda.run.outputs import check_output
 DATED = (*(name for name in DOCUMENTS if name != "source.files"), "source.time_field")
 
 
-@click.command(cls=GroupedCommand, short_help="Show models on one page that can be sent and kept.")
+@click.command(cls=GroupedCommand, short_help="Write an HTML page about one or more models.")
 @click.argument("model_files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @output_option("HTML file to write.")
 @click.option(
@@ -37,7 +37,7 @@ DATED = (*(name for name in DOCUMENTS if name != "source.files"), "source.time_f
     "corpus",
     metavar="SOURCE",
     multiple=True,
-    help="Documents whose topics are shown over time; may be given again. [default: none]",
+    help="Documents whose topics are shown over time; may be repeated. [default: none]",
 )
 @options_of("report", (*DATED, "snapshots.time_bins"))
 @quiet_option
@@ -50,7 +50,7 @@ def report(
     quiet: bool,
     **flags: Any,
 ) -> None:
-    """Write a page about the model in FILE, or about how topics went from FILE to FILE.
+    """Write a page about the model in FILE, or about how topics changed from FILE to FILE.
 
     With several files, oldest first, the topics of the last are shown and followed through the
     others: topic 3 stays topic 3. The numbers are those that streamlda topics gives the first
@@ -58,14 +58,16 @@ def report(
 
     The page is one HTML file that loads nothing. It holds: topics with their prevalence; a map of
     how near they are to each other; the eigenvalues with their noise, and how many topics these
-    suggest; topics that repeat others or say little; what changed; the privacy statement, in
+    suggest; topics that repeat others or are not reliable; what changed; the privacy statement, in
     plain words and in full; settings and versions. All of it comes from the models, so that the
     page of a private model is as private as the model.
 
     With --over-time and --time-field it also has the shares of topics in each bin of event time,
     and the words that rose and fell in each topic: SOURCE is read once, and the last model infers
-    each document. Without them, a model of a stream with event times shows those that it counted.
+    each document. Without them, a model of a stream with event times shows the bins that it
+    counted.
     """
+    from streamlda.model.table import plural
     from streamlda.model.topic_model import load
     from streamlda.report import follow_over_time, write_report
     from streamlda.stream.time_bins import TimeBins
@@ -88,15 +90,15 @@ def report(
     write_report(
         output, models, labels(model_files), title=title, n_words=n_words, over_time=over_time
     )
-    compared = "" if len(models) == 1 else f", compared over {len(models)} models"
+    compared = "" if len(models) == 1 else f", compared over {plural(len(models), 'model')}"
     topics = models[-1].n_components
-    shown = [f"{topics} {'topic' if topics == 1 else 'topics'}{compared}"]
+    shown = [f"{plural(topics, 'topic')}{compared}"]
     if over_time is not None:
         timeline = over_time.timeline
         dated = int(timeline.documents.sum())
-        shown.append(f"{dated:,} documents over time")
+        shown.append(f"{plural(dated, 'document')} over time")
         if timeline.undated:
-            shown.append(f"{timeline.undated:,} documents {IN_NO_BIN}")
+            shown.append(f"{plural(timeline.undated, 'document')} {IN_NO_BIN}")
     say(quiet, *shown, f"report: {output}")
 
 

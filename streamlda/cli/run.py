@@ -11,7 +11,7 @@ from streamlda.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
 from streamlda.settings.setting import RUN
 
 if TYPE_CHECKING:
-    from streamlda.settings.table import RunSettings
+    from streamlda.settings.run_settings import RunSettings
 
 
 @click.command(cls=GroupedCommand, short_help="Run a daemon: a stream in, snapshots out.")
@@ -27,16 +27,16 @@ def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
     """Learn topics from SOURCE... or a Kafka topic, for as long as records come.
 
     A SOURCE is a file that grows or a folder that fills (--source-kind follow), or is read once.
-    Settings come from flags, from variables STREAMLDA_SECTION_KEY and from the file, the first of
-    them in rank; section.key stands in the file as a table. Secrets stand in files or variables
-    only.
+    Settings come from flags, from variables STREAMLDA_SECTION_KEY and from the file of --config;
+    the first that has a setting wins. In the file, section.key is a key of the table [section].
+    Secrets come only from files or variables.
 
-    SIGTERM or SIGINT: the batch is finished, a checkpoint made, and the process ends within 10
-    seconds with exit code 0; a second signal ends it at once. Other exit codes: 65 too many
-    records were rejected (breaker), or a file is damaged; 70 an internal error; 71 memory was
-    short; 74 the source is damaged or missing, or the disk failed; 75 the end took too long; 78 the
-    settings, the ledger, the checkpoints or the source refuse. A source that is away is waited for.
-    Killed at any moment, it goes on where its last checkpoint stands.
+    On SIGTERM or SIGINT the daemon finishes its batch, writes a checkpoint and ends within 10
+    seconds with exit code 0; a second signal ends it at once. Other exit codes: 65 too many records
+    were rejected (breaker), or a file is damaged; 70 an internal error; 71 too little memory; 74
+    the source is damaged or missing, or the disk failed; 75 the shutdown took too long; 78 the
+    settings, the ledger, the checkpoints or the source are refused. The daemon waits for a source
+    that is away. After a kill it continues from its last checkpoint.
     """
     settings = read_settings(RUN, flags, config)
     if check:

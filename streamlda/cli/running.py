@@ -85,16 +85,18 @@ class Progress(AbstractContextManager["Progress"]):
         )
         self._bar.update(source.progress().done - self._bar.n)
 
-    def show_round(self, label: str, counts: RecordCounts) -> None:
-        """Show the round of a fit on a cluster; where it begins, at once."""
+    def show_round(self, label: str, counts: RecordCounts, done: int, total: int) -> None:
+        """Show the round of a fit on a cluster, and how many of its parts are done, if known."""
         if self._quiet:
             return
-        if self._bar is None:
-            self._bar = _bar(None)
+        if self._bar is None or label != self._label:
+            self.__exit__()
+            self._bar, self._label = _bar(total), label
         n, of = self._number(counts)
-        self._bar.set_description_str(f"{label}: {n:,} {of}", refresh=label != self._label)
-        self._bar.update()
-        self._label = label
+        parts = f", {done:,} of {total:,} parts" if total else ""
+        # A bar that does not move is drawn by its text alone.
+        self._bar.set_description_str(f"{label}: {n:,} {of}{parts}", refresh=not total)
+        self._bar.update(done - self._bar.n)
 
     def _number(self, counts: RecordCounts) -> tuple[int, str]:
         return (counts.records, "record slots") if self._slots else (counts.documents, "documents")
@@ -145,9 +147,28 @@ def say(quiet: bool, *lines: str) -> None:
 def warn_of_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None:
     """Print how many records were not usable, and why; `fields` are those of one without text."""
     if counts:
+        from streamlda.model.table import plural
         from streamlda.stream.counts import fields_found
 
-        warn(f"{counts.total():,} records skipped: {by_reason(counts)}{fields_found(fields)}")
+        skipped = f"{plural(counts.total(), 'record')} skipped"
+        warn(f"{skipped}: {by_reason(counts)}{fields_found(fields)}")
+
+
+def warn_of_damage(counts: RecordCounts) -> None:
+    """Print which files broke off or hold no record."""
+    from streamlda.model.table import plural
+    from streamlda.stream.source import EMPTY
+
+    if counts.damaged:
+        empty = counts.damaged[EMPTY]
+        broken = counts.damaged.total() - empty
+        found = [f"{plural(broken, 'file')} broke off"] if broken else []
+        found += [f"{plural(empty, 'file')} without a record"] if empty else []
+        names = [f"{name} ({reason})" for name, reason in counts.named.items()]
+        more = counts.damaged.total() - len(names)
+        names += [f"{more:,} more"] if more else []
+        lost = f", with at most {counts.lost_bytes:,} stored bytes" if broken else ""
+        warn(f"{' and '.join(found)}{lost}: {', '.join(names)}")
 
 
 def warn_of(model: TopicModel) -> None:

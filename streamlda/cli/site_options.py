@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from streamlda.cli.options import options_of, read_settings
-from streamlda.settings.table import TABLE
+from streamlda.settings.run_settings import TABLE
 
 if TYPE_CHECKING:
     from streamlda.sites.exchange import ShareTopic

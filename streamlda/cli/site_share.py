@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,10 @@ from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
     from streamlda.run.census import Census
-    from streamlda.settings.table import RunSettings
+    from streamlda.settings.run_settings import RunSettings
     from streamlda.sites.rounds import Round
     from streamlda.sites.site import ShareAccumulator, Site
+    from streamlda.stream.source import RecordBatch
 
 COMMAND = "site share"
 
@@ -62,6 +64,12 @@ READING = tuple(
 )
 @alone_option
 @topic_options
+@click.option(
+    "--records-topic",
+    metavar="TEXT",
+    help="Kafka topic to read in place of SOURCE..., by the same brokers as --kafka-topic: of its "
+    "partitions this site's share i/n, as the i-th of the n sites of the config. [default: none]",
+)
 @quiet_option
 def share(
     config_path: str,
@@ -73,26 +81,31 @@ def share(
     max_epsilon_alone: float,
     topic: str | None,
     timeout: float | None,
+    records_topic: str | None,
     quiet: bool,
     **flags: Any,
 ) -> None:
     """Sum the next documents of SOURCE... for a round, and write this site's share of it.
 
     Each round takes documents that were in none before: give the same SOURCE... again, and reading
-    goes on behind what the ledger has. The price is in the ledger before noise is drawn. A second
+    goes on after what the ledger has. The price is in the ledger before noise is drawn. A second
     call for the same round writes the same share again. If there are too few documents, nothing is
     spent or written. What is promised is shown before a document is read. The key that masks the
     share lies in KEY.rounds since it was announced, and is destroyed now: never copy that folder,
     and never bring back an old copy of it. The share announces the key of the next round.
 
-    The share goes to a file, to a Kafka topic, or to both; to the topic needs the extra kafka: pip
-    install 'streamlda[kafka]'. It is said to be there once the brokers have it on all replicas in
-    sync. If they fail, call again: the share is kept, and is not paid for twice.
+    Records of a Kafka topic are waited for, until each partition has its part. Where the config is
+    of rows of numbers, a record is a line of them, or a row of a .npy file.
+
+    The share goes to a file, to a Kafka topic, or to both; the topic needs the extra
+    kafka (see streamlda doctor). Success is reported once the brokers have the share on all
+    replicas in sync. If they fail, call again: the share is kept, and is not paid for twice.
     """
     from streamlda.checks import require
     from streamlda.errors import LedgerError
     from streamlda.privacy.ledger import Ledger
     from streamlda.run.parts import stream_name
+    from streamlda.settings.rules import source_of
     from streamlda.sites.agreement import check_expected, described
     from streamlda.sites.exchange import publish_share
     from streamlda.sites.federation import FederationConfig
@@ -103,7 +116,11 @@ def share(
     from streamlda.sites.site import SHARES, Site, check_allowed
 
     connection = {name: flags.pop(name) for name in list(flags) if name.startswith("kafka__")}
-    settings = read_settings(COMMAND, flags)
+    if records_topic is None:
+        settings = read_settings(COMMAND, flags)
+    else:
+        settings = _of_partitions(records_topic, config_path, key, flags | connection)
+        connection = connection if topic else {}
     with ExitStack() as opened:
         to = opened.enter_context(share_topic(COMMAND, topic, timeout, connection))
         if output is None and to is None:
@@ -121,6 +138,10 @@ def share(
         if expect is not None:
             check_expected(config, expect)
         round_keys, this = RoundKeys(key), Round.load(round_file)
+        if config.vocabulary is None and settings.source.format == "auto":
+            # A row is a line, but in .npy files.
+            by_name = "auto-rows" if source_of(settings) == "files" else "text"
+            settings = replace(settings, source=replace(settings.source, format=by_name))
         # Before a ledger is made.
         check_allowed(config, own, round_keys, max_epsilon_alone)
         this.open(config)
@@ -130,17 +151,20 @@ def share(
         paid_from = round_keys.ledger(config.digest)
         require(
             paid_from is None or Path(ledger).exists(),
-            "a site must keep to one ledger, and shares before were paid from another ledger",
+            "a site must keep to one ledger, and its earlier shares were paid from another ledger",
             ledger=ledger,
             ledger_id=paid_from,
-            remedy="give the path of that one: it knows which documents were in rounds before",
+            remedy="give the path of that one: it knows which documents earlier rounds used",
             error=LedgerError,
         )
         terms = config.ledger_terms()
         spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
         ended = spent.recover()
         if ended is not None:
-            warn(f"release {ended.intent.number} was cut short before: {ended.outcome}, and paid")
+            warn(
+                f"release {ended.intent.number} was interrupted earlier: {ended.outcome}, and "
+                "stays paid"
+            )
         stream = stream_name(settings)
         at_work = Site(config, own, round_keys, spent, stream, max_epsilon_alone=max_epsilon_alone)
         census = None if at_work.stored(this) else _census(settings, at_work, this)
@@ -154,8 +178,22 @@ def share(
     say(
         quiet,
         f"share of site {found.site} of round {found.round} ({found.stage}): {lies}",
-        f"config {config.digest[:SHOWN]}; spent: streamlda budget {ledger}",
+        f"config {config.digest[:SHOWN]}; to see what is spent: streamlda budget {ledger}",
     )
+
+
+def _of_partitions(topic: str, config_path: str, key: str, flags: dict[str, Any]) -> RunSettings:
+    """Return the settings of a site's partitions of a topic, which no other site of it reads."""
+    from streamlda.sites.federation import FederationConfig
+    from streamlda.sites.keys import SiteKey
+
+    config, name = FederationConfig.load(config_path), SiteKey.load(key).public.name
+    config.member(name)
+    if flags["source__files"]:
+        raise click.UsageError("SOURCE... and --records-topic must not both be given")
+    chosen = f"{config.names.index(name)}/{len(config.names)}"
+    source = {"source.kind": "kafka", "kafka.topic": topic, "kafka.partitions": chosen}
+    return read_settings(COMMAND, flags, **source)
 
 
 def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
@@ -176,7 +214,7 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     _, wanted = at_work.slots_wanted(this)
     require(
         census.slots >= wanted or not census.spent,
-        "documents must not be in two shares, and too few of these were in none",
+        "documents must not be in two shares, and too few of these are new",
         released=census.spent,
         slots=census.slots,
         expected=wanted,
@@ -186,7 +224,7 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     wanted = at_work.slots_to_come(this)
     require(
         census.slots >= wanted,
-        "a site must have the slots that it has promised in all rounds of a window that are left",
+        "a site must have the slots that it has promised for the remaining rounds of a window",
         site=at_work.name,
         slots=census.slots,
         expected=wanted,
@@ -194,6 +232,7 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
         "weight",
         error=InsufficientDataError,
     )
+    census.check_has_text()
     return census
 
 
@@ -209,16 +248,21 @@ def _fill(
     from streamlda.run.parts import open_stream
     from streamlda.stream.pipeline import Pipeline
 
-    pipeline = Pipeline(
-        at_work.config.vocabulary,
-        lambda words, first: accumulator,
-        provenance=at_work.provenance,
+    words = at_work.config.vocabulary
+    pipeline: Pipeline[ShareAccumulator] | _RowPipeline = (
+        _RowPipeline(at_work, accumulator)
+        if words is None
+        else Pipeline(words, lambda words, first: accumulator, provenance=at_work.provenance)
     )
-    source = open_stream(settings)
+    source: Any = open_stream(settings, fixed_order=True)
     if census is not None:
         source = census.unspent(source)
-    ended = False
+    ended, provenance = False, at_work.provenance
     with closing(source), Progress(quiet, slots=True) as progress:
+        if settings.source.kind == "kafka":
+            source.begin_behind(at_work.ledger.known.reach)
+            if provenance is not None:
+                provenance.names = {at: log.name for at, log in source.logs().items()}
         while pipeline.due is not None and not ended:
             n = min(pipeline.due, POLL_RECORDS)
             batch = source.poll(n, POLL_SECONDS)
@@ -226,3 +270,28 @@ def _fill(
             pipeline.add(batch)
             progress.show(source, pipeline.counts)
             ended = batch.exhausted
+
+
+class _RowPipeline:
+    """Lines of numbers to a share of rows, one slot each, as a `Pipeline` does for documents."""
+
+    def __init__(self, at_work: Site, accumulator: ShareAccumulator) -> None:
+        from streamlda.stream.counts import RecordCounts
+
+        self.counts = RecordCounts()
+        self._columns = at_work.config.settings.n_features
+        self._provenance, self._accumulator = at_work.provenance, accumulator
+
+    @property
+    def due(self) -> int | None:
+        """Records that are wanted; None if no more are."""
+        return self._accumulator.due
+
+    def add(self, batch: RecordBatch) -> None:
+        """Take records, at most those that are due."""
+        from streamlda.private.rows import Rows
+
+        if self._provenance is not None:
+            self._provenance.add_texts(batch.located(self.counts.records + 1), batch.texts)
+        self.counts.records += batch.n_records
+        self._accumulator.add(Rows.parsed(batch.texts, self._columns))

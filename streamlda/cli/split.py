@@ -37,16 +37,16 @@ from streamlda.run.outputs import check_output
 def split(
     model_file: str, topic: int, n_topics: int, output: str, quiet: bool, **flags: Any
 ) -> None:
-    """Write the model in FILE with a topic divided, by the documents of SOURCE...
+    """Write the model in FILE with one topic divided, using the documents of SOURCE...
 
-    A finished model holds no documents: SOURCE... are best those that it was fitted to. The words
-    of them that are most likely of the topic are fitted by as many topics as there are parts. The
-    parts together are the topic to the last token; the largest keeps its number, the others are
-    the last. All other topics stay as they are. Private models are refused: reading documents would
-    exceed the privacy budget.
+    A finished model holds no documents: give those that it was fitted to. Their words that most
+    likely belong to the topic are fitted by as many topics as there are parts. The parts together
+    are the topic to the last token; the largest keeps its number, the others come last. All other
+    topics stay as they are. Private models are refused: reading documents would exceed the privacy
+    budget.
     """
     from streamlda.engine.splitting import split_topic
-    from streamlda.model.table import in_line
+    from streamlda.model.table import in_line, plural
     from streamlda.model.topic_model import load
 
     settings = read_settings("split", flags)
@@ -62,14 +62,11 @@ def split(
     batches = (before.encode(documents.texts) for documents in read_documents(settings))
     model = split_topic(before, topic, batches, n_topics=n_topics)
     model.save(output)
-    top = model.top_words(8)
+    divided, top = model.diagnostics["split"], model.top_words(8)
     say(
         quiet,
-        f"{model.diagnostics['split']['documents']:,} documents with words of topic {topic}",
-        *(
-            f"{row:5d}   {in_line(word for word, _ in top[row])}"
-            for row in model.diagnostics["split"]["rows"]
-        ),
+        f"{plural(divided['documents'], 'document')} with words of topic {topic}",
+        *(f"{row:5d}   {in_line(word for word, _ in top[row])}" for row in divided["rows"]),
         f"model: {output}",
     )
     warn_of(model)

@@ -26,19 +26,19 @@ MANY_SHARED = 0.3
 @click.option(
     "--documents",
     is_flag=True,
-    help="Also show the documents most of each topic, if the fit kept any.",
+    help="Also show the documents with most of each topic, if the fit kept any.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
-    The share is that of all tokens, as measured by the fit; a dash where it was not. NPMI says
-    how well the first 10 words go together in documents, -1 to 1, if it was counted. A question
-    mark stands at topics that should not be relied on; below the table is why. Words joined by |
-    share a hashed column; phrases are in quotes. The header ends with the privacy statement. A
-    private model shows record slots, not documents: their number is private. In JSON, the
-    hierarchy is how topics are joined: first and second below K are topics, and K + n is the join
-    in place n of the list.
+    The share is of all tokens, as the fit measured it; a dash if it did not. NPMI says how well the
+    first 10 words go together in documents, -1 to 1, if it was counted. ? marks a topic that should
+    not be relied on, and = one that repeats a more prevalent topic; the lines below the table say
+    why. Words joined by | share a hashed column; phrases are in quotes. The header ends with the
+    privacy statement. A private model shows record slots, since the number of documents is private.
+    In JSON, the hierarchy lists how topics are joined: first and second below K are topics, and K +
+    n is join n of the list.
     """
     from streamlda.model.topic_model import load
 
@@ -110,7 +110,7 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
     counted = any(value is not None for value in npmi)
     lines = [f"topic  share{'  NPMI' if counted else ''}   words"]
     for k in model.order:
-        mark = "?" if doubts[k] else " "
+        mark = _mark(doubts[k])
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
         goes = "" if not counted else "     -" if npmi[k] is None else f" {npmi[k]:5.2f}"
         name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
@@ -123,10 +123,15 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
             lines += _beginning(printable(" ".join(each.get("text", "").split())))
     for reason, meaning in DOUBTS.items():
         if marked := [str(k) for k in model.order if reason in doubts[k]]:
-            lines.append(f"    ? {meaning}: {', '.join(marked)}")
+            lines.append(f"    {_mark((reason,))} {meaning}: {', '.join(marked)}")
     if any(shared):
-        lines.append("    a|b are words that share a hashed column: more hash bits part them")
+        lines.append("    a|b are words that share a hashed column: more hash bits separate them")
     return lines
+
+
+def _mark(reasons: tuple[str, ...]) -> str:
+    """Return the sign of doubts: of a copy another one, for its words may be good."""
+    return " " if not reasons else "=" if reasons == ("copy",) else "?"
 
 
 def _npmi(model: TopicModel) -> list[float | None]:
@@ -162,6 +167,7 @@ def counts_slots(model: TopicModel) -> bool:
 
 
 def _header(model: TopicModel) -> list[str]:
+    from streamlda.model.table import plural
     from streamlda.privacy.statement import statement_lines
 
     kind = "words without names" if model.vocabulary is None else model.vocabulary.kind
@@ -170,14 +176,14 @@ def _header(model: TopicModel) -> list[str]:
         kind += ": the choice of words depends on the documents"
     if model.vocabulary is not None and model.vocabulary.names is not None:
         kind += ": columns are shown by words of the documents"
-    size = f"documents   {model.documents_seen:,} ({model.tokens_seen:,} tokens)"
+    size = f"documents   {model.documents_seen:,} ({plural(model.tokens_seen, 'token')})"
     if counts_slots(model):
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"
     choice = model.diagnostics.get("refinement_choice")
     kept = isinstance(choice, dict) and choice.get("kept") == "start"
     return [
-        f"{model.n_components} topics, alpha_0 {model.alpha_0:.3g}"
-        + (", spectral: refined ones did not predict documents set aside better" if kept else ""),
+        f"{plural(model.n_components, 'topic')}, alpha_0 {model.alpha_0:.3g}"
+        + (", spectral: refined ones did not predict held-out documents better" if kept else ""),
         size,
         f"vocabulary  {model.n_features:,} ({kind})",
         *statement_lines(model.privacy),

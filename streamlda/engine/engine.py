@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import State
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
+from streamlda.engine.entering import parts_of_topics
 from streamlda.engine.measures import Measures
 from streamlda.engine.members import (
     Beginning,
@@ -89,6 +90,9 @@ class Engine(Learner):
     """
 
     shows_documents = True
+
+    #: What `latest` made of all documents of a warm-up; it is in no state.
+    _whole: TopicModel | None = None
 
     def __init__(
         self,
@@ -204,14 +208,14 @@ class Engine(Learner):
 
     @property
     def warmup(self) -> tuple[int, int] | None:
-        """Documents kept for the first topics, and how many it takes; None behind the warm-up."""
+        """Documents kept for the first topics, and how many it takes; None after the warm-up."""
         if not isinstance(self._phase, WarmUp):
             return None
         return self.documents_seen, self.settings.warmup_documents
 
     @property
     def late(self) -> int:
-        """Documents that came too late for the time bins that are held."""
+        """Documents older than the time bins that are held."""
         return self.measures.bins.late
 
     @property
@@ -242,8 +246,11 @@ class Engine(Learner):
         self.counters.tokens_seen += int(batch.lengths.sum())
         return batch.n_documents
 
-    def change_words(self, change: ColumnChange) -> bool:
+    def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
         """Go on with other words in some columns; topics keep their rows and prevalence. O(V K).
+
+        `documents` over the columns from now on, if any, divide the words that enter among topics
+        (`streamlda.engine.entering`); that takes the time of a start.
 
         False, and nothing changed, before topics are refined or known to stay spectral, and where
         they are not to be refined or share a start. Topics that stayed spectral are refined from
@@ -253,6 +260,12 @@ class Engine(Learner):
             phase = self._phase.taking_words()
             if phase is None:
                 return False
+            if documents is not None:
+                # A warm-up that they do not fill.
+                n, width = documents.n_documents + 1, change.after
+                fresh = Engine(replace(phase.settings, n_features=width, warmup_documents=n))
+                parts = parts_of_topics(fresh, change, phase.stepwise.components, documents)
+                change = replace(change, parts=parts)
             phase.change_words(change)
         self._phase, self.settings = phase, phase.settings
         self.measures.change_words(change)
@@ -346,21 +359,38 @@ class Engine(Learner):
         InsufficientDataError
             As `topics`.
         """
+        model = self._published(self._phase)
+        recorded = {**model.settings, **(settings or {})}
+        return replace(model, vocabulary=vocabulary, settings=recorded)
+
+    def latest(self) -> TopicModel:
+        """Return the topics of now, to be read often: `snapshot`, but for a warm-up.
+
+        There `snapshot` goes over all documents. This does so where they have doubled since, and
+        goes once over new ones in between: topics depend a little on when they were read.
+        """
+        phase, whole = self._phase, self._whole
+        if isinstance(phase, WarmUp) and whole is not None:
+            goes_on = Refinement.after(self.settings, self.counters, whole, phase.kept.batch())
+            if goes_on is not None:
+                return self._published(goes_on)
+        found = self.snapshot()
+        self._whole = found if isinstance(phase, WarmUp) else None
+        return found
+
+    def _published(self, phase: Phase) -> TopicModel:
+        """Return the model of a phase, measured in the documents."""
         with one_blas_thread():
-            model = self.measures.published(
-                *(self._phase.snapshot(), self._phase.expected(), self._phase.documents())
-            )
-        return replace(
-            model, vocabulary=vocabulary, settings={**model.settings, **(settings or {})}
-        )
+            model, expected = phase.snapshot(), phase.expected()
+            return self.measures.published(model, expected, self._phase.documents())
 
     def unmeasured(self) -> TopicModel:
         """Return the model of `snapshot` without what is measured: the start of something else."""
         with one_blas_thread():
             return self._phase.snapshot()
 
-    def with_alpha_0(self, values: Iterable[float]) -> Iterator[TopicModel]:
-        """Return the models of `unmeasured` for each alpha_0, of sums taken once."""
+    def with_alpha_0(self, values: Iterable[float | None]) -> Iterator[TopicModel]:
+        """Return the models of `unmeasured` for each alpha_0 (None: estimated), of one sum."""
         phase = self._phase.settled()
         for alpha_0 in values:
             with one_blas_thread():
@@ -384,10 +414,7 @@ class Engine(Learner):
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
-        """Go on from what `state` returned, bit for bit.
-
-        A state of before engines refined has no setting for it; it goes on in rounds.
-        """
+        """Go on from what `state` returned, bit for bit; from before engines refined, in rounds."""
         settings = EngineSettings(**_settings_of(values))
         counters = Counters.from_state(values["counters"])
         phase = _restored(settings, counters, (dict(arrays), dict(values)))

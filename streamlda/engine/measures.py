@@ -48,7 +48,7 @@ class Measures:
     """Samples and sums of one engine. Memory: `measures_bytes`."""
 
     def __init__(self, documents: int = 0, tokens: float = 0.0) -> None:
-        """Begin behind a number of documents and tokens."""
+        """Begin after a number of documents and tokens."""
         self.samples, self.bins = Samples(), Bins()
         self.restart()
         self.samples.documents.end = float(documents)
@@ -56,14 +56,14 @@ class Measures:
 
     @classmethod
     def of(cls, documents: DocumentBatch) -> Self:
-        """Return the measures behind the release of a model of these documents."""
+        """Return the measures after the release of a model of these documents."""
         made = cls()
         made._take(documents.where(documents.usable))
         return made
 
     @classmethod
     def consecutive(cls, parts: Sequence[Measures]) -> Self:
-        """Return the measures of a stream of those of its parts, each begun behind the last."""
+        """Return the measures of a stream of those of its parts, each begun after the last."""
         made = cls()
         every = [part.samples for part in parts]
         made.samples.tokens = Sample.consecutive([one.tokens for one in every])

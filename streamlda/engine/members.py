@@ -35,9 +35,9 @@ def begun(
     """Return the phase of a member that has read nothing."""
     require(
         not settings.seed_topics,
-        "seeded topics must have a start of their own, and not one that is shared",
+        "seeded topics must have a start of their own, not a shared one",
         seed_topics=len(settings.seed_topics),
-        remedy="leave the seeds or the shared beginning out",
+        remedy="leave out the seeds or the shared start",
     )
     if isinstance(beginning, SharedStart):
         _check_start(beginning, settings)
@@ -91,8 +91,8 @@ def merged(mine: Phase, other: Phase) -> Phase:
     digests = [digest_of(beginning_of(each)) for each in (mine, other)]
     require(
         digests[0] is not None and digests[0] == digests[1],
-        f"engines must have one beginning to be merged, got beginning={digests[0]},{digests[1]}",
-        remedy="make one (`streamlda projection`), and begin all of them with it",
+        f"engines must have one start to be merged, got start={digests[0]},{digests[1]}",
+        remedy="make one (`streamlda projection`), and begin all engines with it",
     )
     if isinstance(mine, SharedSums) and isinstance(other, SharedSums):
         mine.moments.merge(other.moments)
@@ -113,9 +113,9 @@ def check_solver(settings: EngineSettings) -> None:
     """Raise unless the solver is the one that has beginnings to share."""
     require(
         settings.solver == WHITENED_TENSOR,
-        f"projections are shared by engines with solver={WHITENED_TENSOR!r} alone",
+        f"only engines with solver={WHITENED_TENSOR!r} share projections",
         solver=settings.solver,
-        remedy="others project the stream by their own; choose the other solver",
+        remedy="choose that solver",
     )
 
 

@@ -97,7 +97,7 @@ class Phase(ABC):
 
     def topics(self) -> SpectralTopics:
         """Return the topics of the first sum, averaged with others where they agree."""
-        K, alpha_0 = self.settings.n_components, self.settings.alpha_0
+        K, alpha_0 = self.settings.n_components, self._alpha_0
         rng = np.random.default_rng(self.settings.seed)
         first, *others = self.rounds()
         moments = RoundMoments.of(first)
@@ -109,6 +109,11 @@ class Phase(ABC):
                 moments, near = RoundMoments.of(other), found.normalized()
                 found = average_rounds(found, recover_topics(moments, K, found.alpha_0, rng, near))
         return found
+
+    @property
+    def _alpha_0(self) -> float | None:
+        """The alpha_0 that topics are made with; None is estimated."""
+        return self.settings.alpha_0
 
     def _distinct_topics(self, held_out: HeldOutPairs | None) -> int:
         """Return how many topics alpha_0 is estimated from: none that is known to be noise."""

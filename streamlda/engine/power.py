@@ -167,7 +167,7 @@ class Generations(Phase):
         return self._held_out
 
     def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
-        reason = f"an online solver does not estimate alpha_0; it is taken as {alpha_0:g}"
+        reason = f"an online solver does not estimate alpha_0; {alpha_0:g} is used"
         return {"value": alpha_0, "identified": False, "reason": reason}
 
     def topics(self) -> SpectralTopics:

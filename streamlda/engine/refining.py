@@ -155,6 +155,24 @@ class Refinement(Phase):
         frequencies = model.background * n
         return cls(settings, counters, stepwise, start_of(model), frequencies, recent)
 
+    @classmethod
+    def after(
+        cls, settings: EngineSettings, counters: Counters, whole: TopicModel, kept: DocumentBatch
+    ) -> Self | None:
+        """Go on from a model of the first documents kept, by one pass over the others.
+
+        None where that was not refined, or of half of the documents or fewer.
+        """
+        at = whole.documents_seen + int(whole.diagnostics["documents_skipped"])
+        if "refinement" not in whole.diagnostics or kept.n_documents >= 2 * at:
+            return None
+        then = replace(counters, documents_seen=whole.documents_seen)
+        begun = cls.of_model(settings, then, whole)
+        while at < kept.n_documents:
+            at += begun.add(kept, at)
+        begun.counters = counters
+        return begun
+
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Move the topics by some documents, and keep them while topics are annealed."""
         stop = start + PART_DOCUMENTS

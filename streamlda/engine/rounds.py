@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
+from streamlda.engine.alpha_0 import ESTIMATE, tested_alpha_0
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import (
@@ -30,6 +32,8 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of, parted
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import passes_for
+from streamlda.spectral.joint_power import MANY_COMPONENTS
+from streamlda.spectral.kept_documents import topics_of_documents
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
@@ -53,6 +57,10 @@ class Rounds(Phase):
     (`beginning`); later rounds have a projection of other documents. An engine that refines keeps
     its recent documents too, and those set aside, which no sum has, until it has those of the
     start; then a refinement goes on, or rounds where that is not better.
+
+    With many topics the triple sums would be most of the work and the memory. Before a refinement
+    they are left out, for the documents themselves answer the power method
+    (`streamlda.spectral.kept_documents`); no round ends meanwhile.
     """
 
     current: Moments
@@ -61,7 +69,8 @@ class Rounds(Phase):
     refines: bool = False
     recent: RecentDocuments | None = None
     aside: RecentDocuments | None = None
-    #: What the choice of these topics compared, for diagnostics.
+    #: What the choice of these topics compared, and the alpha_0 that documents set aside prefer to
+    #: its estimate, if they do; for diagnostics.
     choice: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -69,8 +78,32 @@ class Rounds(Phase):
         """Whether it is known that topics stay spectral."""
         return self.recent is None
 
+    @classmethod
+    def begun(
+        cls,
+        settings: EngineSettings,
+        counters: Counters,
+        documents: DocumentBatch,
+        aside: DocumentBatch | None = None,
+    ) -> Self:
+        """Begin with documents that are kept for a refinement, and others that are set aside."""
+        recent, others = RecentDocuments(settings.warmup_documents), RecentDocuments.aside()
+        recent.add(documents)
+        if aside is not None:
+            others.add(aside)
+        moments = _first_sums(settings, counters, documents, by_documents=by_documents(settings))
+        held_out = held_out_pairs(documents, settings)
+        return cls(settings, counters, moments, None, held_out, True, recent, others)
+
+    @property
+    def _by_documents(self) -> bool:
+        """Whether topics come from the documents kept, for the triple moment is not summed."""
+        return self.recent is not None and not self.current.triple_columns
+
     @property
     def _length(self) -> int:
+        if self._by_documents:
+            return sys.maxsize
         first = self.counters.rounds_finished == 0
         return round_length(self.counters.projection_documents, self.settings, first=first)
 
@@ -97,6 +130,7 @@ class Rounds(Phase):
         enough = self.counters.documents_seen >= start_documents(self.settings)
         if self.recent is None or not enough:
             return self
+        self.choice = self._tested().choice
         begun = Refinement.begun(
             self.settings, self.counters, *self._start(), self.recent, self.aside
         )
@@ -104,8 +138,12 @@ class Rounds(Phase):
         if "refinement" in model.diagnostics:
             # Its trial is over where nothing is annealed.
             return begun.next()
-        self.choice = choice_of(model)
+        self.choice |= choice_of(model)
         # Spectral topics stay, and the documents set aside are summed as well.
+        if self._by_documents:
+            W, t = self.current.whitening, self.settings.n_triple_columns
+            self.current = Moments(W, t)
+            self.current.add(self.recent.latest())
         if self.aside is not None and self.aside.parts:
             self.current.add(self.aside.latest())
         self.recent = self.aside = None
@@ -121,6 +159,43 @@ class Rounds(Phase):
             add_frequencies(frequencies, self.aside.latest())
         model = self._model(self.topics(), rounds)
         return replace(model, background=frequencies / frequencies.sum()), frequencies
+
+    def topics(self) -> SpectralTopics:
+        """Return the topics of the sums, or of the documents kept where these answer."""
+        if not self._by_documents:
+            return super().topics()
+        K, alpha_0 = self.settings.n_components, self.settings.alpha_0
+        assert self.recent is not None
+        assert alpha_0 is not None
+        self._require_documents()
+        return topics_of_documents(self.recent.latest(), self.current, K, alpha_0)
+
+    @property
+    def _alpha_0(self) -> float | None:
+        tested = self.choice.get(ESTIMATE)
+        return self.settings.alpha_0 if tested is None else float(tested["value"])
+
+    def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
+        known: dict[str, Any] | None = self.choice.get(ESTIMATE)
+        return known or super()._alpha_0_estimate(alpha_0, held_out)
+
+    def _tested(self) -> Self:
+        """Return the phase with the alpha_0 that documents set aside prefer to an estimate."""
+        enough = self.counters.documents_seen >= LEAST_DOCUMENTS
+        if self._alpha_0 is not None or self.aside is None or not (enough and self.aside.parts):
+            return self
+
+        def models(values: Iterable[float | None]) -> Iterator[TopicModel]:
+            for value in values:
+                yield replace(self, settings=replace(self.settings, alpha_0=value)).start()
+
+        found = tested_alpha_0(models, self.settings.n_components, self.aside.latest())
+        return self if found is None else replace(self, choice={**self.choice, ESTIMATE: found})
+
+    def start(self) -> TopicModel:
+        """Return the model that a refinement begins from."""
+        model, _ = self._start()
+        return model
 
     def taking_words(self) -> Refinement | None:
         """Return a refinement of topics that stayed spectral: sums know no words but their own."""
@@ -159,6 +234,10 @@ class Rounds(Phase):
 
         If that is not better, its sums lack the documents set aside.
         """
+        return self._tested().tested_snapshot()
+
+    def tested_snapshot(self) -> TopicModel:
+        """Return the model of `snapshot`, with the alpha_0 that is known."""
         if self.recent is None or self.counters.documents_seen < LEAST_DOCUMENTS:
             model = super().snapshot()
             return replace(model, diagnostics={**model.diagnostics, **self.choice})
@@ -235,17 +314,10 @@ class WarmUp(Phase):
     def _rounds(self, counters: Counters, *, refines: bool) -> Rounds:
         """Return the first round: the projection of the documents kept, and their sums."""
         warmup, settings = self.kept.batch(), self.settings
-        recent = aside = None
         if refines:
-            recent, aside = RecentDocuments(settings.warmup_documents), RecentDocuments.aside()
-            warmup, others = parted(warmup)
-            recent.add(warmup)
-            aside.add(others)
-        moments = Moments(first_projection(warmup, settings), settings.n_triple_columns)
-        moments.add(warmup)
-        counters.projection_documents = moments.documents
-        held_out = held_out_pairs(warmup, settings)
-        return Rounds(settings, counters, moments, None, held_out, refines, recent, aside)
+            return Rounds.begun(settings, counters, *parted(warmup))
+        moments = _first_sums(settings, counters, warmup)
+        return Rounds(settings, counters, moments, None, held_out_pairs(warmup, settings))
 
     def _ended(self, *, refines: bool = False) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""
@@ -268,12 +340,12 @@ class WarmUp(Phase):
         """Return a model of the documents kept, refined if that is better."""
         said: dict[str, Any] = {}
         if self.refines and self.counters.documents_seen >= LEAST_DOCUMENTS:
-            model = self._ended(refines=True).snapshot()
+            ended = self._ended(refines=True)._tested()
+            model = ended.tested_snapshot()
             if "refinement" in model.diagnostics:
                 return model
-            said = choice_of(model)
-        model = self._ended().snapshot()
-        return replace(model, diagnostics={**model.diagnostics, **said})
+            said = {**ended.choice, **choice_of(model)}
+        return replace(self._ended(), choice=said).snapshot()
 
     def documents(self) -> DocumentBatch | None:
         """Return the documents kept."""
@@ -319,6 +391,29 @@ class SharedSums(Phase):
         """Go on from what `state` returned, bit for bit."""
         moments = restored_moments("current.", saved[0])
         return cls(settings, counters, moments, restored_held_out(saved[0]))
+
+
+def by_documents(settings: EngineSettings) -> bool:
+    """Whether the documents of a start answer the power method, in place of triple sums.
+
+    An alpha_0 that is to be estimated needs many answers, which sums give sooner.
+    """
+    return settings.n_components >= MANY_COMPONENTS and settings.alpha_0 is not None
+
+
+def _first_sums(
+    settings: EngineSettings,
+    counters: Counters,
+    documents: DocumentBatch,
+    *,
+    by_documents: bool = False,
+) -> Moments:
+    """Return the sums of the documents that the first projection is made of."""
+    t = 0 if by_documents else settings.n_triple_columns
+    moments = Moments(first_projection(documents, settings), t)
+    moments.add(documents)
+    counters.projection_documents = moments.documents
+    return moments
 
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:

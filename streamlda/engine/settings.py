@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from streamlda.checks import above, at_least, between, one_of, require
 from streamlda.errors import InvalidSettingError
-from streamlda.spectral.seeds import SeedTopic
+from streamlda.spectral.seeds import SeedTopic, checked_seeds
 
 #: The default way from documents to topics: sum a small tensor, decompose it when topics are read.
 WHITENED_TENSOR = "whitened-tensor"
@@ -74,12 +74,12 @@ class EngineSettings(TopicSettings):
     n_components : int
         K, topics.
     n_features : int
-        d, words of the vocabulary. Topics beyond its rank repeat the corpus frequencies.
+        d, words of the vocabulary. Topics beyond this number repeat the corpus frequencies.
     alpha_0 : float or None, default 1.0
         Sum of the Dirichlet parameters; None estimates it from the eigenvalues.
     warmup_documents : int, optional
-        Documents kept to find the first projection; with a refinement, those that the spectral
-        topics are made of. 20000 with a refinement, else 10000, by default.
+        Documents kept to find the first projection; with a refinement, to learn the spectral
+        topics. By default 20000 with a refinement, else 10000.
     oversampling : int, default 50
         Columns of W beyond K for the pair moment. More of them give better projections and cost
         memory and time in proportion.
@@ -133,20 +133,14 @@ class EngineSettings(TopicSettings):
                 f"refine=True solver={self.solver!r}; choose that solver, or leave refine out"
             )
         above(1, round_growth=self.round_growth)
-        object.__setattr__(self, "seed_topics", tuple(map(SeedTopic.of, self.seed_topics)))
+        seeds = checked_seeds(self.seed_topics, self.n_components)
+        object.__setattr__(self, "seed_topics", seeds)
         require(
             not self.seed_topics or self.solver == WHITENED_TENSOR,
             f"seeded topics must have solver={WHITENED_TENSOR!r}, which finds all K topics",
             solver=self.solver,
             seed_topics=len(self.seed_topics),
             remedy="choose that solver, or leave seed_topics out",
-        )
-        require(
-            len(self.seed_topics) <= self.n_components,
-            "there must be at least as many topics as seeded ones",
-            n_components=self.n_components,
-            seed_topics=len(self.seed_topics),
-            remedy="ask for more topics, or seed fewer",
         )
 
     def _check_memory(self, memory: int) -> None:

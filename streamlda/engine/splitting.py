@@ -26,7 +26,7 @@ from streamlda.engine.fit import fit
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.hierarchy import OF_DOCUMENTS, lasting_settings
-from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.inference import topic_proportions
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import PRIVATE
 
@@ -47,11 +47,10 @@ def split_topic(
     """Return the model with a topic divided into several, by documents.
 
     The most prevalent part keeps the row and the name of the topic; the others are the last rows.
-    All other topics stay as they are. Shares by time are not known of parts: they are left out.
-    Of KOS and 20 Newsgroups, models of 10 topics with each split in two have a held-out perplexity
-    of 1634 and 2085; before it was 1682 and 2243, and of a fit of 20 it is 1587 and 1984. Time
-    O(nnz K) for the documents and that of a fit of their words of the topic, which are held in
-    memory.
+    All other topics stay as they are. Shares over time of the parts are not known, and left out. On
+    KOS and 20 Newsgroups, models of 10 topics have a held-out perplexity of 1682 and 2243, with
+    each topic split in two 1634 and 2085, and fits of 20 topics 1587 and 1984. Time O(nnz K) for
+    the documents and that of a fit of their words of the topic, which are held in memory.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ def split_topic(
         privacy=PRIVATE,
         remedy="fit more topics privately",
     )
-    topics = smoothed(model.components, model.background, SMOOTHING)
+    topics = model.smoothed
     own, read = [], 0
     for batch in _batches(documents):
         read += batch.n_documents
@@ -116,7 +115,7 @@ def split_topic(
     settings = EngineSettings(n_components=n_topics, n_features=model.n_features, seed=seed)
     _, found = fit(settings, DocumentBatch.joined(own))
     order = found.order
-    parts = smoothed(found.components, found.background, SMOOTHING)[order]
+    parts = found.smoothed[order]
     shares = _divided(model.components[topic], found.weights[order, None] * parts)
     return _with_parts(model, topic, shares, found)
 
@@ -179,7 +178,7 @@ def _with_parts(model: TopicModel, topic: int, masses: Array, found: TopicModel)
     def of_model(named: re.Match[str]) -> str:
         return re.sub(r"\d+", lambda k: row_of[k[0]], named[0])
 
-    texts = [re.sub(r": topics \d+(, \d+)*", of_model, w) for w in found.diagnostics["warnings"]]
+    texts = [re.sub(r": topics? \d+(, \d+)*", of_model, w) for w in found.diagnostics["warnings"]]
     warnings = [f"parts of topic {topic}: {text}" for text in texts]
     split: dict[str, Any] = {"topic": topic, "rows": rows, "documents": found.documents_seen}
     interval = model.interval

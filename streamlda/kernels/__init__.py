@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
+from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -46,6 +47,7 @@ I16_1D: TypeAlias = NDArray[np.int16]
 U8_1D: TypeAlias = NDArray[np.uint8]
 I64: TypeAlias = Any
 U64: TypeAlias = Any
+U8: TypeAlias = Any
 F32: TypeAlias = Any
 
 #: Writable outputs.
@@ -58,6 +60,7 @@ OUT_I64_2D: TypeAlias = NDArray[np.int64]
 OUT_I64_3D: TypeAlias = NDArray[np.int64]
 OUT_I32_1D: TypeAlias = NDArray[np.int32]
 OUT_I16_1D: TypeAlias = NDArray[np.int16]
+OUT_U8_1D: TypeAlias = NDArray[np.uint8]
 
 #: Numba's names of what stands in an annotation.
 _TYPES = {
@@ -140,6 +143,16 @@ def load_kernels() -> None:
     """Load or compile all kernels of the modules imported so far: before a fork, or a clock."""
     for each in _kernels:
         _ = each.compiled
+
+
+def cache_folder() -> Path:
+    """Return where compiled kernels are kept; OSError if there is no place for them."""
+    from numba.core.caching import FunctionCache
+
+    try:
+        return Path(FunctionCache(_type).cache_path)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise OSError(f"there is no folder for compiled kernels: {error}") from error
 
 
 @contextmanager

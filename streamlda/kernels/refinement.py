@@ -97,7 +97,7 @@ def expect_topics(
     Equivalent to ``tests.oracle_refinement.expect_topics``: entry after entry, `inner_iterations`
     (at least 1) times over, ``responsibilities[e] = p / sum(p)`` with ``p = words[w] * (alpha +
     rest)``, where rest is the sum of ``counts * responsibilities`` over the document less one token
-    of the entry itself (CVB0 with fixed topics). In the first iteration the entries behind e have
+    of the entry itself (CVB0 with fixed topics). In the first iteration the entries after e have
     none yet. Rows sum to 1 to rounding.
     Time O(nnz * K * inner_iterations); memory O(K) a document at work.
     """

@@ -29,7 +29,7 @@ def draw_tokens(
     Equivalent to ``k = searchsorted(topic_cdf[d], u[0], "right")`` and
     ``tokens[t] = searchsorted(word_cdf[k], u[1], "right")`` with ``u = uniforms[t]``, for the
     tokens from ``offsets[d]`` to ``offsets[d + 1]`` of each document d. The last of each running
-    sum is exactly 1; ``starts[k, b]``, of shape (K, V), is a word not behind the one drawn by any u
+    sum is exactly 1; ``starts[k, b]``, of shape (K, V), is a word not after the one drawn by any u
     in ``[b / V, (b + 1) / V)``. Time O(tokens * K) at most, O(tokens) for documents of few topics:
     a word takes 2 steps from its start on average. No memory.
     """
@@ -68,7 +68,7 @@ def tally_tokens(
         filled = begin
         for t in range(begin, end):
             counts[t] = 0.0
-            # Words are written behind the tokens still to be read, or over the one just read.
+            # Words are written after the tokens still to be read, or over the one just read.
             word = word_ids[t]
             if filled > begin and word_ids[filled - 1] == word:
                 counts[filled - 1] += 1.0

@@ -99,7 +99,7 @@ def _column(h: U64, block: U64, bits: U64, length: int, mask: int) -> I64:
 def fill_slots(letters: U8_1D, starts: I64_1D, columns: I32_1D, slots: OUT_I64_2D) -> None:
     """Make the table that `find_words` searches.
 
-    Word w is ``letters[starts[w]:starts[w + 1] - 1]``, with one more byte behind it, and becomes
+    Word w is ``letters[starts[w]:starts[w + 1] - 1]``, with one more byte after it, and becomes
     ``columns[w]``: distinct words, none empty, all bytes below 128. A slot holds start, length,
     column and the first eight letters of its word, length 0 if it has none; the number of slots is
     a power of two above that of the words. Time O(characters + slots); no memory.
@@ -147,7 +147,7 @@ def find_words(
     A word that is not in the table (``letters`` and ``slots``, from `fill_slots`) becomes
     ``abs(hash) & mask``, its MurmurHash3 taken as a signed number of 32 bits; -1 if `mask`, below
     2^31, is negative. Words with a column below -1 leave nothing. What the others become stands in
-    ``ids[offsets[n]:offsets[n + 1]]``; ``len(texts) // 3`` cells are enough, those behind the last
+    ``ids[offsets[n]:offsets[n + 1]]``; ``len(texts) // 3`` cells are enough, those after the last
     word are left alone.
 
     Time O(characters); no memory. A search takes one step or two in a table that is half empty,
@@ -249,18 +249,18 @@ def count_ids(
 ) -> None:
     """Count how often each id occurs in each document, leaving out ids below 0.
 
-    Equivalent to ``np.unique(ids of n, return_counts=True)`` for each document, one behind the
+    Equivalent to ``np.unique(ids of n, return_counts=True)`` for each document, one after the
     other. Document n owns ``ids[offsets[n]:offsets[n + 1]]``, numbers below ``2**n_bits``, n_bits
     <= 31, and then the entries from ``row_pointers[n]`` to ``row_pointers[n + 1]``. Scratch has
     the tokens of the longest document; ``word_ids`` and ``counts`` have room for all ids from 0,
-    and nothing of use behind the last entry.
+    and nothing of use after the last entry.
     Time O(tokens + documents of more than 24 tokens * 2^8); memory 2 kB.
     """
     heaps = np.empty(256, np.int64)
     filled = 0
     row_pointers[0] = 0
     for n in range(len(offsets) - 1):
-        # Copied behind the documents that are done, sorted there, then drawn together.
+        # Copied after the documents that are done, sorted there, then drawn together.
         first = last = filled
         for place in range(offsets[n], offsets[n + 1]):
             if ids[place] >= 0:
@@ -314,7 +314,7 @@ def count_column_words(
     """Count words on the counters of their hashed columns, one after the other.
 
     Equivalent to ``tests.oracle_text.count_column_words``. Word w is
-    ``letters[starts[w]:starts[w + 1] - 1]`` in UTF-8, without a byte 0, with one more byte behind
+    ``letters[starts[w]:starts[w + 1] - 1]`` in UTF-8, without a byte 0, with one more byte after
     it. `tokens` of a column, and for each of its counters ``counts`` and the first letters of its
     word, eight in a number of ``words`` with the first lowest: words that are equal so far are one.
     Time O(characters + words * counters); memory O(1).

@@ -45,11 +45,11 @@ APART, LEAST_USUAL_NPMI = 0.25, 0.03
 #: Why a topic should not be relied on, as `junk_topics` names it, in words.
 DOUBTS = {
     "noise": "does not stand above sampling noise",
-    "background": "says what all other topics say together",
-    "copy": "says what a more prevalent topic says",
+    "background": "repeats the other topics taken together",
+    "copy": "repeats a more prevalent topic",
     "flat": "has no words that are more probable than others",
-    "apart": "has words that meet in documents far less than those of other topics",
-    "spare": "is more than the documents hold, and among the smallest",
+    "apart": "has words that occur together far less than those of other topics",
+    "spare": "is beyond what the documents support, and among the smallest",
     "hidden": "is hidden by the noise of privacy",
 }
 
@@ -175,8 +175,8 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     spectrum = pair_spectrum(diagnostics)
     tested = type(diagnostics.get("documents_behind_directions")) is int
     if spectrum is None or spectrum.floor is None or not tested:
-        reason = "The model does not hold a spectrum that was tested on other documents"
-        return SuggestedTopics(None, "unknown", f"{reason}, so that it cannot tell.")
+        reason = "The model has no spectrum that was tested on other documents"
+        return SuggestedTopics(None, "unknown", f"{reason}, so the number is not known.")
     values, floor = spectrum.eigenvalues, spectrum.floor
     k, n = int(np.sum(values > floor)), len(values)
     if k <= 1:
@@ -185,7 +185,8 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     if k == n:
         reason = (
             f"All {n} directions that the fit looked at stand above the sampling noise: the "
-            "documents support at least as many topics. A fit with more would show where it ends."
+            "documents support at least as many topics. A fit with more topics would show how "
+            "many."
         )
         return SuggestedTopics(None, "all", reason)
     if k <= n - LEAST_REST and values[k - 1] >= CLEAR_DROP * max(values[k], floor[k]):
@@ -196,8 +197,8 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
         )
         return SuggestedTopics(k, "drop", reason)
     reason = (
-        "The eigenvalues of the word pairs fall smoothly into the noise, as they do for most text: "
-        "they name no number of topics."
+        "The eigenvalues of the word pairs fall smoothly into the noise, as they do for most "
+        "text: they show no clear number of topics."
     )
     return SuggestedTopics(None, "smooth", reason)
 
@@ -239,7 +240,8 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
       `closest`). A topic is compared with the others and not with the corpus, which a large topic
       is close to because it is most of it.
     - ``"flat"``: all words that occur are about as probable.
-    - ``"copy"``: it says what a good and more prevalent topic says (closer than `closest`).
+    - ``"copy"``: it says what a good and more prevalent topic says (closer than `closest`). Its
+      words may go together as well as those of that one: it is one topic too many, not a bad one.
     - ``"apart"``: its most probable words meet in documents far less than those of other topics
       (`APART`), and it is smaller than most.
     - ``"hidden"``: the noise of privacy hid more than half of it.
@@ -344,8 +346,9 @@ def warned_of_background(model: TopicModel) -> TopicModel:
         return model
     named = ", ".join(str(k) for k in found)
     text = (
-        f"{len(found)} of {model.n_components} topics repeat the word frequencies of all "
-        f"documents: topics {named}; ask for fewer topics, or pass another alpha_0"
+        f"{len(found)} of {model.n_components} topics repeat{'s' * (len(found) == 1)} the word "
+        f"frequencies of all documents: topic{'s' * (len(found) > 1)} {named}; ask for fewer "
+        "topics, or pass another alpha_0"
     )
     earlier = model.diagnostics.get("warnings", [])
     warnings = [*(each for each in earlier if each != text), text]

@@ -14,11 +14,11 @@ class FlatMap(NamedTuple):
     """Positions of topics in two dimensions, (K, 2), centred and in the units of the distances.
 
     Equal input gives equal output, signs included. `explained` is the part of the spread of the
-    topics, 0 to 1, that two dimensions show.
+    topics, 0 to 1, that each dimension shows.
     """
 
     positions: Array
-    explained: float
+    explained: tuple[float, float]
 
 
 def flat_map(distances: Array) -> FlatMap:
@@ -43,4 +43,5 @@ def flat_map(distances: Array) -> FlatMap:
     largest = positions[np.abs(positions).argmax(axis=0), [0, 1]]
     positions *= np.where(largest < 0, -1.0, 1.0)
     total = float(values.sum())
-    return FlatMap(positions, float(values[:n].sum()) / total if total > 0 else 1.0)
+    shown = [float(value) / total if total > 0 else 0.0 for value in values[:n]]
+    return FlatMap(positions, (shown[0], shown[1] if n > 1 else 0.0))

@@ -76,7 +76,9 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
     if model.prevalence is None:
         assumed.append("sizes of topics are the shares of alpha: prevalence was not measured")
     if not model.tokens_seen:
-        assumed.append(f"counts are of {DEFAULT_TOKENS:,} tokens: their number is not known")
+        assumed.append(
+            f"counts are scaled to {DEFAULT_TOKENS:,} tokens: the true number is not known"
+        )
     if assumed:
         warnings.warn("; ".join(assumed), UserWarning, stacklevel=2)
     topics, share = _topics(model), model.weights

@@ -81,8 +81,8 @@ class Timeline:
     documents : ndarray of shape (B,), int64
         Documents of each bin.
     undated, late : int
-        Documents without a time or before the first bin; documents of a bin that was closed before
-        they came. All are in no bin.
+        Documents without a time or before the first bin; documents older than the bins that are
+        kept, the newest `MOST_BINS`. All are in no bin.
 
     Raises
     ------

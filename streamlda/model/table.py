@@ -43,7 +43,7 @@ def html_table(model: TopicModel) -> str:
         npmi = [None] * model.n_components
     words, shares, names = model.top_words(_WORDS), model.shares, model.names
     rows = "".join(
-        f"<tr><th scope='row'>{k}</th><td>{percent(shares[k])}</td>"
+        f"<tr><th scope='row'>{k}</th><td>{percent(shares[k]).replace(' ', '&nbsp;')}</td>"
         f"<td>{NOTHING if npmi[k] is None else format(npmi[k], '.2f')}</td>"
         f"<td style='text-align: left'>{escape(_words(names[k], words[k]))}</td></tr>"
         for k in model.order[:_MOST_ROWS]

@@ -45,10 +45,10 @@ from streamlda.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TopicModel:
-    """K topics over V words, with all that is known about where they come from.
+    """K topics over V words, with their origin.
 
-    Arrays that come writable are copied, so that later writes of others change no model; those
-    that come read-only are shared. Memory O(K V).
+    Writable arrays are copied, so that later writes do not change the model; read-only arrays are
+    shared. Memory O(K V).
 
     Parameters
     ----------
@@ -66,17 +66,17 @@ class TopicModel:
     timeline : Timeline or None
         Tokens of each topic by event time, if records have one.
     representative_documents : sequence of K sequences of mappings, or None
-        The documents most of each topic, if the fit was set to keep them, of those of which it is
-        the largest topic: ``id``, ``proportion`` (0 to 1) and, where set, ``text``.
+        The documents with most of each topic, if the fit was set to keep them, among those of which
+        it is the largest topic: ``id``, ``proportion`` (0 to 1) and, where set, ``text``.
     vocabulary : Vocabulary or None
         How text becomes word ids; None for a model of matrices whose columns have no names.
     settings, diagnostics, versions : mapping
-        Plain JSON values: the settings of the fit, what it found out, what ran.
+        Plain JSON values: the settings of the fit, its diagnostics, and versions of packages.
     documents_seen, tokens_seen : int
         Size of the corpus so far.
     privacy : mapping
         The privacy statement (`streamlda.privacy.statement`); `not_private` by default.
-        Files from before there were private models say ``{"statement": "none"}``, the same.
+        Old files say ``{"statement": "none"}``, which means the same.
     created : str
         Date and time in ISO 8601, UTC.
 
@@ -271,13 +271,13 @@ class TopicModel:
         if not isinstance(documents, DocumentBatch):
             texts = isinstance(documents, Sequence) and all(isinstance(d, str) for d in documents)
             documents = self.encode(documents) if texts else DocumentBatch.from_matrix(documents)
-        return topic_proportions(documents, self._smoothed, self.alpha)
+        return topic_proportions(documents, self.smoothed, self.alpha)
 
     def compare(self, other: TopicModel, *, max_distance: float = MAX_DISTANCE) -> Comparison:
-        """Return which topics of another model are those of this one, and how they differ.
+        """Return which topics this model and another have in common, and how they differ.
 
-        Topics are paired such that the sum of their Hellinger distances is least. Time
-        O(K K' V + (K + K')^3), memory O(K K' + V).
+        Topics are paired so that the sum of their Hellinger distances is least. Time O(K K' V + (K
+        + K')^3), memory O(K K' + V).
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class TopicModel:
         -------
         Comparison
             `streamlda.model.matching.Comparison`: pairs with distance and words that rose and
-            fell from this model to the other, and the topics that one has alone.
+            fell from this model to the other, and the topics that only one has.
 
         Raises
         ------
@@ -302,14 +302,14 @@ class TopicModel:
         return compared(self, other, max_distance=max_distance)
 
     def merge(self, *others: TopicModel, max_distance: float = MAX_DISTANCE) -> TopicModel:
-        """Return one model of this one and others, which have learned from other documents.
+        """Return one model of this one and others that have learned from other documents.
 
-        Topics nearer than `max_distance` are one topic, the mean of both by their tokens; all
+        Topics nearer than `max_distance` become one topic, their mean weighted by tokens; all
         others are kept. Topics with names come first, then those of this model. Words are those of
-        all: a word that a model does not know has no tokens there. What a merged model cannot know
-        is None: interval, documents to show, and what was measured in some of the models only. A
-        model of one fit over all documents is better: ``diagnostics["merged_models"]`` says which
-        topics came from where. Time O(K^2 V + K^3) and memory O(K V), for each other model.
+        all models: a word that a model does not know has no tokens there. Interval, documents to
+        show, and measures that some of the models lack are None. A single fit over all documents is
+        better. ``diagnostics["merged_models"]`` says where each topic came from. Time O(K^2 V +
+        K^3) and memory O(K V), for each other model.
 
         Parameters
         ----------
@@ -336,13 +336,13 @@ class TopicModel:
         return merged((self, *others), max_distance=max_distance)
 
     def reduce(self, n_topics: int) -> TopicModel:
-        """Return the model with fewer topics: those that lose least by it are joined.
+        """Return the model with fewer topics: those that are most alike are joined.
 
         `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
-        and so do shares of the interval and the timeline. Joined topics have no NPMI, for it was
-        not counted, and no topic has documents to show: of fewer topics the shares of documents
-        are others. ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Privacy
-        stays what it was. Time O(K^2 V + K^3), memory O(K V + K^2).
+        and so do shares of the interval and the timeline. Joined topics have no NPMI, since it was
+        not counted, and no topic has documents to show, since their proportions change.
+        ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Privacy stays what
+        it was. Time O(K^2 V + K^3), memory O(K V + K^2).
 
         Parameters
         ----------
@@ -384,12 +384,13 @@ class TopicModel:
         return encoded.batch
 
     @cached_property
-    def _smoothed(self) -> NDArray[np.float64]:
+    def smoothed(self) -> NDArray[np.float64]:
+        """Topics with `inference.SMOOTHING` of background, (K, V), by which `transform` infers."""
         return smoothed(self.components, self.background, SMOOTHING)
 
     @property
     def digest(self) -> str:
-        """What tells models apart: 32 hexadecimal digits of words, topics, alpha and background.
+        """Identity of the model: 32 hexadecimal digits, from words, topics, alpha and background.
 
         A privacy statement names a public model by it. Time O(K V).
         """
@@ -424,9 +425,9 @@ def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None)
     path : str or path-like
         A file of `TopicModel.save`.
     analyzer : str or callable, optional
-        What finds the words of texts, of a model that was made with ``"module:function"``: its
-        name, or the function. The file knows its name alone, and what a file names is not called
-        before the user has named it too. Those that installed packages announce need not be given.
+        What finds the words of texts, for a model that was made with ``"module:function"``: this
+        name, or the function. The file has only the name, and a function that a file names is not
+        called unless the user names it too. Those that packages announce need not be given.
 
     Raises
     ------

@@ -13,17 +13,23 @@ if TYPE_CHECKING:
     from streamlda.papers.dplda.calibration import make_plan, procedure_1
     from streamlda.papers.dplda.configurations import fit_dp_lda
     from streamlda.papers.dplda.flow import configuration
+    from streamlda.papers.dplda.search import parts_grid, search_parts
     from streamlda.papers.dplda.sensitivity import Facts
     from streamlda.papers.dplda.settings import DPLDASettings
+    from streamlda.papers.dplda.utility import (
+        choose_configuration,
+        estimation_loss,
+        utility_loss,
+    )
     from streamlda.papers.dpvi import DPVISettings, fit_dp_vi
     from streamlda.papers.imtiaz_sarwate.cape import CapePlan
+    from streamlda.papers.imtiaz_sarwate.communication import communication_cost
     from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
     from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
     from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
     from streamlda.papers.imtiaz_sarwate.promise import Promise
     from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
     from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
-    from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
     from streamlda.papers.laplace import release_laplace
     from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
     from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
     from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
     from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor, symmetrised
+    from streamlda.private.vector_moments import clipped, second_sum
     from streamlda.spectral.associations import VectorAssociation
     from streamlda.spectral.online import OnlinePower, suggested_documents
     from streamlda.spectral.power import DeflatedPower, SimultaneousPower
@@ -56,9 +63,12 @@ __all__ = [
     "SingleTopicSite",
     "VectorAssociation",
     "captured_energy",
+    "choose_configuration",
     "clipped",
+    "communication_cost",
     "component_error",
     "configuration",
+    "estimation_loss",
     "fit_dp_lda",
     "fit_dp_vi",
     "learn_mixture",
@@ -66,15 +76,18 @@ __all__ = [
     "make_plan",
     "operator_norm",
     "partial_root_subspace",
+    "parts_grid",
     "perturb_tensor",
     "principal_subspace",
     "procedure_1",
     "random_marginal_power",
     "release_laplace",
     "robust_tensor_power",
+    "search_parts",
     "second_sum",
     "suggested_documents",
     "symmetrised",
+    "utility_loss",
     "wang_anandkumar_table",
 ]
 
@@ -83,17 +96,20 @@ _MODULES = {
     "papers.dplda.calibration": ("make_plan", "procedure_1"),
     "papers.dplda.configurations": ("fit_dp_lda",),
     "papers.dplda.flow": ("configuration",),
+    "papers.dplda.search": ("parts_grid", "search_parts"),
     "papers.dplda.sensitivity": ("Facts",),
     "papers.dplda.settings": ("DPLDASettings",),
+    "papers.dplda.utility": ("choose_configuration", "estimation_loss", "utility_loss"),
     "papers.dpvi": ("DPVISettings", "fit_dp_vi"),
     "papers.imtiaz_sarwate.cape": ("CapePlan",),
+    "papers.imtiaz_sarwate.communication": ("communication_cost",),
     "papers.imtiaz_sarwate.gaussian_mixture": ("MixtureSite", "learn_mixture"),
     "papers.imtiaz_sarwate.metrics": ("captured_energy", "component_error"),
     "papers.imtiaz_sarwate.pca": ("partial_root_subspace", "principal_subspace"),
     "papers.imtiaz_sarwate.promise": ("Promise",),
     "papers.imtiaz_sarwate.simulated": ("SimulatedSites",),
     "papers.imtiaz_sarwate.single_topic": ("SingleTopicSite", "learn_topics"),
-    "papers.imtiaz_sarwate.vector_moments": ("clipped", "second_sum"),
+    "private.vector_moments": ("clipped", "second_sum"),
     "papers.laplace": ("release_laplace",),
     "papers.wang_anandkumar.algorithm_1": ("robust_tensor_power",),
     "papers.wang_anandkumar.baselines": ("random_marginal_power",),

@@ -107,6 +107,17 @@ def sampler_factor(epsilon: float) -> float:
     return 1 + math.exp(min(epsilon, 700.0))
 
 
+def check_sampler_loss(delta: float, loss: float, most: float) -> None:
+    """Refuse a delta of which the distance of the sampler to exact noise takes too much."""
+    require(
+        loss <= most,
+        "delta must be at least ten times what the exactness of the noise leaves open",
+        delta=delta,
+        open=f"{loss:.2g}",
+        remedy="take a larger delta or a smaller epsilon",
+    )
+
+
 def delta_of(mu: float, epsilon: float) -> float:
     """Return the smallest delta for which mu-GDP is (epsilon, delta)-DP, rounded up; 50 us.
 

@@ -15,7 +15,7 @@ It is the sum of three parts, in weighted coordinates:
 1. Of the true sums. ``add-remove``: one contribution, norm at most 1. ``replace-one``:
    ``||y_b - y'_b||^2 <= (2 sqrt(part_b))^2 = 4 part_b``; where a block is nonnegative in every
    entry, ``<y_b, y'_b> >= 0`` leaves ``||y_b||^2 + ||y'_b||^2 <= 2 part_b``. So
-   ``sqrt(sum_b f_b part_b)`` with f_b = 1, 4 or 2.
+   ``sqrt(sum_b f_b part_b)`` with f_b = 1, 4 or 2; or less where the caller proves a `ratio`.
 2. Of floating-point sums. Two kinds of roundings, u = 2^-53 each, gamma_k = k u / (1 - k u):
 
    - *In a term*, before it is added to a sum over documents. With v the exact statistic of a
@@ -192,6 +192,9 @@ class JointGaussian:
         # and most groups that hold contributions of one unit: 1 for documents, g for users.
         group_max: int | None = None,
         groups_touched: int = 1,
+        # Most that two contributions differ by, weighted, where that is less than the blocks say:
+        # sqrt(2) for x x' and y y', whose inner product is never negative.
+        ratio: float | None = None,
     ) -> None:
         self.blocks = tuple(blocks)
         self.noise_multiplier = float(noise_multiplier)
@@ -217,6 +220,9 @@ class JointGaussian:
         longest = math.sqrt(releases) * (1 + 1e-9)
         between(1, longest, strategy_sensitivity=strategy_sensitivity)
         check_relation(neighboring_relation)
+        self._ratio = ratio
+        if ratio is not None:
+            between(1, 2, ratio=ratio)
         total = math.fsum(block.weight for block in self.blocks)
         #: Part of each block in the squared norm of a contribution; sums to 1.
         self.fractions = {block.name: block.weight / total for block in self.blocks}
@@ -303,6 +309,8 @@ class JointGaussian:
     def _exact_sensitivity(self) -> float:
         if self.neighboring_relation == "add-remove":
             return 1.0
+        if self._ratio is not None:
+            return self._ratio
         return math.sqrt(
             sum((2 if b.nonnegative else 4) * self.fractions[b.name] for b in self.blocks)
         )

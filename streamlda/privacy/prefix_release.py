@@ -8,13 +8,14 @@ a basis that stays fixed over the horizon. `PrefixRelease` publishes x_1 + ... +
 
 The last arrow is post-processing, so that nothing but the noisy rows costs budget.
 
-Unit: what contributes once, in one round, as for `JointGaussian`. Relation: `add-remove` (with the
-same slots: the document or a blank) or `replace-one` (another document in the same slot, hence
-in the same round). Sensitivity of all noisy rows together: a document of round t moves row s >= t
-by c_(s-t) times its contribution, hence all of them by the norm of a column of C times the norm of
-the contribution, at most ``strategy.sensitivity * (1, or sqrt(2) to 2)``; with rounding up to 1 %
-more, as derived in `streamlda.privacy.mechanism`. A document of round 1 attains it. Public: the
-settings and the number of rounds.
+Unit: what contributes once, in one round, as for `JointGaussian`. (A user is in many rounds: then C
+must be the identity, each row is a release of its own, and they are paid for one by one.)
+Relation: `add-remove` (with the same slots: the document or a blank) or `replace-one` (another
+document in the same slot, hence in the same round). Sensitivity of all noisy rows together: a
+document of round t moves row s >= t by c_(s-t) times its contribution, hence all of them by the
+norm of a column of C times the norm of the contribution, at most ``strategy.sensitivity * (1, or
+sqrt(2) to 2)``; with rounding up to 1 % more, as derived in `streamlda.privacy.mechanism`. A
+document of round 1 attains it. Public: the settings and the number of rounds.
 
 What follows from one round per document: each document pays ``GaussianRelease(noise_multiplier)``
 once for the whole horizon, be it read in the first round or in the last; documents of different

@@ -8,7 +8,8 @@ alone. One that says ``"private"`` has all of these, and may have more:
 ``epsilon``, ``delta``
     The promise to one privacy unit, about all that was and will be released under the ledger.
 ``privacy_unit``, ``documents_per_user``
-    ``"document"`` and None; or ``"user"`` and the most documents of a user in a stage.
+    ``"document"``, or ``"record"`` for a row of numbers, and None; or ``"user"`` and the most
+    documents of a user in a stage.
 ``neighboring_relation``
     ``"add-remove"`` or ``"replace-one"``.
 ``mode``, ``horizon``
@@ -51,9 +52,12 @@ from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, L
 
 PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
 
+#: What nobody's documents decided: words, seeds.
+PUBLIC = "public"
+
 #: The first four may be private: they are public, or were paid for.
 VOCABULARIES = (
-    "public",
+    PUBLIC,
     "hashed",
     "private selection",
     "columns of a matrix: public",
@@ -125,6 +129,7 @@ def private_statement(
     mode: str = "window",
     horizon: int | None = None,
     public_model: str | None = None,
+    seeds: bool = False,
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the statement of a private artefact, or refuse to make it.
@@ -133,8 +138,9 @@ def private_statement(
     the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
     l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
     for a budget kept in memory only; `public_model` is the digest of the model of public documents
-    that windows begin with; `missing` names the stages of an incomplete window that were not
-    released. Time O(stages log stages) and a few milliseconds.
+    that windows begin with; `seeds` says that topics have public seed words; `missing` names the
+    stages of an incomplete window that were not released. Time O(stages log stages) and a few
+    milliseconds.
     """
     statement = {
         "statement": PRIVATE,
@@ -164,6 +170,8 @@ def private_statement(
     }
     if public_model is not None:
         statement["public_model"] = public_model
+    if seeds:
+        statement["seeds"] = PUBLIC
     if missing:
         statement["missing_stages"] = list(missing)
     check_statement(statement)
@@ -211,6 +219,8 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     missing = dict.fromkeys(name for each in statements for name in each.get("missing_stages", ()))
     if missing:
         merged["missing_stages"] = list(missing)
+    if any("seeds" in each for each in statements):
+        merged["seeds"] = PUBLIC
     if _is_one_ledger(statements):
         for key in ("epsilon", "delta"):
             merged[key] = max(each[key] for each in statements)
@@ -280,7 +290,7 @@ def check_statement(statement: Mapping[str, Any]) -> None:
         _require(known, f"a private statement must have one of {allowed}", **{key: value})
     terms = _terms(statement)
     users, unit = statement["documents_per_user"], statement["privacy_unit"]
-    fits = users is None if unit == "document" else _whole(users, 1)
+    fits = _whole(users, 1) if unit == "user" else users is None
     _require(fits, "only a user has documents_per_user, at least 1", documents_per_user=users)
     for key in ("mechanism", "ledger"):
         text = statement[key]
@@ -291,11 +301,13 @@ def check_statement(statement: Mapping[str, Any]) -> None:
     begun = statement.get("public_model", "none")
     rule = "a public model must be named by its digest"
     _require(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
+    seeds = statement.get("seeds", PUBLIC)
+    _require(seeds == PUBLIC, "seed words must be public", seeds=seeds)
     missing = statement.get("missing_stages", [])
     listed = isinstance(missing, list | tuple) and all(isinstance(name, str) for name in missing)
     _require(listed, "stages that are missing must be listed by name", missing_stages=missing)
     counted = releases is None or _whole(releases, 1)
-    _require(counted, "a model is made behind a release of its ledger", generation=releases)
+    _require(counted, "a model is made after a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
     excluded = statement["excluded"]
     named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)
@@ -345,7 +357,7 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     stages = statement["stages"]
     rule = "stages must be a list of name, first, last and noise_multiplier, in order"
     _require(isinstance(stages, list | tuple) and len(stages) > 0, rule, stages=stages)
-    losses = Losses(parallel=terms.privacy_unit == "document")
+    losses = Losses(parallel=terms.parallel)
     for stage in stages:
         whole = isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
         whole = whole and _whole(stage.get("first"), 0) and _whole(stage.get("last"), 0)
@@ -398,6 +410,7 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("clip bounds", ", ".join(bounds)),
         ("words", statement["vocabulary"]),
         *([("begun with", f"public model {begun}")] if begun else []),
+        *([("seeds", "public words")] if "seeds" in statement else []),
         ("stages", f"{len(stages):,} in record slots {ends}: {', '.join(shown)}"),
         *([("incomplete", f"without {', '.join(missing)}")] if missing else []),
         ("ledger", statement["ledger"]),

@@ -8,14 +8,17 @@ from typing import NamedTuple
 
 from streamlda.checks import require
 from streamlda.errors import LedgerError
-from streamlda.privacy.accounting import sampler_factor
+from streamlda.privacy.accounting import check_sampler_loss, sampler_factor
 from streamlda.privacy.events import Composed, Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.selection import WordSelection, calibrate_selection
-from streamlda.private.settings import MOST_SET_ASIDE, PrivateSettings, check_sampler_loss
+from streamlda.private.settings import MOST_SET_ASIDE, PrivateSettings
 
 #: Fraction of delta that a choice of words may use with its Gaussian noise and its threshold.
 WORDS_FRACTION = 0.9
+
+#: A choice of words that finds fewer for each topic, or fewer than half of those wanted, is small.
+LEAST_WORDS_PER_TOPIC = 10
 
 #: How a privacy statement calls the kinds of `Vocabulary`.
 STATEMENTS = {"given": "public", "hashed": "hashed", "selected": "private selection"}
@@ -35,6 +38,11 @@ def words_and_delta(epsilon: float, delta: float, relation: str) -> WordsAndDelt
     loss = selection.tv_distance_bound * sampler_factor(epsilon)
     check_sampler_loss(delta, loss, (1 - WORDS_FRACTION) * delta)
     return WordsAndDelta(selection, delta - selection.delta)
+
+
+def few_words(found: float, wanted: int, topics: int, public: int = 0) -> bool:
+    """Return whether a choice found few of the words wanted, beside those that are public."""
+    return 2 * found < wanted or found + public < LEAST_WORDS_PER_TOPIC * topics
 
 
 def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) -> LedgerTerms:

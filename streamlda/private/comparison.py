@@ -1,8 +1,9 @@
 """What documents say of refined topics beside those the refinement began with.
 
-Released with the last round of a refinement, of the same documents, which neither set of topics has
-seen: topics and priors of both sets are functions of earlier releases. A document with the counts c
-of l tokens adds ::
+Released with the last round of a refinement, of the same documents; or, in windows that begin with
+common words, in a stage of its own, beside the word frequencies as the only topic. Neither set of
+topics has seen these documents: topics and priors of both are functions of earlier releases. A
+document with the counts c of l tokens adds ::
 
     preferred     clip(8 m, -1, 1),  m = sum_w h_w (p_w - q_w) / (p_w + q_w) / sum_w h_w
     tokens        min(1, l / L) theta      of the refined topics
@@ -42,8 +43,9 @@ from streamlda.private.topics import PrivateTopics
 
 Array = NDArray[np.float64]
 
-#: Weights beside that of the round's sums, 1, whose noise is 2.5 % larger for it in the last round.
-WEIGHTS = {"preferred": 0.01, "tokens": 0.03, "start_tokens": 0.01, "length_norms": 0.01}
+#: Weights beside that of the round's sums, 1, whose noise is 2.5 % larger for it in the last round;
+#: in a stage of its own the first three alone.
+WEIGHTS = {"preferred": 0.01, "tokens": 0.03, "start_tokens": 0.01, "length_norms": 0.002}
 
 #: A mean preference of one in this many is a document's whole say.
 SCALE = 8.0

@@ -312,8 +312,8 @@ class PrivateEngine:
 
     def _begin_window(self) -> None:
         self.stage, self.window = None, Window(self.settings, self._probes, self.public)
-        # Users pay for a window that was lost, too.
-        by_user = self.settings.privacy_unit == "user"
+        # Users pay for a window that was lost, too; in prefix mode all count its releases.
+        by_user = self.settings.privacy_unit == "user" and self.settings.mode == "window"
         begun = self._windows if by_user else self._snapshots + self._lost
         if self.settings.snapshots is not None and begun >= self.settings.snapshots:
             return
@@ -334,7 +334,7 @@ class PrivateEngine:
         if rounds >= (self.settings.snapshots or 0):
             self.stage = None
             return
-        self.stage = self._new_stage(PREFIX, self.slots)
+        self.begin_stage(PREFIX)
 
     def _publish(self, topics: PrivateTopics) -> None:
         self._snapshots += 1

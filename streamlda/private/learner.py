@@ -202,8 +202,8 @@ class PrivateLearner(Learner):
         no_prefix = found[-1] != PREFIX and not lost_prefix
         if stage is None or not (found == wanted and ends and alike and no_prefix):
             raise LedgerError(
-                "a state can go on behind the one release that comes next, of the same run and "
-                f"settings, and not in prefix sums, got same_run={found[0]} "
+                "a state can continue only after the release that directly follows it, of the same "
+                f"run and settings, and not in prefix sums, got same_run={found[0]} "
                 f"release={found[2]!r} slots={first}-{last} of the state={wanted and wanted[1:]} "
                 f"slots={engine.slots} same_settings={alike} mode={self.settings.mode}; drop the "
                 "state and begin with other documents"

@@ -94,7 +94,7 @@ class MatrixFit:
             "a private fit whose call failed half way must not read further rows",
             slots=self.failed_at,
             remedy="it has consumed that many record slots, maybe all rows of that call: its "
-            "topics stay; fit another estimator with rows that no call was given",
+            "topics stay; fit another estimator with rows that no earlier call had",
         )
         users = self._checked(users, batch.n_documents)
         require(
@@ -204,7 +204,7 @@ class MatrixFit:
                     stream=self._stream,
                     released=released,
                     ledger=str(ledger.path),
-                    remedy="pass rows that no call was given, under another name (stream=...)",
+                    remedy="pass rows that no earlier call had, under another name (stream=...)",
                     error=LedgerError,
                 )
                 slots = (DocumentRange(self._stream, 0, batch.n_documents),)
@@ -263,7 +263,7 @@ def check_rows(ledger: Ledger, rows: Sketch, stream: str, running: Sketch) -> No
         REPEATED,
         **(found._asdict() if found else {}),
         ledger=str(ledger.path),
-        remedy="pass rows that no call was given: each may be in one release; nothing was spent "
+        remedy="pass rows that no earlier call had: each may be in one release; nothing was spent "
         "on these",
         error=LedgerError,
     )

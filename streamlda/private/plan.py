@@ -6,16 +6,20 @@ contributions in a sum (`private-plan` in ``bench/`` measures all of it).
 
 *Text.* A topic shows once its share stands out of the noise. On 195,000 abstracts and 17,000
 news posts (8,000 words, K = 10, 20 and 40, epsilon 0.5 to 10) the number of topics shown does not
-depend on K, as long as it is below K, and is `SHOWN_TIMES_NOISE` / u within a factor of two. How
-well they predict documents depends on the corpus: at equal u, perplexities over those of the word
-frequencies differ by a factor of two between these.
+depend on K, as long as it is below K, and is `SHOWN_TIMES_NOISE` / u (`DENSE_SHOWN_TIMES_NOISE` / u
+where all words have pairs) within a factor of two. How well they predict documents depends on the
+corpus: at equal u, perplexities over those of the word frequencies differ by a factor of two
+between these.
 
-Windows that begin with common words show more of them (`COMMON_SHOWN`, 20,000 and 50,000 abstracts,
-K = 20), and a public model that fits shows all: whether it does, the first stage says.
+Windows that begin with common words show more of them (`COMMON_SHOWN`, 20,000 to 195,000 abstracts,
+K = 20 to 60), and a public model that fits shows all: whether it does, the first stage says.
+
+*Words*. How many a private choice finds depends on its records over its threshold alone: abstracts
+and newsgroups, 500 to 60,000 at epsilon 0.5 to 3, differ from `WORDS_CHOSEN` by a fifth, long posts
+of a web log have up to twice as many.
 
 *Planted topics*, of equal shares, are easier. Their mean L1 error depends on u K (200 to 3,000
-words, 5 to 40 topics, 5,000 to 60,000 documents), and is larger where a random projection stands
-before the pair statistic.
+words, 5 to 40 topics, 5,000 to 60,000 documents), and is larger where only common words have pairs.
 """
 
 from __future__ import annotations
@@ -28,19 +32,31 @@ import numpy as np
 
 from streamlda.checks import at_least
 from streamlda.engine.settings import WHITENED_TENSOR
+from streamlda.model.table import plural
+from streamlda.privacy.selection import WordSelection
+from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.private.settings import PrivateSettings
 
 #: Topics of text that are shown, times u.
 SHOWN_TIMES_NOISE = 0.016
 
-#: The same by u, where windows begin with common words; beyond the last it falls as 1 / u.
-COMMON_NOISE, COMMON_SHOWN = (2.5e-3, 7e-3, 0.02), (16.0, 9.5, 9.0)
+#: The same with the whole pair statistic: 500 and 1,000 words of 20,000 abstracts, epsilon 1, have
+#: 13.5 and 7 topics.
+DENSE_SHOWN_TIMES_NOISE = 0.05
 
-#: Mean L1 error of planted topics by u K, with the whole pair statistic and with a projection.
+#: The same by u, where windows begin with common words; beyond both ends it goes as 1 / u.
+COMMON_NOISE = (7e-4, 1.2e-3, 1.9e-3, 2.7e-3, 7e-3, 0.02)
+COMMON_SHOWN = (51.0, 30.0, 24.0, 16.0, 9.5, 9.0)
+
+#: Mean L1 error of planted topics by u K, with the whole pair statistic and with common words.
 #: Word frequencies in place of topics have 1.7.
 PLANTED_NOISE = (1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-DENSE_ERROR = (0.015, 0.02, 0.04, 0.055, 0.095, 0.18, 0.35, 0.8, 1.5, 1.65)
-SKETCHED_ERROR = (0.03, 0.045, 0.085, 0.14, 0.25, 0.5, 0.95, 1.55, 1.65, 1.67)
+DENSE_ERROR = (0.015, 0.022, 0.045, 0.075, 0.115, 0.2, 0.38, 0.85, 1.5, 1.65)
+SKETCHED_ERROR = (0.03, 0.045, 0.085, 0.14, 0.21, 0.4, 0.75, 1.35, 1.6, 1.67)
+
+#: Words chosen, by the records that choose over the threshold.
+WORDS_RECORDS = (7, 15, 30, 60, 120, 240, 500, 1330, 4700)
+WORDS_CHOSEN = (1, 6, 28, 90, 260, 630, 1500, 3600, 7300)
 
 #: What is looked for: epsilons, in steps of this factor, and numbers of records. Beyond the largest
 #: epsilon a delta of 1e-6 does not cover what the sampler leaves open.
@@ -58,6 +74,10 @@ class Plan:
         Snapshots that the records give.
     words_records : int
         Record slots that a private choice of words takes, 0 if the words are public.
+    words_wanted : int
+    words_chosen : float or None
+        Words that such a choice is asked for, and those that it should find; None without one.
+        `n_features` is then what it should find.
     stages : list of (name, slots)
         How a window is spent; each document is in one stage.
     noise_multiplier : float
@@ -80,6 +100,8 @@ class Plan:
     documents_per_snapshot: int
     windows: int
     words_records: int
+    words_wanted: int
+    words_chosen: float | None
     stages: list[tuple[str, int]]
     epsilon: float
     delta: float
@@ -99,12 +121,19 @@ class Plan:
         records: int,
         words_records: int = 0,
         delta: float | None = None,
+        choice: WordSelection | None = None,
     ) -> Plan:
         """Return the plan of a run over some record slots; those of the words come first.
 
         `delta` is that of the whole run, where a choice of words takes a part of it.
         """
         at_least(1, records=records)
+        wanted, found = settings.n_features, None
+        if choice is not None:
+            known = words_records / choice.threshold
+            found = min(float(wanted), _between(known, WORDS_RECORDS, WORDS_CHOSEN))
+            columns = max(round(found), settings.n_components)
+            settings = replace(settings, n_features=columns)
         N, K, u = settings.documents_per_snapshot, settings.n_components, noise_of(settings)
         windows = max(0, records - words_records) // N
         known = is_measured(settings)
@@ -116,6 +145,8 @@ class Plan:
             documents_per_snapshot=N,
             windows=windows if settings.snapshots is None else min(windows, settings.snapshots),
             words_records=words_records,
+            words_wanted=wanted,
+            words_chosen=found,
             stages=[(name, last - first) for name, first, last in settings.stage_slots()],
             epsilon=settings.epsilon,
             delta=delta or settings.delta,
@@ -135,9 +166,23 @@ class Plan:
         found = []
         if not self.windows:
             found.append(
-                "a private snapshot needs a whole window of record slots, behind those of the "
-                f"vocabulary, got windows=0 documents_per_snapshot={self.documents_per_snapshot}"
-                f" vocabulary_documents={self.words_records}; read more, or take a smaller window"
+                "a private snapshot needs a whole window of record slots, after those of the "
+                f"vocabulary, got windows=0 documents_per_snapshot={self.documents_per_snapshot} "
+                f"vocabulary_documents={self.words_records}; read more, or take a smaller window"
+            )
+        if self.delta * self.documents_per_snapshot >= 1:
+            found.append(
+                "delta should be far below 1 / documents, else whole documents may be shown, got "
+                f"delta={self.delta:g} documents_per_snapshot={self.documents_per_snapshot}"
+            )
+        chosen = self.words_chosen
+        if chosen is not None and few_words(chosen, self.words_wanted, self.n_components):
+            found.append(
+                "a private choice of words should find half of those wanted and "
+                f"{LEAST_WORDS_PER_TOPIC} for each topic, expected words={chosen:.0f} "
+                f"wanted={self.words_wanted} documents={self.words_records} "
+                f"topics={self.n_components}; choose from more records (--vocabulary-documents), "
+                "want fewer words (--vocabulary-size), or bring a public list (--vocabulary)"
             )
         few = self.topics_shown is not None and self.topics_shown < self.n_components
         if few and self.public_model is None:
@@ -147,7 +192,7 @@ class Plan:
                 "fewer words",
             ]
             found.append(
-                f"noise should not hide topics, got about topics_shown={self.about:.0f} "
+                f"noise should not hide topics, expected topics_shown={self.about:.0f} "
                 f"topics={self.n_components}; all would need " + ", or ".join(remedies)
             )
         return found
@@ -155,17 +200,27 @@ class Plan:
     @property
     def lines(self) -> list[str]:
         """The plan in words, a line each."""
-        stages = ", ".join(f"{name} {slots:,}" for name, slots in self.stages)
-        words = f", behind {self.words_records:,} for the words" if self.words_records else ""
+        words = f", after {self.words_records:,} for the words" if self.words_records else ""
+        chosen = "" if self.words_chosen is None else f" chosen of {self.words_wanted:,}"
         return [
-            f"{self.n_components} topics over {self.n_features:,} words; epsilon "
+            f"{self.n_components} topics over {'about ' if chosen else ''}{self.n_features:,} words"
+            f"{chosen}; epsilon "
             f"{self.epsilon:g}, delta {self.delta:g} for each {self.privacy_unit}",
-            f"{self.windows:,} windows of {self.documents_per_snapshot:,} record slots{words}",
-            f"stages of a window: {stages}",
+            f"{plural(self.windows, 'window')} of {self.documents_per_snapshot:,} "
+            f"record slots{words}",
+            f"stages of a window: {self._cut}",
             f"noise in each sum: {self.noise_multiplier:.3g} times what one {self.privacy_unit} "
             "can change it by",
             self.expected,
         ]
+
+    @property
+    def _cut(self) -> str:
+        stages = [f"{name} {slots:,}" for name, slots in self.stages]
+        if self.public_model is None:
+            return ", ".join(stages)
+        first, public, *others = stages
+        return f"{first}, {public} if the public model fits, else {', '.join(others)}"
 
     @property
     def about(self) -> float:
@@ -177,6 +232,8 @@ class Plan:
         """One line: what the first window is expected to show."""
         if self.topics_shown is None:
             return "expected: not known, these settings were not measured"
+        if self.words_chosen is not None and self.words_chosen < self.n_components:
+            return f"expected: no topics, from about {plural(round(self.words_chosen), 'word')}"
         public = ""
         if self.public_model is not None:
             public = "all topics shown where the public model fits; where it does not, "
@@ -203,8 +260,9 @@ def shown(settings: PrivateSettings) -> float:
     """Return how many topics of text are shown, if as many are wanted, without a public model."""
     u = noise_of(settings)
     if not settings.begins_with_common:
-        return SHOWN_TIMES_NOISE / u
-    return _between(u, COMMON_NOISE, COMMON_SHOWN) * min(1.0, COMMON_NOISE[-1] / u)
+        return (DENSE_SHOWN_TIMES_NOISE if settings.n_columns is None else SHOWN_TIMES_NOISE) / u
+    beyond = max(1.0, COMMON_NOISE[0] / u) * min(1.0, COMMON_NOISE[-1] / u)
+    return _between(u, COMMON_NOISE, COMMON_SHOWN) * beyond
 
 
 def is_measured(settings: PrivateSettings) -> bool:
@@ -224,7 +282,6 @@ def _least_records(settings: PrivateSettings) -> int | None:
         window = replace(settings, documents_per_snapshot=records)
         return shown(window) >= settings.n_components
 
-    # Larger windows may begin otherwise and show fewer: the first that is enough is looked for.
     low, high = 99, 100
     while not shows_all(high):
         if high > MOST_RECORDS:

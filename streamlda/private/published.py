@@ -12,6 +12,7 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import private_statement, seeded
 from streamlda.private.budget import ledger_terms
 from streamlda.private.responsibilities import REFINED_NORM
+from streamlda.private.seeds import with_seeds
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PrivateSnapshot
@@ -29,11 +30,17 @@ def model_of(
     further: Mapping[str, Any] | None = None,
 ) -> TopicModel:
     """Return a snapshot as a model with its privacy statement; `further` settings to record."""
-    found = snapshot.topics
+    found, hidden = with_seeds(snapshot.topics, settings.seed_topics)
     notes = notes_of(found, settings.n_components)
+    if hidden:
+        notes["warnings"].append(
+            f"seeded topics should be about their words, got others={len(hidden)}: "
+            f"{', '.join(hidden)}, which documents or noise do not show; take more documents per "
+            "snapshot, a larger epsilon, or more frequent words"
+        )
     if snapshot.missing:
         notes["warnings"].append(
-            "the window is incomplete, and topics are made of what it released: without stages="
+            "the window is incomplete, and topics come from what it released, without stages="
             + ", ".join(snapshot.missing)
         )
     return TopicModel(
@@ -84,6 +91,7 @@ def statement_of(
         mode=settings.mode,
         horizon=ledger_terms(settings).horizon,
         public_model=settings.public_model,
+        seeds=bool(settings.seed_topics),
     )
 
 
@@ -114,8 +122,9 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
         if kept:
             notes = of_start(notes)
         else:
+            of = "those of the moments" if found.mixed.min() < 1 else "word frequencies"
             notes["warnings"].append(
-                "refined topics did not explain fresh documents better than those of the moments, "
+                f"refined topics did not explain fresh documents better than {of}, "
                 f"which are published (preferred={net:.0f}, noise={noise:.0f})"
             )
         if math.isfinite(net):
@@ -126,7 +135,7 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
         notes["public_model"] = {"used": found.of_public, "fits": net, "noise": noise}
         if not found.of_public:
             notes["warnings"].append(
-                "the public model does not fit the documents, and topics are those of the moments "
+                "the public model does not fit the documents, and was not used "
                 f"(fits={net:.0f}, noise={noise:.0f})"
             )
     notes["mixed_with_background"] = found.mixed.tolist()

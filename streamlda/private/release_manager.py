@@ -80,7 +80,7 @@ class ReleaseManager:
     Releases are stored in the folder ``NAME.releases`` beside the ledger, which is open for
     writing. `provenance` says which documents a release takes: whoever feeds the learner gives it
     every record; without it they are the slots of `stream`, and known by that name alone. `run` is
-    the random name of the run.
+    the random name of the run, and `asked` a digest of its settings, both public.
     """
 
     def __init__(
@@ -91,10 +91,11 @@ class ReleaseManager:
         *,
         provenance: Provenance | None = None,
         run: str | None = None,
+        asked: str | None = None,
     ) -> None:
         self.noise = SecureNoise() if noise is None else noise
         self.ledger = ledger
-        self.stream, self.run = stream, run
+        self.stream, self.run, self.asked = stream, run, asked
         self.provenance = provenance
         if ledger is not None:
             self.folder = releases_folder(ledger.path)
@@ -139,7 +140,7 @@ class ReleaseManager:
             return draw(self.noise)
         cohort = self._cohort(first, last, self.ledger.generation)
         # Nothing is paid or drawn for a place where a release lies that this ledger does not know.
-        final = self._path(self.ledger.generation + 1, name)
+        final = _path(self.ledger, self.ledger.generation + 1, name)
         self.ledger.check_target(final)
         intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
         if self.provenance is not None:
@@ -148,7 +149,7 @@ class ReleaseManager:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         temporary = final.with_name(final.name + UNPUBLISHED)
         stored = {"stage": name, "first": first, "last": last - 1, **about}
-        stored["secure"] = self.noise.secure
+        stored |= {"secure": self.noise.secure, "asked": self.asked}
         every = {**arrays, **(beside or {})}
         write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, every, stored)
         self.ledger.publish(intent, temporary, final)
@@ -168,14 +169,20 @@ class ReleaseManager:
         documents = (DocumentRange(self.stream, first, last),)
         return Cohort(f"{self.stream}:{first}-{last}", documents, generation)
 
-    def _path(self, number: int, name: str) -> Path:
-        return self.folder / f"{number:06d}-{name.replace(' ', '-')}{SUFFIX}"
-
     def stored(self, intent: Intent) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""
         assert self.ledger is not None
-        path = self._path(intent.number, intent.description)
-        if not path.exists():
-            return None
-        self.ledger.check_target(path)
-        return read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)
+        return stored_release(self.ledger, intent)
+
+
+def stored_release(ledger: Ledger, intent: Intent) -> ArraysFile | None:
+    """Return what a release gave, or None if it was lost."""
+    path = _path(ledger, intent.number, intent.description)
+    if not path.exists():
+        return None
+    ledger.check_target(path)
+    return read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)
+
+
+def _path(ledger: Ledger, number: int, name: str) -> Path:
+    return releases_folder(ledger.path) / f"{number:06d}-{name.replace(' ', '-')}{SUFFIX}"

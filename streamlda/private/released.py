@@ -7,6 +7,7 @@ and the files beside it are all there is to it, and both stay as they are.
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from streamlda.checks import failure
+from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, valid_content
 from streamlda.errors import InsufficientDataError, StreamLDAError
 from streamlda.model.model_file import vocabulary_from
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.events import Approximate, GaussianRelease, from_json, unknown
 from streamlda.privacy.ledger import Ledger, read_report
 from streamlda.privacy.ledger.artifact import holds
 from streamlda.privacy.statement import ReleasedStage
@@ -32,6 +34,9 @@ from streamlda.threads import one_blas_thread
 
 Release = Mapping[str, Any]
 
+#: Most that a noise multiplier differs by where it is worked out on another machine, relative.
+_ROUNDING = 1e-9
+
 
 def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
     """Return the model of the newest window in a ledger, complete or not.
@@ -41,19 +46,19 @@ def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
     """
     report = read_report(ledger)
     folder = Path(os.path.realpath(ledger)).parent
-    files: list[ArraysFile] = []
+    files: list[tuple[Release, ArraysFile]] = []
     for release in _newest_window(report["snapshots"]):
         path = folder / (release["artifact"] or "")
         if release["digest"] is None or not holds(path, release["digest"]):
             # It was lost; those before it stand.
             break
-        files.append(read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION))
-    if not files or "vocabulary" not in files[0].metadata:
+        files.append((release, read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)))
+    if not files or "vocabulary" not in files[0][1].metadata:
         raise failure(
-            "a model needs a window that began with a release that is there, and its words",
+            "a model needs the first release of a window, and its words",
             releases=len(report["snapshots"]),
             readable=len(files),
-            remedy="a lost release, or one of an earlier version, gives no model",
+            remedy="releases that are lost, or of an earlier version, give no model",
             error=InsufficientDataError,
         )
     remedy = "its topics are made by the version that wrote it"
@@ -61,11 +66,13 @@ def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
         return _made_of(files, report)
 
 
-def _made_of(files: Sequence[ArraysFile], report: Mapping[str, Any]) -> TopicModel:
+def _made_of(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, Any]) -> TopicModel:
+    files = [file for _, file in paid]
     begun, newest = files[0].metadata, files[-1].metadata
     settings = PrivateSettings.of(begun["settings"])
+    multipliers = [_multiplier(release, settings) for release, _ in paid]
     with one_blas_thread():
-        window, topics = _replayed(settings, files)
+        window, topics = _replayed(settings, files, multipliers)
         snapshot = window.snapshot(1, window.so_far() if topics is None else topics)
     said = statement_of(
         snapshot,
@@ -92,20 +99,41 @@ def spent(ledger: Ledger, before: int = 0) -> str:
     try:
         missing = released_model(path).privacy.get("missing_stages")
     except (StreamLDAError, OSError) as error:
-        then = f"of the newest window they give no model: {error}"
+        then = f"they give no model of the newest window: {error}"
     else:
         of = f"incomplete, without {', '.join(missing)}" if missing else "complete"
         then = (
-            f"the model of its newest window ({of}) is made of them by: streamlda budget "
+            f"they give a model of the newest window ({of}): streamlda budget "
             f"{shlex.quote(str(path))} --publish MODEL"
         )
     return (
         f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
         f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
-        f"released again, and the noisy sums and words released so far stay in {path}.releases, "
-        f"free to read; a window that was begun is gone on with only from a checkpoint folder; "
-        f"{then}"
+        f"released again; the noisy sums and words released so far are public, in "
+        f"{path}.releases; a run with a checkpoint folder, and a fit of files in windows with the "
+        f"same settings, can finish its window; {then}"
     )
+
+
+def _multiplier(release: Release, settings: PrivateSettings) -> float:
+    """Return the noise multiplier that a release was paid for with, by the ledger.
+
+    What the settings say of it here must be the same but for rounding: topics are made by it.
+    """
+    match from_json(release["event"]):
+        case Approximate(GaussianRelease(paid)) | GaussianRelease(paid):
+            require(
+                math.isclose(paid, settings.noise_multiplier, rel_tol=_ROUNDING),
+                "the noise of a release must be what its settings say",
+                release=release["intent"],
+                noise_multiplier=paid,
+                settings=settings.noise_multiplier,
+                remedy="make its model with the version of streamlda that released it",
+                error=InsufficientDataError,
+            )
+            return paid
+        case event:
+            raise unknown(event)
 
 
 def _newest_window(releases: Sequence[Release]) -> Sequence[Release]:
@@ -122,17 +150,17 @@ def _newest_window(releases: Sequence[Release]) -> Sequence[Release]:
 
 
 def _replayed(
-    settings: PrivateSettings, files: Sequence[ArraysFile]
+    settings: PrivateSettings, files: Sequence[ArraysFile], multipliers: Sequence[float]
 ) -> tuple[Window, PrivateTopics | None]:
     """Let a window take noisy sums in their order; return it with the last topics it gave."""
     public, topics = None, None
     if settings.public_model is not None:
         public = PublicTopics.of_arrays(files[0].arrays, PUBLIC_ARRAYS, settings.public_model)
     window = Window(settings, random_probes(settings), public)
-    for file in files:
+    for file, multiplier in zip(files, multipliers, strict=True):
         about = file.metadata
         stage, first, last = about["stage"], about["first"], about["last"]
-        window.records.append(ReleasedStage(stage, first, last, settings.noise_multiplier))
+        window.records.append(ReleasedStage(stage, first, last, multiplier))
         slots = last + 1 - window.records[0].first
         try:
             found = window.accept(stage, file.arrays, about["stddevs"], slots)

@@ -22,7 +22,8 @@ document without background and of norm 1 or more before scaling. Replace-one:
 common. Responsibilities are in single precision and taken as they are: what is bounded is the
 product that is added. Those of a document depend on that document alone. A document whose norm is
 not finite has f = 0 and adds exactly nothing: its responsibilities are set to 0, as 0 times NaN
-would spoil the sum, and so tell of that document.
+would spoil the sum, and so tell of that document. The sum of all words is of c a itself, with a
+factor of its own: norm at most 1, attained by any document of norm 1 or more.
 
 Without scaling, responsibilities sum to 1 over topics, so ``||x|| <= ||c a||``, attained where each
 word goes to one topic: that is the bound that a fixed clip norm would have to cover, and it is
@@ -37,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
+from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
@@ -92,8 +94,9 @@ class RefinementStatistic:
     Unit, relation, sensitivity and what is public: see the module. Nothing here is private until it
     is released. Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. Arrays
     of other shapes are refused, since kernels read past the end of short ones. The background's
-    column is the last of the sums, and is dropped unless it is wanted too. Time O(nnz K iterations)
-    a document, memory O(d K) and that of some documents' responsibilities.
+    column is the last of the sums, and is dropped unless it is wanted too. With a weight for totals
+    c a is summed too, scaled to norm 1 by itself: block ``words``. Time O(nnz K iterations) a
+    document, memory O(d K) and that of some documents' responsibilities.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class RefinementStatistic:
         *,
         background_too: bool = False,
         background_prior: float | None = None,
+        totals_weight: float | None = None,
     ) -> None:
         K, d = topics.shape if topics.ndim == 2 else (0, 0)
         shapes = {"topics": (K, d), "prior": (K,), "background": (d,), "word_weights": (d,)}
@@ -118,11 +122,19 @@ class RefinementStatistic:
         self._word_weights = word_weights
         self._sums = np.zeros(self._words.shape)
         self._columns = K + background_too
+        self._totals_weight, self._totals = totals_weight, np.zeros(d)
 
     def blocks(self) -> list[Block]:
         """Entries are not negative and are added once each: nothing cancels."""
-        shape = len(self._words), self._columns
-        return [Block("shares", shape, REFINED_NORM, 1.0, nonnegative=True, magnitude=1.01)]
+        shapes: dict[str, tuple[tuple[int, ...], float]] = {
+            "shares": ((len(self._words), self._columns), 1.0)
+        }
+        if self._totals_weight is not None:
+            shapes["words"] = (len(self._words),), self._totals_weight
+        return [
+            Block(name, shape, REFINED_NORM, weight, nonnegative=True, magnitude=1.01)
+            for name, (shape, weight) in shapes.items()
+        ]
 
     def add(self, view: View) -> None:
         """Add the active documents."""
@@ -143,10 +155,27 @@ class RefinementStatistic:
             gamma[factors == 0] = 0.0
             by_word = entries_by_word(part.word_ids, entries * factors, part.n_features)
             add_responsibilities(*by_word, gamma, self._sums)
+            if self._totals_weight is not None:
+                self._add_totals(part, entries, document, active)
+
+    def _add_totals(
+        self,
+        part: DocumentBatch,
+        entries: Array,
+        document: NDArray[np.int64],
+        active: NDArray[np.bool_],
+    ) -> None:
+        """Add c a of each document, scaled to norm 1, entry by entry in their order."""
+        with np.errstate(over="ignore"):
+            squares = np.bincount(document, entries**2, minlength=part.n_documents)
+        factors = (clip_factors(np.sqrt(squares), REFINED_NORM) * active)[document]
+        np.add.at(self._totals, part.word_ids, np.where(factors > 0, entries, 0.0) * factors)
 
     def take(self) -> dict[str, Array]:
         """Return the sums."""
         sums = {"shares": self._sums[:, : self._columns].copy()}
+        if self._totals_weight is not None:
+            sums["words"], self._totals = self._totals, np.zeros(len(self._totals))
         self._sums[:] = 0.0
         return sums
 

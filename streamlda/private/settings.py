@@ -6,6 +6,7 @@ projection.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,11 +17,12 @@ import numpy as np
 
 from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
-from streamlda.privacy.accounting import noise_multiplier, sampler_factor
+from streamlda.privacy.accounting import check_sampler_loss, noise_multiplier, sampler_factor
 from streamlda.privacy.clipping import N_BINS, ClipBounds
 from streamlda.privacy.events import NEIGHBORING_RELATIONS, Approximate, GaussianRelease
-from streamlda.privacy.ledger.terms import MODES, UNITS
+from streamlda.privacy.ledger.terms import MODES
 from streamlda.privacy.noise import Noise
+from streamlda.spectral.seeds import SeedTopic, checked_seeds
 
 #: Without a projection, the pair statistic has d^2 cells: up to this many words.
 DENSE_FEATURES = 1024
@@ -67,7 +69,6 @@ MOST_SET_ASIDE = 0.1
 LEAST_WINDOW = 100
 LEAST_ROUND = 10
 
-#: Every look at the stages needs it.
 _noise_multiplier = lru_cache(maxsize=64)(noise_multiplier)
 
 #: Default number of rounds of refinement where they help; and the fraction of a window's slots that
@@ -81,19 +82,27 @@ MOMENTS, COMMON = "moments", "common words"
 STARTS = (MOMENTS, COMMON)
 
 #: Settings that came after 0.1.0, and what was done before there were any.
-LATER = {"public_model": None, "start": MOMENTS}
+LATER: dict[str, Any] = {"public_model": None, "start": MOMENTS, "seed_topics": ()}
 
 #: Stages of a start with common words, and fractions of the slots that are not for rounds; the
 #: fraction of the rounds together, and their default number. Perplexity on 50,000 abstracts,
-#: epsilon 1 and 3, with one round, two and three: 0.89, 0.92, 0.96 and 0.73, 0.75, 0.77; with two,
-#: of 15 and 85 %, at epsilon 1: 0.97.
+#: epsilon 1 and 3, with one round, two and three: 0.89, 0.92, 0.96 and 0.73, 0.75, 0.77.
 COMMON_STAGES = {"common words": 0.17, "common pairs": 0.83}
 COMMON_ROUNDS_FRACTION, COMMON_ROUNDS = 0.54, 1
+
+#: The same up to a noise of a direction of `LITTLE_NOISE`. One round and four, perplexity (NPMI):
+#: 195,000 abstracts, epsilon 10, 0.60 (0.15) and 0.57 (0.16), at 3 with 40 topics 0.60 (0.15)
+#: and 0.60 (0.16); planted topics, 100,000 documents, 5,000 words, K = 20, epsilon 3, error 0.39
+#: and 0.29. Above it, 100,000 abstracts, epsilon 3, 0.68 (0.15) and 0.70 (0.14) with 0.75.
+LITTLE_NOISE, LITTLE_NOISE_ROUNDS_FRACTION, LITTLE_NOISE_ROUNDS = 1.25e-3, 0.65, 4
+
+#: The last stage then, in which documents compare topics with word frequencies; its fraction.
+CHOICE, CHOICE_FRACTION = "choice", 0.015
 
 #: Most words whose pairs are summed then.
 MOST_WORDS = 1500
 
-#: Most noise of a direction, sqrt(d) z / N, up to which rounds are made by default. Above it the
+#: Most noise of a direction, sqrt(d) z / N, up to which rounds follow moments. Above it the
 #: moments need all documents to find topics at all. Abstracts, 8,000 words, NPMI without rounds and
 #: with them: 0.11 and 0.14 at 1.9e-3, 0.09 and 0.12 at 2.8e-3, 0.09 and 0.08 at 3.8e-3.
 REFINEMENT_NOISE = 2.5e-3
@@ -141,18 +150,17 @@ class PrivateSettings(TopicSettings):
     #: or R.
     n_iterations: int | None = None
     #: Rounds in which the topics of the moments are refined by fresh documents
-    #: (`streamlda.private.refinement`); 0 for none. By default `REFINEMENTS` where that helps: in
-    #: window mode, with the whole tensor, more than `DENSE_FEATURES` words, and noise of at most
-    #: `REFINEMENT_NOISE`. Prefix sums have none: a round knows the topics of its window alone.
+    #: (`streamlda.private.refinement`); 0 for none. By default, in window mode with the whole
+    #: tensor and more than `DENSE_FEATURES` words, by how large the noise is. Prefix sums have
+    #: none: a round knows the topics of its window alone.
     refinement_rounds: int | None = None
-    #: One of `STARTS`. Common words are the start where they can be and help: in window mode, with
-    #: the whole tensor, clipping by a quantile, more than `DENSE_FEATURES` words, rounds, and noise
-    #: above `REFINEMENT_NOISE`. Below it they give better perplexity but less coherent topics:
-    #: 195,000 abstracts, epsilon 1 and 3, 0.68 and 0.61 with an NPMI of 0.14, moments with rounds
-    #: 0.79 and 0.66 with 0.15.
+    #: One of `STARTS`. Common words are the start where they can be: in window mode, with the whole
+    #: tensor, clipping by a quantile, more than `DENSE_FEATURES` words, and rounds.
     start: str = MOMENTS
     #: Digest of the public model that windows begin with (`streamlda.private.public_start`).
     public_model: str | None = None
+    #: The first topics are about these words, which are public (`streamlda.private.seeds`).
+    seed_topics: tuple[SeedTopic, ...] = ()
 
     solvers: ClassVar[tuple[str, ...]] = SOLVERS
 
@@ -160,9 +168,8 @@ class PrivateSettings(TopicSettings):
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the settings that `dataclasses.asdict` gave these values of."""
         clipping = values["clipping"]
-        if isinstance(clipping, Mapping):
-            clipping = ClipBounds(**clipping)
-        return cls(**{**values, "clipping": clipping})
+        known = ClipBounds(**clipping) if isinstance(clipping, Mapping) else clipping
+        return cls(**{**values, "clipping": known})
 
     def values(self) -> dict[str, Any]:
         """Return all fields by name; what came later is left out where it is as before."""
@@ -174,8 +181,7 @@ class PrivateSettings(TopicSettings):
 
     def differing(self, values: Mapping[str, Any]) -> list[str]:
         """Return as ``name=value (saved: value)`` what differs from the values of a saved state."""
-        # States of 0.1.0 do not say it.
-        own, values = asdict(self), {**LATER, **values}
+        own, values = (json.loads(json.dumps(each)) for each in (asdict(self), {**LATER, **values}))
         return [
             f"{name}={own.get(name)!r} (saved: {values.get(name)!r})"
             for name in sorted({*own, *values})
@@ -189,7 +195,8 @@ class PrivateSettings(TopicSettings):
             at_least(0, refinement_rounds=self.refinement_rounds)
         if self.alpha_0 is not None:
             between(LEAST_ALPHA_0, MOST_ALPHA_0, alpha_0=self.alpha_0)
-        one_of(UNITS, privacy_unit=self.privacy_unit)
+        object.__setattr__(self, "seed_topics", checked_seeds(self.seed_topics, self.n_components))
+        one_of(("document", "user"), privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
         one_of(STARTS, start=self.start)
         one_of(NEIGHBORING_RELATIONS, neighboring_relation=self.neighboring_relation)
@@ -215,9 +222,7 @@ class PrivateSettings(TopicSettings):
             "noise in the state cannot hide users, whose table is part of the state": (
                 not (by_user and self.noise_in_state)
             ),
-            "prefix mode must have the unit document and no noise in the state": (
-                not (by_prefix and (by_user or self.noise_in_state))
-            ),
+            "prefix mode must have no noise in the state": not (by_prefix and self.noise_in_state),
             "a power method or a refinement must have rounds of its own in every window: the "
             "mode must be window": (
                 not by_prefix or (self.solver == WHITENED_TENSOR and self.n_refinement_rounds == 0)
@@ -262,18 +267,18 @@ class PrivateSettings(TopicSettings):
         if self.refinement_rounds is not None:
             return self.refinement_rounds
         if self.begins_with_common:
-            return COMMON_ROUNDS
+            return LITTLE_NOISE_ROUNDS if self._noise <= LITTLE_NOISE else COMMON_ROUNDS
         fits = self.mode == "window" and self.solver == WHITENED_TENSOR
-        return REFINEMENTS if fits and self.n_columns is not None and not self._is_noisy else 0
+        large = not fits or self.n_columns is None or self._noise > REFINEMENT_NOISE
+        return 0 if large else REFINEMENTS
 
     @property
-    def _is_noisy(self) -> bool:
-        """Whether a direction has more noise than `REFINEMENT_NOISE`."""
+    def _noise(self) -> float:
+        """Noise of a direction, about."""
         # Before the stages are known, and what the sampler takes off delta: to see how large it is.
         stages = 2 + 2 * (self.clipping == "quantile") + REFINEMENTS
         z = _noise_multiplier(self.epsilon, self.delta, self._releases(stages))
-        noise = math.sqrt(self.n_features) * self.noise_in_documents(z)
-        return noise > REFINEMENT_NOISE * self.documents_per_snapshot
+        return math.sqrt(self.n_features) * self.noise_in_documents(z) / self.documents_per_snapshot
 
     @property
     def begins_with_common(self) -> bool:
@@ -282,7 +287,6 @@ class PrivateSettings(TopicSettings):
             (self.start, self.mode, self.solver) == (COMMON, "window", WHITENED_TENSOR)
             and (self.clipping, self.refinement_rounds == 0) == ("quantile", False)
             and self.n_columns is not None
-            and self._is_noisy
         )
 
     def noise_in_documents(self, multiplier: float) -> float:
@@ -301,14 +305,19 @@ class PrivateSettings(TopicSettings):
         n, moments = self.n_refinement_rounds, self._cut(self._norms_fraction)
         if not n:
             return moments
-        whole = COMMON_ROUNDS_FRACTION if self.begins_with_common else REFINEMENT_FRACTION
-        fractions = {name: (1 - whole) * part for name, part in moments.items()}
-        return fractions | {f"refine {i}": whole / n for i in range(1, n + 1)}
+        whole, last = REFINEMENT_FRACTION, {}
+        if self.begins_with_common:
+            whole, last = COMMON_ROUNDS_FRACTION, {CHOICE: CHOICE_FRACTION}
+            if self._noise <= LITTLE_NOISE:
+                whole = LITTLE_NOISE_ROUNDS_FRACTION
+        others = 1 - whole - sum(last.values())
+        fractions = {name: others * part for name, part in moments.items()}
+        return fractions | {f"refine {i}": whole / n for i in range(1, n + 1)} | last
 
     @property
     def n_stages(self) -> int:
         """Stages of a window: how often a user may be in one."""
-        return len(self._cut(NORMS_FRACTION)) + self.n_refinement_rounds
+        return len(self._cut(NORMS_FRACTION)) + self.n_refinement_rounds + self.begins_with_common
 
     @property
     def _norms_fraction(self) -> float:
@@ -359,12 +368,11 @@ class PrivateSettings(TopicSettings):
             refined = max(refined, d * (self.n_components + 1))
         if self.begins_with_common:
             n = min(d, MOST_WORDS)
-            pair, refined = max(pair, n * (n + 1) // 2), refined + d
-        cells = max(2 * N_BINS + 8, pair + d + last + 8, refined) * (
-            2 if self.noise_in_state else 1
-        )
-        # A document of prefix mode is in all later rows.
-        rows = (self.snapshots or 1) if self.mode == "prefix" else 1
+            pair, refined = max(pair, n * (n + 1) // 2), refined + 2 * d + N_BINS
+        cells = max(2 * N_BINS + 8, pair + d + last + 8, refined) * (1 + self.noise_in_state)
+        # A document of prefix mode is in all later rows; for users a row is a round alone.
+        later = self.mode == "prefix" and self.privacy_unit == "document"
+        rows = (self.snapshots or 1) if later else 1
         return 2 * Noise.tv_distance_bound * cells * rows
 
     @property
@@ -385,11 +393,11 @@ class PrivateSettings(TopicSettings):
         return _noise_multiplier(self.epsilon, delta, self._releases(self.n_stages))
 
     def _releases(self, stages: int) -> int:
-        """Releases that a unit is in: users are in every stage of every window."""
+        """Releases that a unit is in: users are in every stage of every window, and every round."""
         if self.privacy_unit == "document":
             return 1
         assert self.snapshots is not None
-        return stages * self.snapshots
+        return stages * self.snapshots if self.mode == "window" else stages + self.snapshots - 1
 
     @property
     def event(self) -> Approximate:
@@ -401,15 +409,9 @@ class PrivateSettings(TopicSettings):
 
         With a public model, those of its one release too, which may take the place of all others.
         """
-        stages, first = [], 0
-        N, passed = self.documents_per_snapshot, 0.0
-        for name, fraction in self.stages.items():
-            passed += fraction
-            last = max(first + 1, round(passed * N))
-            stages.append((name, first, last))
-            first = last
+        stages = slots_of(self.stages, self.documents_per_snapshot)
         if self.public_model is not None:
-            stages.insert(1, ("public", stages[0][2], N))
+            stages.insert(1, ("public", stages[0][2], self.documents_per_snapshot))
         return stages
 
     @property
@@ -419,20 +421,20 @@ class PrivateSettings(TopicSettings):
         return last - slots_to_spare(last - first)
 
 
+def slots_of(stages: Mapping[str, float], n_slots: int) -> list[tuple[str, int, int]]:
+    """Return name, first slot and last slot + 1 of stages with these fractions of a window."""
+    found, first, passed = [], 0, 0.0
+    for name, fraction in stages.items():
+        passed += fraction
+        last = max(first + 1, round(passed * n_slots))
+        found.append((name, first, last))
+        first = last
+    return found
+
+
 def slots_to_spare(slots: int) -> int:
     """Return how many slots of a last stage may be missing where the stream ends."""
     return int((1 - LEAST_LAST_STAGE) * slots)
-
-
-def check_sampler_loss(delta: float, loss: float, most: float) -> None:
-    """Refuse a delta of which the distance of the sampler to exact noise takes too much."""
-    require(
-        loss <= most,
-        "delta must be at least ten times what the exactness of the noise leaves open",
-        delta=delta,
-        open=f"{loss:.2g}",
-        remedy="take a larger delta or a smaller epsilon",
-    )
 
 
 def clip_quantile_for(n_features: int, documents: int, noise_multiplier: float) -> float:

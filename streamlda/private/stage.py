@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.events import Approximate
+from streamlda.privacy.matrix_mechanism import BufferedToeplitz
 from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
@@ -39,6 +40,33 @@ GROUPS = (4 * BLOCK_DOCUMENTS, BLOCK_DOCUMENTS, 1024, 256, 64)
 OTHER_ROUNDINGS = 128
 
 
+class Records(Protocol):
+    """What record slots hold: documents, or rows of numbers."""
+
+    @property
+    def n_documents(self) -> int:
+        """Slots."""
+
+    def rows(self, start: int, stop: int) -> Self:
+        """Return those from `start` to before `stop`, or to the end."""
+
+    def copy(self) -> Self:
+        """Return the same with arrays of its own."""
+
+
+class Summed(Protocol):
+    """What a stage sums, of a block of records as `Stage.view` shows it."""
+
+    def blocks(self) -> list[Block]:
+        """Return what the mechanism may rely on."""
+
+    def add(self, view: Any) -> None:
+        """Add the records."""
+
+    def take(self) -> dict[str, Array]:
+        """Return the sums since the last call, by block, and start from 0 again."""
+
+
 class Stage:
     """Sums of the statistics of one stage, over the slots from `first` to before `last`."""
 
@@ -47,7 +75,7 @@ class Stage:
         name: str,
         first: int,
         last: int,
-        statistics: Sequence[Statistic],
+        statistics: Sequence[Summed],
         mechanism: JointGaussian,
     ) -> None:
         self.name, self.first, self.last = name, first, last
@@ -61,7 +89,7 @@ class Stage:
         self._statistics = statistics
         self._begun_with_noise = False
         self._running = False
-        self._held: list[tuple[DocumentBatch, NDArray[np.bool_]]] = []
+        self._held: list[tuple[Any, NDArray[np.bool_]]] = []
         self._group = mechanism.group_max or mechanism.n_max
 
     @property
@@ -69,8 +97,8 @@ class Stage:
         """Slots that are still to be filled."""
         return self.last - self.first - self.slots_filled
 
-    def add(self, batch: DocumentBatch, active: NDArray[np.bool_]) -> None:
-        """Add the active documents of a batch of at most `slots_left`; all rows take a slot."""
+    def add(self, batch: Records, active: NDArray[np.bool_]) -> None:
+        """Add the active records of a batch of at most `slots_left`; all rows take a slot."""
         start = 0
         while start < batch.n_documents:
             left = self._left_in_block
@@ -105,14 +133,16 @@ class Stage:
     def _add_held(self) -> None:
         if not self._held:
             return
-        view = View(
-            DocumentBatch.joined([rows for rows, _ in self._held]),
-            np.hstack([a for _, a in self._held]),
-        )
+        rows, active = zip(*self._held, strict=True)
+        view = self.view(rows, np.hstack(active))
         self._held.clear()
         self._running = True
         for statistic in self._statistics:
             statistic.add(view)
+
+    def view(self, rows: Sequence[Any], active: NDArray[np.bool_]) -> Any:
+        """Return the records of a block as statistics see them."""
+        return View(DocumentBatch.joined(list(rows)), active)
 
     def flush(self) -> None:
         """Bring the sums of the running group to the grid."""
@@ -236,18 +266,24 @@ def prefix_mechanism(
     multiplier: float,
     state: PrefixState | None = None,
 ) -> PrefixRelease:
-    """Return the mechanism of all rounds of a horizon, of `n_max` slots; as far as its state."""
-    blocks, horizon = unit_blocks(statistics, settings), settings.snapshots
-    assert horizon is not None
-    return _with_groups(
-        lambda options: (
-            PrefixRelease(blocks, multiplier, horizon=horizon, **options)
-            if state is None
-            else PrefixRelease.from_state(state, blocks, multiplier, **options)
-        ),
-        n_max,
-        settings,
-    )
+    """Return the mechanism of all rounds of a horizon, of `n_max` slots; as far as its state.
+
+    A user is in every round and pays for each, so the rows are the rounds themselves: that gives
+    the last sum the noise of one release of it, which no other rows can be below.
+    """
+    blocks, touched = unit_blocks(statistics, settings), groups_touched(settings)
+    assert settings.snapshots is not None
+    horizon: int | BufferedToeplitz = settings.snapshots
+    if settings.privacy_unit == "user":
+        horizon = BufferedToeplitz((), (), settings.snapshots)
+
+    def make(options: dict[str, Any]) -> PrefixRelease:
+        options["groups_touched"] = touched
+        if state is None:
+            return PrefixRelease(blocks, multiplier, horizon=horizon, **options)
+        return PrefixRelease.from_state(state, blocks, multiplier, **options)
+
+    return _with_groups(make, n_max, settings)
 
 
 def unit_blocks(statistics: Sequence[Statistic], settings: PrivateSettings) -> list[Block]:

@@ -39,7 +39,7 @@ from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
 from streamlda.private.public_start import FITS, PUBLIC, PublicTopics
 from streamlda.private.refinement import RefinementRounds
-from streamlda.private.settings import PrivateSettings, clip_quantile_for
+from streamlda.private.settings import CHOICE, PrivateSettings, clip_quantile_for
 from streamlda.private.stage import groups_touched
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 from streamlda.spectral.whitening import random_projection
@@ -126,11 +126,11 @@ class Window:
         if stage == PREFIX:
             return [self._first(), self._pair(), self._triple()]
         # The name decides, and what it needs must be there.
-        if self.refinement and stage == f"refine {self.refinement.rounds_done + 1}":
+        if self.refinement and stage == self.refinement.stage:
             return self.refinement.statistics()
         if self.power and stage.startswith("power "):
             return [self.power.statistic(self.bounds.triple)]
-        if not stage.startswith(("power ", "refine ")):
+        if not stage.startswith(("power ", "refine ", CHOICE)):
             raise KeyError(stage)
         rule = "a numbered stage must come with the state of the rounds before it"
         raise failure(rule, stage=stage, remedy="restore the state whole")
@@ -188,6 +188,10 @@ class Window:
         if kind == PREFIX:
             view = self._pair_view(released, stddevs)
             return self._triple_topics(view, released, stddevs, slots)
+        if kind == CHOICE:
+            assert self.refinement is not None
+            self.refinement.compare(released, stddevs)
+            return self.refinement.topics()
         number = int(stage.removeprefix(kind))
         if kind == "power":
             assert self.power is not None
@@ -198,9 +202,7 @@ class Window:
             return self._refined(self.power.topics(slots, rng))
         assert self.refinement is not None
         self.refinement.answer(released, stddevs)
-        if number < self.settings.n_refinement_rounds:
-            return f"refine {number + 1}"
-        return self.refinement.topics()
+        return self.refinement.stage or self.refinement.topics()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -212,7 +214,7 @@ class Window:
         return tuple(name for name in stages if name not in released)
 
     def so_far(self) -> PrivateTopics:
-        """Return the topics of what was released, where only rounds of refinement are missing.
+        """Return the topics of what was released, where refinement, or what follows, is missing.
 
         Otherwise `InsufficientDataError`.
         """
@@ -374,7 +376,7 @@ def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> Non
         "the first slots of a private window must show documents above the noise",
         slots=slots,
         shown=0,
-        remedy="see that records have their text, and their user, where the settings say "
+        remedy="check that records have their text, and their user, where the settings say "
         "(source.text_field, source.user_field), or take larger windows",
         error=InsufficientDataError,
     )

@@ -9,7 +9,7 @@ from ::
 and they are put back. That is collapsed Gibbs sampling [1]_ but for one thing: the documents of a
 minibatch do not see each other's changes, so that they can be drawn side by side, as in
 approximate distributed LDA [2]_; what they never see is themselves. alpha follows the documents
-by a fixed-point step each sweep.
+by a fixed-point step each sweep, with its sum if that is to be fitted.
 
 From a random start such a sampler needs hundreds of sweeps, from refined topics
 (`streamlda.refinement.stepwise_em`) a few: on 195,000 abstracts with K = 50 eight took held-out
@@ -73,8 +73,8 @@ class GibbsSampler:
     each with a word above 0, and Dirichlet parameters of shape (K,), which follow the sweeps.
 
     Time of a sweep O(tokens (topics of a document + log K) + V K a minibatch). Memory 2 bytes a
-    token and 8 a distinct word of a document besides the documents, 8 V K for the counts, and as
-    much again for the mean of sweeps.
+    token and 8 a document besides the documents, 8 V K for the counts, and as much again for the
+    mean of sweeps.
     """
 
     def __init__(
@@ -96,49 +96,54 @@ class GibbsSampler:
             remedy="ask for fewer topics",
         )
         documents.check_features(topics.shape[1], "topics")
-        tokens = documents.counts.astype(np.int64)
         require(
-            np.array_equal(tokens, documents.counts),
+            documents.whole,
             "Gibbs sampling gives a topic to every token, so counts must be whole numbers",
             counts="fractional",
             remedy="pass CountVectorizer output, not TF-IDF",
             error=InvalidDocumentsError,
         )
         self._documents = documents
-        self._token_pointers = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])
-        lengths = np.bincount(documents.lengths.astype(np.int64), minlength=1)
+        lengths = documents.lengths.astype(np.int64)
+        # The first token of each document, and of one behind the last.
+        self._first_tokens = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        lengths = np.bincount(lengths, minlength=1)
         # Documents with more than j tokens, j = 0, 1, ...
         self._longer = np.cumsum(lengths[::-1])[::-1][1:]
-        self.sweeps = self._averaged = 0
+        self._alpha_0 = None if self.settings.fits_alpha_0 else float(self.alpha.sum())
+        self.sweeps = 0
         #: The topic of every token, words of a document in order.
-        self.topics = np.empty(self._token_pointers[-1], dtype=np.int16)
+        self.topics = np.empty(self._first_tokens[-1], dtype=np.int16)
         self._counts = np.zeros((documents.n_features, K))
         self._mean: Array | None = None
         self._begin(topics)
 
-    def sweep(self, n: int = 1, *, average: bool = False) -> None:
+    def sweep(self, n: int = 1, *, averaged: int = 0) -> None:
         """Draw the topics of all tokens `n` times.
 
-        With `average`, `components` is made of the mean of the counts after these sweeps, which
-        has less sampling noise than the last ones.
+        `totals` and `components` are then those of the mean of the last sweeps, as many as are
+        `averaged`: it has less sampling noise than the last one.
         """
+        self._mean = None
         with progress("Gibbs sweeps", n) as advance:
-            for _ in range(n):
+            for left in range(n, 0, -1):
                 self._sweep()
                 self.sweeps += 1
-                if average:
-                    if self._mean is None:
-                        self._mean = np.zeros_like(self._counts)
-                    self._averaged += 1
-                    self._mean += (self._counts - self._mean) / self._averaged
+                if self._mean is not None:
+                    self._mean += (self._counts - self._mean) / (averaged - left + 1)
+                elif left <= averaged:
+                    averaged, self._mean = left, self._counts.copy()
                 advance(1)
 
     @property
+    def totals(self) -> Array:
+        """Tokens by word and topic, shape (V, K): the mean of averaged sweeps, else of the last."""
+        return self._counts if self._mean is None else self._mean
+
+    @property
     def components(self) -> Array:
-        """Topics, shape (K, V), rows summing to 1: of the averaged sweeps, else of the last."""
-        counts = self._counts if self._mean is None else self._mean
-        smooth = counts + self.settings.smoothing
-        return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
+        """Topics of the totals, shape (K, V), rows summing to 1."""
+        return topics_of(self.totals, self.settings.smoothing)
 
     def _minibatches(self) -> Iterator[_Minibatch]:
         n = self._documents.n_documents
@@ -148,10 +153,10 @@ class GibbsSampler:
 
     def _minibatch(self, start: int, stop: int) -> _Minibatch:
         rows = self._documents.rows(start, stop)
-        first = self._documents.row_pointers[start]
-        pointers = self._token_pointers[first : first + len(rows.counts) + 1]
-        topics = self.topics[pointers[0] : pointers[-1]]
-        return _Minibatch(rows, start, pointers - pointers[0], topics)
+        pointers = np.zeros(len(rows.counts) + 1, dtype=np.int64)
+        np.cumsum(rows.counts, out=pointers[1:], dtype=np.int64)
+        first = self._first_tokens[start]
+        return _Minibatch(rows, start, pointers, self.topics[first : first + pointers[-1]])
 
     def _begin(self, components: Array) -> None:
         """Draw first topics from the mean-field answer under the topics given."""
@@ -185,7 +190,7 @@ class GibbsSampler:
             )
             self._add(part, 1.0)
             tally_topics(part.rows.row_pointers, part.token_pointers, part.topics, at_least)
-        self.alpha = fit_alpha(at_least, self._longer, self.alpha)
+        self.alpha = fit_alpha(at_least, self._longer, self.alpha, alpha_0=self._alpha_0)
 
     def _add(self, part: _Minibatch, sign: float) -> None:
         """Put the tokens of a minibatch into the counts, or take them out (sign -1); exact."""
@@ -211,6 +216,12 @@ class _Minibatch(NamedTuple):
     first: int
     token_pointers: NDArray[np.int64]
     topics: NDArray[np.int16]
+
+
+def topics_of(totals: Array, smoothing: float) -> Array:
+    """Return topics, shape (K, V), of tokens by word and topic, and some more of each word."""
+    smooth = totals + smoothing
+    return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
 
 
 def fit_alpha(

@@ -58,7 +58,7 @@ from streamlda.kernels.refinement import (
     tally_topics,
 )
 from streamlda.model.coherence import topic_npmi
-from streamlda.model.inference import MAX_ITERATIONS, SMOOTHING, fold_in_words, smoothed, word_major
+from streamlda.model.inference import MAX_ITERATIONS, fold_in_words, word_major
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
 from streamlda.refinement.sample import Drawn, Sample
@@ -189,7 +189,7 @@ def inferred(model: TopicModel, drawn: Drawn, alpha: Array) -> Inferred:
     With this prior. Time O(K (V + nnz)).
     """
     documents, weights = drawn.documents, drawn.hits / drawn.hits.sum()
-    topics = smoothed(model.components, model.background, SMOOTHING)
+    topics = model.smoothed
     words, ids = word_major(documents, topics, len(alpha))
     theta = fold_in_words(documents, words, ids, alpha, MAX_ITERATIONS, INFERENCE_TOLERANCE)
     mean = weighted(weights, theta)
@@ -246,7 +246,7 @@ def expected_shares(documents: DocumentBatch, model: TopicModel, expected: Expec
 
     Topics are smoothed: to spectral ones a word may be impossible.
     """
-    topics = smoothed(model.components, model.background, SMOOTHING)
+    topics = model.smoothed
     words, ids = word_major(documents, topics, len(expected.alpha))
     words_32, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
     K, at = len(prior), 0
@@ -292,7 +292,7 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
     if free:
         most, sweeps = FREE_ALPHA_DOCUMENTS, FREE_ALPHA_SWEEPS
     chosen = alike.fewer(min(most, len(drawn.hits) // 2)).documents
-    topics = smoothed(model.components, model.background, SMOOTHING)
+    topics = model.smoothed
     found, ids = word_major(chosen, topics, K)
     words, prior = found.astype(np.float32), alpha.astype(np.float32)
     shrunk = np.minimum(1.0, LONGEST_TOKENS / chosen.lengths)

@@ -1,8 +1,9 @@
 """A topic model refined over documents in memory: passes of stepwise EM, then Gibbs sweeps.
 
-`streamlda.refinement.schedule` says how many passes suit a number of documents; Gibbs sweeps are
-made on request only. Medians of five seeds, V = 8000 (kos 6874), against 200 sweeps of tomotopy,
-which starts at random; times are in bench/README.md (``python -m bench compare``):
+`streamlda.refinement.schedule` says how many passes suit a number of documents; Gibbs sweeps follow
+where documents set aside gain by them (`streamlda.refinement.sweeping`), or on request. Medians of
+five seeds, V = 8000 (kos 6874), against 200 sweeps of tomotopy, which starts at random; times are
+in bench/README.md (``python -m bench compare``):
 
 ============= ========= == =================== ========== ===== =========
 corpus        documents K  topics              perplexity NPMI  diversity
@@ -38,9 +39,16 @@ from streamlda.progress import progress
 from streamlda.refinement.choice import chosen
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
-from streamlda.refinement.schedule import pass_settings, unflattened
+from streamlda.refinement.schedule import (
+    Rounds,
+    pass_settings,
+    prior_of,
+    smoothing_for,
+    unflattened,
+)
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.refinement.sweeping import swept
 from streamlda.spectral.topics import few_directions
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
@@ -66,7 +74,9 @@ def refined(
     documents: DocumentBatch,
     *,
     passes: int = 0,
+    thorough: bool = False,
     gibbs_sweeps: int = 0,
+    rounds: Rounds | None = None,
     seed: int = 0,
     aside: DocumentBatch | None = None,
     rival: Callable[[], TopicModel] | None = None,
@@ -75,11 +85,12 @@ def refined(
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
-    (30 at least, 1000 at most), see `streamlda.refinement.schedule`. Then `GibbsSampler`, which
-    needs integer counts, draws topics of all tokens `gibbs_sweeps` times, and makes the topics of
-    the mean of the last three sweeps, or the last third; alpha follows them. Documents of fewer
-    than 3 tokens are skipped, as in the engine. Equal arguments give equal results for any number
-    of threads.
+    (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. Then
+    `GibbsSampler`, which needs integer counts, draws topics of all tokens `gibbs_sweeps` times, and
+    makes the topics of the mean of the last three sweeps, or the last third; alpha follows them.
+    With `rounds`, sweeps are as many as documents set aside gain by, and alpha keeps its sum.
+    Documents of fewer than 3 tokens are skipped, as in the engine. Equal arguments give equal
+    results for any number of threads.
 
     With documents set `aside`, of which the model must not know, the passes are kept only if their
     topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else the
@@ -87,14 +98,14 @@ def refined(
     much better, they must predict better than a `rival` too. What is measured is so in `samples` of
     all these documents; without them, some are taken.
 
-    Topics are the most prevalent first, behind seeded ones. Settings say ``refinement_passes`` and
+    Topics are the most prevalent first, after seeded ones. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
     spectral model each one began as (``start_topics``). What the spectral fit said of its topics is
     in ``start``, by their numbers there.
 
     Time O(nnz K) a pass, O(tokens (topics of a document + log K) + 50 V K) a sweep. Memory 24 V K
-    and 32 MiB for passes; for sweeps 32 V K, 2 bytes a token and 8 an entry of the documents, 24 K
-    a token of the longest document, and a copy of the documents if some are too short.
+    and 32 MiB for passes; for sweeps 40 V K, 2 bytes a token and 8 a document, 24 K a token of the
+    longest document, and a copy of the documents if some are too short.
     """
     at_least(0, passes=passes, gibbs_sweeps=gibbs_sweeps)
     if not passes and not gibbs_sweeps:
@@ -115,21 +126,35 @@ def refined(
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
     if passes:
-        settings = pass_settings(documents.n_documents, passes)
-        settings = unflattened(settings, model, documents)
-        stepwise = StepwiseEM(components, alpha, model.background, settings)
+        settings = pass_settings(documents.n_documents, passes, model.n_components, thorough)
+        settings = replace(
+            unflattened(settings, model, documents),
+            smoothing=smoothing_for(documents, model.n_components),
+        )
+        stepwise = StepwiseEM(
+            components, prior_of(alpha, documents.n_documents, thorough), model.background, settings
+        )
         with progress("refinement passes", passes) as advance:
             for _ in range(passes):
                 stepwise.add(documents)
                 advance(1)
         stepwise.flush()
+        sampled = None
         if aside is not None:
+            passed = replace(model, components=stepwise.components, alpha=stepwise.alpha)
             model, kept = chosen(model, stepwise, aside, rival)
             if not kept:
                 return model
-            documents = DocumentBatch.joined([documents, aside])
-            done["documents"] = documents.n_documents
-        components = stepwise.components
+            if rounds is not None:
+                sampled = swept(passed, documents, aside, rounds, seed)
+            done["documents"] += aside.n_documents
+            if gibbs_sweeps or samples is None:
+                documents = DocumentBatch.joined([documents, aside])
+        if sampled is None:
+            components = stepwise.components
+        else:
+            components, alpha = sampled.components, sampled.alpha
+            done |= {"sweeps": sampled.sweeps, "averaged_sweeps": sampled.averaged}
         done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
             warnings.append(
@@ -139,8 +164,7 @@ def refined(
     if gibbs_sweeps:
         sampler = GibbsSampler(documents, components, alpha, GibbsSettings(seed=seed))
         averaged = min(max(AVERAGED_SWEEPS, gibbs_sweeps // 3), gibbs_sweeps)
-        sampler.sweep(gibbs_sweeps - averaged)
-        sampler.sweep(averaged, average=True)
+        sampler.sweep(gibbs_sweeps, averaged=averaged)
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
     if samples is None:
@@ -153,10 +177,14 @@ def refined(
         model,
         components=components,
         alpha=alpha,
-        settings={**model.settings, "refinement_passes": passes, "refinement_sweeps": gibbs_sweeps},
+        settings={
+            **model.settings,
+            "refinement_passes": passes,
+            "refinement_sweeps": done["sweeps"],
+        },
         diagnostics={**known, "refinement": done},
     )
-    return most_prevalent_first(found, samples, fit_alpha=not gibbs_sweeps)
+    return most_prevalent_first(found, samples, fit_alpha=not done["sweeps"])
 
 
 def most_prevalent_first(

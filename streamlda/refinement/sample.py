@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, State
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
+from streamlda.kernels.words import add_words
 
 Array = NDArray[np.float64]
 
@@ -27,8 +28,8 @@ class _Part(NamedTuple):
     starts: Array
     sizes: Array
 
-    def where(self, chosen: NDArray[np.bool_]) -> _Part:
-        return _Part(self.documents.where(chosen), self.starts[chosen], self.sizes[chosen])
+    def take(self, numbers: NDArray[np.intp]) -> _Part:
+        return _Part(self.documents.take(numbers), self.starts[numbers], self.sizes[numbers])
 
 
 class Sample:
@@ -78,18 +79,19 @@ class Sample:
         if self.of_tokens:
             if not len(self.totals):
                 self.totals = np.zeros(batch.n_features)
-            np.add.at(self.totals, batch.word_ids, batch.counts)
-        widths = np.diff(batch.row_pointers)
+            add_words(batch.counts, batch.word_ids, self.totals)
+        pointers = batch.row_pointers
         while True:
-            chosen = np.flatnonzero(self._hits(places[:-1], np.diff(places)))
+            chosen = np.flatnonzero(np.diff(np.ceil(places / self.distance)))
             documents = len(self) + len(chosen)
-            if not self._over(documents, self._held[1] + int(widths[chosen].sum())):
+            entries = self._held[1] + int((pointers[chosen + 1] - pointers[chosen]).sum())
+            if not self._over(documents, entries):
                 break
             self.distance *= 2
             self._drop()
         if len(chosen):
             self._parts.append(_Part(batch.take(chosen), places[chosen], sizes[chosen]))
-            self._held = documents, self._held[1] + len(self._parts[-1].documents.counts)
+            self._held = documents, entries
             if len(self._parts) > MOST_PARTS:
                 self._join()
 
@@ -120,9 +122,9 @@ class Sample:
         kept = []
         for part in self._parts:
             documents = change.documents(part.documents)
-            usable = documents.usable | (not self.of_tokens)
-            if usable.any():
-                kept.append(part._replace(documents=documents).where(usable))
+            usable = np.flatnonzero(documents.usable | (not self.of_tokens))
+            if len(usable):
+                kept.append(part._replace(documents=documents).take(usable))
         self._parts = kept
         self._count()
 
@@ -147,9 +149,11 @@ class Sample:
         """Leave out what is due no more."""
         kept = []
         for part in self._parts:
-            chosen = self._hits(part.starts, part.sizes) > 0
-            if chosen.any():
-                kept.append(part.where(chosen))
+            chosen = np.flatnonzero(self._hits(part.starts, part.sizes))
+            if len(chosen) == len(part.starts):
+                kept.append(part)
+            elif len(chosen):
+                kept.append(part.take(chosen))
         self._parts = kept
         self._count()
 
@@ -214,7 +218,7 @@ def _by_place(part: _Part) -> _Part:
     words = np.bincount(owner, numbers, len(documents))
     counts = np.bincount(owner, numbers * documents.counts, len(documents))
     order = np.lexsort((counts, words, part.starts))
-    return _Part(documents.take(order), part.starts[order], part.sizes[order])
+    return part.take(order)
 
 
 class Drawn(NamedTuple):

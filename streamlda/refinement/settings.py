@@ -82,6 +82,8 @@ class GibbsSettings:
     smoothing: float = 0.1
     #: Inner iterations of the E-step that the first topics of tokens are drawn from.
     start_iterations: int = 5
+    #: Whether the sum of alpha is fitted to the documents, and not its proportions alone.
+    fits_alpha_0: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:

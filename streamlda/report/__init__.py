@@ -46,7 +46,7 @@ def render_report(
     """Return the page about models as HTML.
 
     Time O(models K^2 V + K^3), memory O(K V + K^2) besides the models; the page takes about 50 kB,
-    4 kB a topic, and 1 kB a topic over time.
+    7 kB a topic, and 1 kB a topic over time.
 
     Parameters
     ----------
@@ -89,6 +89,8 @@ def render_report(
             statements=promise.statements(facts.models, facts.labels),
             tree=charts.topic_tree(facts),
             circles=charts.topic_circles(facts),
+            scale=charts.circle_scale(facts),
+            full_radius=charts.FULL_RADIUS,
             spectrum=charts.spectrum_plot(facts),
             lines=charts.course_lines(facts),
             names={topic.id: " ".join(topic.label[:2]) for topic in facts.topics},

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamlda.report.course import Course
 from streamlda.report.facts import Facts, Topic
@@ -19,6 +20,9 @@ _COVERED, _LEAST_RADIUS = 0.11, 13.0
 
 _WIDTH, _HEIGHT = 640.0, 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 18.0, 40.0
+
+#: Radius of a circle that is all tokens of a word, and shares of the scale of circles at most.
+FULL_RADIUS, _SCALE_CIRCLES = 64.0, 3
 
 #: Width of the name of a point.
 _NAME_WIDTH = 26
@@ -54,6 +58,14 @@ class Circle(NamedTuple):
     radius: float
     wide: Label | None
     narrow: Label | None
+
+
+class Scale(NamedTuple):
+    """Circles of some shares beside each other, and whether smaller ones are drawn larger."""
+
+    circles: list[tuple[float, float, float]]
+    height: float
+    has_least: bool
 
 
 class Mark(NamedTuple):
@@ -146,11 +158,7 @@ def topic_tree(facts: Facts) -> Tree:
 
 def topic_circles(facts: Facts) -> list[Circle]:
     """Return a circle for each topic, moved apart until none covers another."""
-    newest = facts.models[-1]
-    share = newest.weights[newest.order]
-    radii = np.maximum(np.sqrt(share * _COVERED * MAP_WIDTH * MAP_HEIGHT / np.pi), _LEAST_RADIUS)
-    # Many topics cannot all have room for their numbers.
-    radii *= min(1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum())))
+    radii, _, _ = _radii(facts)
     at = spread(facts.positions, radii, MAP_WIDTH, MAP_HEIGHT)
     words = [topic.label for topic in facts.topics]
     wide, narrow = (
@@ -158,6 +166,31 @@ def topic_circles(facts: Facts) -> list[Circle]:
     )
     places = zip(*at.T.tolist(), radii.tolist(), wide, narrow, strict=True)
     return [Circle(*place) for place in places]
+
+
+def circle_scale(facts: Facts) -> Scale | None:
+    """Return what circles of some round shares look like; None where all are of the least size."""
+    radii, full, least = _radii(facts)
+    round_shares = [s for s in _SHARE_STEPS if least < full * np.sqrt(s) < 1.05 * radii.max()]
+    if not round_shares:
+        return None
+    circles, x = [], 4.0
+    for share in round_shares[-_SCALE_CIRCLES:]:
+        radius = float(full * np.sqrt(share))
+        circles.append((x + radius, radius, share))
+        x += 2 * radius + 90
+    height = 2 * max(radius for _, radius, _ in circles) + 4
+    return Scale(circles, height, bool(radii.min() <= least))
+
+
+def _radii(facts: Facts) -> tuple[NDArray[np.float64], float, float]:
+    """Return the radii of the topics, that of a share of 1, and the least one."""
+    newest = facts.newest
+    full = float(np.sqrt(_COVERED * MAP_WIDTH * MAP_HEIGHT / np.pi))
+    radii = np.maximum(full * np.sqrt(newest.weights[newest.order]), _LEAST_RADIUS)
+    # Many topics cannot all have room for their numbers.
+    shrunk = min(1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum())))
+    return radii * shrunk, full * shrunk, _LEAST_RADIUS * shrunk
 
 
 def spectrum_plot(facts: Facts) -> Plot | None:

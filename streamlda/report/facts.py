@@ -37,6 +37,9 @@ Array = NDArray[np.float64]
 #: Neighbours that each topic lists.
 NEIGHBOURS = 3
 
+#: Words that are listed of one topic, at least.
+LISTED_WORDS = 30
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -50,7 +53,7 @@ class Topic:
     #: Distance to the same topic one model before; None for a new topic, or if there is one model.
     moved: float | None
     is_new: bool
-    #: Its words that are of interest, the most probable first, and how many of these are shown.
+    #: Its words that are of interest, the most probable first, and how many of these a card shows.
     words: tuple[Word, ...]
     n_shown: int
     #: Two or three that set it apart.
@@ -88,6 +91,8 @@ class Facts:
     models: tuple[TopicModel, ...]
     labels: tuple[str, ...]
     topics: tuple[Topic, ...]
+    #: `Words.usual`.
+    usual: Array
     #: Between topics, (K, K), and their positions on a flat map, (K, 2), in the order of `topics`.
     distances: Array
     positions: Array
@@ -95,7 +100,7 @@ class Facts:
     tree: Array
     leaves: list[int]
     #: `FlatMap.explained`.
-    explained: float
+    explained: tuple[float, float]
     spectrum: Spectrum | None
     suggestion: SuggestedTopics
     #: Topics of the model before that the newest does not have, with their words.
@@ -180,11 +185,13 @@ def gather(
     distances = apart[np.ix_(order, order)]
     tree = topic_tree(newest.components[order], newest.weights[order])
     flat = flat_map(distances)
+    words = Words(newest, max(n_words, LISTED_WORDS))
     timeline = newest.timeline if over_time is None else over_time.timeline
     return Facts(
         models=tuple(models),
         labels=tuple(labels),
-        topics=tuple(_topics(models, ids, moved, apart, n_words, over_time)),
+        topics=tuple(_topics(words, models, ids, moved, apart, n_words, over_time)),
+        usual=words.usual,
         distances=distances,
         positions=flat.positions,
         tree=tree,
@@ -202,6 +209,7 @@ def gather(
 
 
 def _topics(
+    words: Words,
     models: Sequence[TopicModel],
     ids: Sequence[list[int]],
     moved: Sequence[float | None],
@@ -215,7 +223,7 @@ def _topics(
     for pair in redundant_topics(newest.components):
         repeats.setdefault(pair.first, []).append((shown[pair.second], pair.distance))
         repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
-    reasons, share, words = junk_topics(newest), newest.shares, Words(newest, n_words)
+    reasons, share = junk_topics(newest), newest.shares
     unknown = [None] * newest.n_components
     exclusive, shared = exclusivity(newest.components).tolist(), newest.shared_columns(n_words)
     interval = newest.interval
@@ -237,7 +245,7 @@ def _topics(
             moved=moved[k],
             is_new=len(models) > 1 and earlier is None,
             words=words.of(k),
-            n_shown=words.n,
+            n_shown=min(n_words, newest.n_features),
             label=words.label(k),
             reasons=reasons[k],
             repeats=tuple(repeats.get(k, ())),

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import UNDATED, DocumentBatch
 from streamlda.model.evaluation import top_words
-from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import NOT_PRIVATE
@@ -123,7 +122,7 @@ class _Sums:
 
     def __init__(self, model: TopicModel) -> None:
         self._model = model
-        self._topics = smoothed(model.components, model.background, SMOOTHING)
+        self._topics = model.smoothed
         self._top = top_words(model.components, min(COUNTED_WORDS, model.n_features))
         #: Place of each column among those of any top word, the first where it has none; and of
         #: each place its slot among the top words of a topic, -1 where it has none.
@@ -186,7 +185,7 @@ class _Sums:
     def result(self, unit: str) -> OverTime:
         require(
             bool(self._bins),
-            "documents must have a time, not before the first bin, to be shown over time",
+            "documents must have a time that is not before the first bin, to be shown over time",
             documents=self._undated,
             in_a_bin=0,
             remedy="name the field that holds it (--time-field, source.time_field)",

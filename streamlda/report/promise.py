@@ -64,7 +64,7 @@ def in_plain_words(statement: Mapping[str, Any]) -> list[str]:
         return _no_promise(statement)
     epsilon, delta = float(statement["epsilon"]), float(statement["delta"])
     unit = statement["privacy_unit"]
-    one = "document"
+    one = unit
     if unit == "user":
         most = statement["documents_per_user"]
         one = f"user, with at most {most:,} documents in a stage,"
@@ -81,15 +81,15 @@ def in_plain_words(statement: Mapping[str, Any]) -> list[str]:
         f"delta {plain(statement['delta'])}: if {change}, no outcome would become more than "
         f"{times} times as likely, apart from a chance of "
         f"{plain(statement['delta'])}.",
-        f"Someone who knows all the rest, and to whom it was even odds whether a given {unit} is "
-        f"in the data, can be right in at most {guess:.1f} % of cases after seeing this. "
-        "Blind guessing is right in 50 %.",
+        f"Someone who knows everything else, and finds it equally likely that a given {unit} is in "
+        f"the data or not, guesses right in at most {guess:.1f} % of cases after seeing this page, "
+        "and in 50 % without it.",
         _scope(statement),
         f"Noise of at least {figure(statement['noise_multiplier'], upward=False)} times what one "
-        f"{unit} can contribute was added to every sum that the topics are made of, and it was "
+        f"{unit} can contribute was added to every sum from which the topics are computed. It was "
         "drawn from the secure source of the operating system.",
         _VOCABULARIES[statement["vocabulary"]],
-        "All else on this page follows from those sums, and costs no more privacy.",
+        "Everything else on this page follows from those sums, and costs no more privacy.",
         "Not covered: " + "; ".join(statement["excluded"]) + ".",
     ]
 
@@ -100,11 +100,11 @@ def _no_promise(statement: Mapping[str, Any]) -> list[str]:
     if claim == SEEDED:
         return [
             "Nothing is promised: the noise was drawn from a seed, and anyone who knows it can "
-            "take the noise away again. Such a run is a trial.",
+            "remove the noise. Such a run is a trial.",
             secret,
         ]
     if claim == PRIVATE:
-        return ["The model says that it is private, but what it says does not add up.", secret]
+        return ["The model says that it is private, but its statement is inconsistent.", secret]
     return [
         "Nothing is promised: topics were learned without noise, and a rare word or an unusual "
         "topic may come from a single document.",

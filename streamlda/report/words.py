@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 #: people could name topics by best (Sievert & Shirley 2014, section 4).
 RELEVANCE = 0.6
 
-#: Weights that the page offers. The words of each are on the page: for 10 words of a topic of
-#: text, 25 to 40 in all.
+#: Weights that the page offers. The words of each are on the page: for 30 words of a topic of
+#: text, 70 to 110 in all.
 WEIGHTS = np.linspace(0.0, 1.0, 21)
 
 #: Words that label a circle of the map.
@@ -36,12 +36,15 @@ class Word:
 class Words:
     """The words of the topics of a model.
 
-    The relevance of a word with probability p in a topic and q in the corpus is
+    The relevance of a word with probability p in a topic, and q in all tokens, is
     ``weight log p + (1 - weight) log(p / q)`` (Sievert & Shirley 2014).
     """
 
     def __init__(self, model: TopicModel, n: int) -> None:
         self._model = model
+        #: Share of each word in all tokens, (V,), by the model: the mean of the topics. The word
+        #: frequencies of a model are means over documents, to which a long one counts no more.
+        self.usual: Array = (model.weights[:, None] * model.components).sum(axis=0)
         self.n = min(n, model.n_features)
         self._top = top_words(model.components, self.n)
         #: The topic looked at last: its columns that have a relevance, and logarithms of these.
@@ -67,7 +70,7 @@ class Words:
         return tuple(map(self._model.feature_name, columns))
 
     def _relevant(self, k: int, weight: float, n: int) -> list[int]:
-        topic, usual = self._model.components[k], self._model.background
+        topic, usual = self._model.components[k], self.usual
         if self._logs is None or self._logs[0] != k:
             known = np.flatnonzero((topic > 0) & (usual > 0))
             self._logs = k, known, np.log(topic[known]), np.log(usual[known])

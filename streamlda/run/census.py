@@ -1,7 +1,7 @@
 """The records of files, met once before anything is paid for: how many there are, which are spent.
 
 What was released of a file is known by its name, and confirmed by what it holds
-(`streamlda.privacy.ledger.fingerprints`); where the file has grown, a run goes on behind it. Under
+(`streamlda.privacy.ledger.fingerprints`); where the file has grown, a run goes on after it. Under
 another name, in another order or altered, documents of a release are refused.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from streamlda.checks import require
-from streamlda.errors import InvalidSettingError, LedgerError, SourceError
+from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError, SourceError
 from streamlda.privacy.ledger import (
     Container,
     FingerprintKey,
@@ -39,7 +39,7 @@ from streamlda.run.parts import (
     spelled_source,
 )
 from streamlda.settings.rules import source_of
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.source import Position, Progress, RecordBatch, Source
 
 #: What every refusal of documents ends with.
@@ -50,15 +50,28 @@ UNSPENT = "take documents that were in none; nothing was spent on these"
 class Census:
     """What is in the files of a run: records that are in no release yet take its slots.
 
-    `slots` are at most those that the run will read; `containers` say, of each file by its name,
+    `slots` are at most those that the run will read; `has_text` says whether any record of it shows
+    a document, which zero bytes do not; `containers` say, of each file by its name,
     what the ledger calls it, how many records it has, and how many of these are spent. `beginnings`
-    has values of what files begin with behind that: at marks, and of them all.
+    has values of what files begin with after that: at marks, and of them all.
     """
 
     slots: int = 0
     spent: int = 0
+    has_text: bool = False
     containers: dict[str, Container] = field(default_factory=dict)
     beginnings: set[int] = field(default_factory=set)
+
+    def check_has_text(self) -> None:
+        """Refuse files of which no record slot shows a document (`InsufficientDataError`)."""
+        require(
+            self.has_text,
+            "a private run needs documents, and no record of these files has one",
+            slots=self.slots,
+            remedy="check source.text_field, source.format and source.encoding, and that the "
+            "files are UTF-8; nothing was spent",
+            error=InsufficientDataError,
+        )
 
     def unspent(self, source: Source) -> Source:
         """Return a source of the same files that leaves out what is spent, or was not met."""
@@ -97,7 +110,7 @@ def take_census(
                 continue
             tried.add(str(other))
             confirmed = reader.confirmed
-    otherwise = known.read_otherwise({str(reading), *tried}) if by_now is None else []
+    otherwise = known.read_otherwise({str(reading), *tried})
     main = _Reader(key, known, reading, confirmed, otherwise, Copies(), by_now, lengths)
     return main.census if _read(settings, main, should_stop) else None
 
@@ -188,8 +201,8 @@ class _Reader:
         self._behind = 0
         self._met, self._met_at = "", 0
         self._documents = 0
-        # Of what is behind the last record that is spent.
-        self._sketch = Sketch()
+        # Of what is after the last record that is spent.
+        self._sketch, self._has_text = Sketch(), False
 
     def add(self, batch: RecordBatch) -> None:
         """Take records."""
@@ -206,6 +219,8 @@ class _Reader:
             if known is not None:
                 self._documents += 1
                 self._sketch.add(known)
+                if not self._has_text:
+                    self._has_text = text is not None and "\0" not in text
             if copies is not None:
                 copies.add(value, known)
             origin = find(value)
@@ -224,7 +239,7 @@ class _Reader:
     def _spend(self) -> None:
         """Leave out all records of the file so far."""
         self._spent = Container(self._name, self._records, self._link)
-        self._behind, self._sketch = self._records, Sketch()
+        self._behind, self._sketch, self._has_text = self._records, Sketch(), False
         if self._copies is not None:
             self._copies.clear()
 
@@ -291,6 +306,7 @@ class _Reader:
         self.census.beginnings.add(value_of(self._link))
         self.census.spent += spent.spent
         self.census.slots += records - spent.spent
+        self.census.has_text |= self._has_text
         if spent.spent:
             self.confirmed[name] = max(spent.spent, self.confirmed.get(name, 0))
             if self._copies is None:
@@ -330,8 +346,8 @@ class _Reader:
                 source=location,
                 first_records=alike,
                 of=self._met,
-                remedy="a file that grew goes on behind what was released under its first name; "
-                "nothing was spent on these",
+                remedy="a file that grew continues after its released part only under its first "
+                "name; nothing was spent on these",
                 error=LedgerError,
             )
         self._check_otherwise(location)
@@ -342,7 +358,8 @@ class _Reader:
         require(
             spelled is None,
             "documents must not be in two releases, and there was one from this source, read by "
-            "other settings of text or by an earlier version, so that it cannot be known again",
+            "other settings of text or by an earlier version, so that its documents cannot be "
+            "recognised",
             source=location,
             released_from=spelled,
             remedy=f"{UNSPENT}; other documents must not be in that place",

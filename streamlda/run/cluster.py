@@ -13,28 +13,35 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.errors import LedgerError, SourceError
+from streamlda.errors import LedgerError
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.released import spent
 from streamlda.run.fit import FitResult
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
-from streamlda.run.parts import SKIPPED_RECORDS, file_options
+from streamlda.run.parts import RejectsFile, file_options, skip_records
+from streamlda.run.taking_up import run_cut_short
 from streamlda.scaleout import (
+    ClusterFit,
     Corpus,
     Progress,
     connect,
     learn_once,
+    never,
     no_progress,
     of_files,
     summed_stages,
 )
 from streamlda.settings.build import engine_settings, most_words
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
+
+#: Records from all over the files that stand at the beginning: a refinement begins with 20,000
+#: documents, and 1,000 of the first ones are set aside.
+BEGINNING = 24_000
 
 
 def fit_on_cluster(
@@ -43,18 +50,21 @@ def fit_on_cluster(
     on_progress: Progress = no_progress,
     warn: Callable[[str], None] = lambda message: None,
     on_opened: Callable[[], None] = lambda: None,
+    on_plan: Callable[[str], None] = lambda line: None,
+    should_stop: Callable[[], bool] = never,
 ) -> FitResult:
     """Learn topics on the cluster that the settings name; private models are written as they come.
 
     `on_opened` is called when nothing more can refuse the run, before anything is paid for.
 
-    Without privacy nothing is written if anything fails.
+    Without privacy nothing is written if anything fails; what comes of a run that `should_stop` is
+    said at `learn_once`.
 
     Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
     not allow the first window; others as `streamlda.scaleout.connect`, `of_files`, `learn_once` and
     `fit_privately`. What was released before is paid for.
     """
-    start, address = time.monotonic(), settings.cluster.dask
+    start, address, stopped = time.monotonic(), settings.cluster.dask, None
     assert address is not None
     with ExitStack() as opened:
         output = settings.output
@@ -64,25 +74,45 @@ def fit_on_cluster(
         ledger = open_ledger(
             settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), publisher
         )
-        run = open_pipeline(settings, ledger=ledger, warn=warn)
+        paid = None if ledger is None else run_cut_short(settings, ledger, publisher)
+        run = open_pipeline(settings, ledger=ledger, warn=warn, paid=paid)
         pipeline = run.pipeline
-        corpus = of_files(settings.source.files, file_options(settings))
+        # Refined topics begin with documents from all files; others are those of one process.
+        mixed = BEGINNING if not settings.private and settings.topics.refine is not False else 0
+        corpus = of_files(
+            settings.source.files,
+            file_options(settings),
+            shards=settings.cluster.shards,
+            beginning=mixed,
+        )
         client = opened.enter_context(connect(address))
         if ledger is not None:
             _check_unspent(run)
-            before = ledger.generation
+            before = 0 if run.paid else ledger.generation
             on_opened()
             try:
                 with closing(run.open_source(settings)) as source:
-                    model = _fit_privately(client, corpus, pipeline, publisher, source, on_progress)
+                    model = _fit_privately(client, corpus, run, publisher, source, on_progress)
             except BaseException:
                 if message := spent(ledger, before):
                     warn(message)
                 raise
         else:
-            model = _fit(client, corpus, pipeline, settings, on_progress)
+            found = _fit(client, corpus, pipeline, settings, on_progress, on_plan, should_stop)
+            stopped = found.stopped
+            model = found.model(pipeline.facts())
             publisher.store(model)
-    return FitResult.of(model, pipeline, time.monotonic() - start)
+            if settings.source.rejects is not None:
+                with RejectsFile(settings.source.rejects) as file:
+                    for reject in found.rejects:
+                        file.write(reject)
+    return FitResult.of(
+        model,
+        pipeline,
+        time.monotonic() - start,
+        stopped=stopped is not None,
+        stored_bytes=corpus.stored_bytes,
+    )
 
 
 def _fit(
@@ -91,7 +121,9 @@ def _fit(
     pipeline: Pipeline[Any],
     settings: RunSettings,
     on_progress: Progress,
-) -> TopicModel:
+    on_plan: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> ClusterFit:
     """Learn from all files, and bring the pipeline to their end."""
     engine, words = pipeline.learner, pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
@@ -107,33 +139,45 @@ def _fit(
         engine_settings(settings, most_words(settings)) if engine is None else engine.settings,
         words,
         shared_projection=None if engine is None else engine.shared_projection,
+        names_rejects=settings.source.rejects is not None,
+        state_folder=settings.checkpoint.folder,
         on_progress=on_progress,
+        on_plan=on_plan,
+        should_stop=should_stop,
     )
     assert found.vocabulary is not None
     values = {"vocabulary_documents": found.vocabulary_documents}
     pipeline.restore(found.vocabulary, found.engine, values)
     pipeline.counts = found.counts
-    return found.model(pipeline.facts())
+    return found
 
 
 def _fit_privately(
     client: Any,
     corpus: Corpus,
-    pipeline: Pipeline[Any],
+    run: OpenedRun,
     publisher: Publisher,
     source: Source,
     on_progress: Progress,
 ) -> TopicModel:
-    """Make all releases that the files suffice for; return the last model.
+    """Make all releases that the files suffice for, or those left; return the last model.
 
     The `source` is read here too, so that the ledger knows the documents.
     """
+    pipeline = run.pipeline
     newest, missed = None, ""
+    if run.released is not None:
+        newest, missed = run.released.model, run.released.missed
+        if newest is not None:
+            publisher.store(newest)
     assert pipeline.learner is not None
-    for met in summed_stages(client, corpus, pipeline.learner, pipeline.vocabulary):
+    assert run.census is not None
+    run.skip(source)
+    slots = run.census.slots
+    for met in summed_stages(client, corpus, pipeline.learner, pipeline.vocabulary, slots=slots):
         pipeline.counts.update(met)
-        _note(source, pipeline, met.records)
-        on_progress("reading", pipeline.counts)
+        skip_records(source, met.records, pipeline, released=False)
+        on_progress("reading", pipeline.counts, pipeline.counts.records, 0)
         if pipeline.due == 0 or pipeline.ends_well:
             released = pipeline.release()
             missed = released.missed or missed
@@ -150,23 +194,8 @@ def _check_unspent(run: OpenedRun) -> None:
     spent = 0 if run.census is None else run.census.spent
     require(
         not spent,
-        "documents must not be in two releases, and a fit on a cluster goes on behind none",
+        "documents must not be in two releases, and a fit on a cluster cannot continue after one",
         released=spent,
         remedy="leave out the files that were in releases, or fit in one process",
         error=LedgerError,
     )
-
-
-def _note(source: Source, pipeline: Pipeline[Any], records: int) -> None:
-    """Read the records of a stage, for the ledger alone."""
-    while records > 0:
-        batch = source.poll(min(records, SKIPPED_RECORDS))
-        pipeline.note(batch, released=False)
-        records -= batch.n_records
-        require(
-            not (batch.exhausted and records),
-            "files must not change while they are read",
-            records_missing=records,
-            remedy="fit again when they are at rest",
-            error=SourceError,
-        )

@@ -16,12 +16,14 @@ from typing import Any
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
+from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.private.released import spent
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
-from streamlda.run.parts import RejectsFile, published_name, skip_records, stream_name
+from streamlda.run.parts import RejectsFile, published_name, stream_name
+from streamlda.run.taking_up import run_cut_short
 from streamlda.settings.build import word_documents
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
@@ -34,17 +36,14 @@ from streamlda.text.vocabulary import Vocabulary
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
-#: Empty polls in a row behind which a rest that may never be a record is not waited for.
+#: Empty polls in a row after which a rest that may never be a record is not waited for.
 LAST_POLLS = 4
-
-#: Fewest words for each topic of a private choice that is not warned of.
-LEAST_WORDS_PER_TOPIC = 10
 
 #: What a run says where it must pay before it knows that its slots suffice.
 UNCOUNTED = (
-    "record slots are counted before anything is paid for where files are read once and no clock "
-    "ends a window, but not here: if the source ends before a window is full, what was spent gives "
-    "no model, or that of an incomplete window"
+    "record slots cannot be counted before they are paid for: that takes files that are read "
+    "once, and windows that no clock ends; if the source ends before a window is full, what was "
+    "spent gives no model, or one of an incomplete window"
 )
 
 Progress = Callable[[Source, RecordCounts], None]
@@ -55,7 +54,8 @@ class FitResult:
     """What a fit learned: the newest model, and what was met on the way.
 
     `stopped` if it was asked to stop before the source ended; `failure` is what ended the source
-    before its time: everything read before has been learned from.
+    before its time: everything read before has been learned from. `stored_bytes` are those of all
+    files, where that is known.
     """
 
     model: TopicModel
@@ -65,6 +65,14 @@ class FitResult:
     seconds: float
     stopped: bool = False
     failure: SourceError | None = None
+    stored_bytes: int | None = None
+
+    @property
+    def lost(self) -> float:
+        """Fraction of the records that was rejected, or of the stored bytes that was lost."""
+        counts = self.counts
+        rejected = counts.rejects.total() / max(1, counts.records)
+        return max(rejected, counts.lost_bytes / (self.stored_bytes or max(1, counts.lost_bytes)))
 
     @classmethod
     def of(
@@ -109,17 +117,19 @@ def fit(
             raise
 
 
-def few_words(words: Vocabulary, settings: RunSettings, warn: Callable[[str], None]) -> None:
+def warn_of_few_words(
+    words: Vocabulary, settings: RunSettings, warn: Callable[[str], None]
+) -> None:
     """Warn of a private choice of words that is too small for what was wanted."""
     facts, topics = words.selection or {}, settings.topics.count
     public = facts.get("public_words", 0)
     n, size = words.n_features - public, settings.vocabulary.size - public
-    if 2 * n < size or words.n_features < LEAST_WORDS_PER_TOPIC * topics:
+    if few_words(n, size, topics, public):
         warn(
-            "a private choice should find half of the words wanted and "
+            "a private choice of words should find half of those wanted and "
             f"{LEAST_WORDS_PER_TOPIC} for each topic, got words={n} wanted={size} "
             f"documents={word_documents(settings)} topics={topics} "
-            f"threshold={facts['threshold']:.4g}; another time choose from more records "
+            f"threshold={facts['threshold']:.4g}; next time choose from more records "
             "(vocabulary.documents, --vocabulary-documents), or add a public word list "
             "(vocabulary.file, --vocabulary)"
         )
@@ -151,8 +161,11 @@ class _Crank:
         )
         self._rejects: RejectsFile | None = None
         on_reject = None if settings.source.rejects is None else self._on_reject
+        paid = None
+        if ledger is not None and self._store is None:
+            paid = run_cut_short(settings, ledger, self._publisher)
         run = open_pipeline(
-            settings, self._store, ledger, on_reject, warn=warn, should_stop=should_stop
+            settings, self._store, ledger, on_reject, warn=warn, should_stop=should_stop, paid=paid
         )
         self._pipeline = run.pipeline
         self._slots: int | None = None
@@ -162,7 +175,7 @@ class _Crank:
             warn(UNCOUNTED)
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
         self._clock.restart(self._start)
-        self._resumed = run.checkpoint is not None
+        self._resumed = run.checkpoint is not None or bool(run.paid)
         # What a checkpoint goes on with is of this run, too.
         self._released_before = 0 if ledger is None or self._resumed else ledger.generation
         self._source = run.open_source(settings)
@@ -183,7 +196,7 @@ class _Crank:
             for problem in run.checkpoint.skipped:
                 self._warn(f"a checkpoint was skipped: {problem}")
         run.go_on(self._source, self._settings)
-        skip_records(self._source, run.slots_to_skip, self._pipeline)
+        run.skip(self._source)
         if run.released is not None:
             self._publish(run.released)
             # A second release without a checkpoint between could not be gone behind.
@@ -208,7 +221,7 @@ class _Crank:
         stopped = not (self._ended or self._failure or pipeline.due is None)
         cut_short = stopped or self._failure is not None
         if cut_short:
-            # From here it goes on, and not behind a snapshot of a part.
+            # From here it goes on, and not after a snapshot of a part.
             self._save()
         # Where a signal or a failure ends a private stream may depend on what documents say.
         may_end = self._ended or not pipeline.counts_slots
@@ -217,8 +230,14 @@ class _Crank:
         if not cut_short:
             self._save()
         seconds = time.monotonic() - self._start
+        progress = self._source.progress()
         return FitResult.of(
-            self._model(), pipeline, seconds, stopped=stopped, failure=self._failure
+            self._model(),
+            pipeline,
+            seconds,
+            stopped=stopped,
+            failure=self._failure,
+            stored_bytes=progress.total if progress.unit == "B" else None,
         )
 
     def warn_of_spending(self) -> None:
@@ -255,7 +274,7 @@ class _Crank:
         self._ended = batch.exhausted or self._nothing_is_left(batch)
 
     def _nothing_is_left(self, batch: RecordBatch) -> bool:
-        """Return whether a source without an end has, for now, no record behind an empty poll."""
+        """Return whether a source without an end has, for now, no record after an empty poll."""
         if batch.n_records or not hasattr(self._source, "lag"):
             self._empty_polls = 0
             return False
@@ -284,7 +303,7 @@ class _Crank:
         self._clock.restart(time.monotonic())
         words = self._pipeline.vocabulary
         if not chosen and words is not None and words.kind == "selected":
-            few_words(words, self._settings, self._warn)
+            warn_of_few_words(words, self._settings, self._warn)
 
     def _publish(self, released: Released) -> None:
         self._missed = released.missed or self._missed
@@ -304,7 +323,7 @@ class _Crank:
     def _model(self) -> TopicModel:
         """Return the newest model; or raise, with what came instead."""
         if self._newest is None and self._resumed:
-            # Nothing came behind the checkpoint that would give another model.
+            # Nothing came after the checkpoint that would give another model.
             self._again()
         if self._newest is not None:
             return self._newest
@@ -330,7 +349,7 @@ class _Crank:
             and model.privacy.get("ledger") == self._ledger.ledger_id
         ):
             self._newest = model
-        else:
+        elif self._pipeline.snapshots:
             self._missed = (
                 "the run has nothing left to release, and its last model is elsewhere, got "
                 f"output={file!r}; name the --output that it wrote"

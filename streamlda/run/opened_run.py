@@ -8,11 +8,12 @@ from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.run.census import Census
-from streamlda.run.parts import OnRejected, open_stream
-from streamlda.settings.table import RunSettings
+from streamlda.run.parts import OnRejected, open_stream, skip_records
+from streamlda.run.taking_up import skip_paid
+from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released
@@ -23,8 +24,9 @@ from streamlda.stream.source import Log, Source
 class OpenedRun:
     """A pipeline, and where its stream goes on.
 
-    `checkpoint` is None at the beginning; `slots_to_skip` are records behind it that a release has
-    used, and `released` is what that release gave. `census` is what a private run has found in
+    `checkpoint` is None at the beginning; `slots_to_skip` are records after it that a release has
+    used, and `released` is what that release gave; `paid` are those of a run that is taken up
+    without a checkpoint, whose records are skipped. `census` is what a private run has found in
     files that are read to their end, and `ledger` pays for it.
     """
 
@@ -34,6 +36,7 @@ class OpenedRun:
     released: Released | None = None
     census: Census | None = None
     ledger: Ledger | None = None
+    paid: tuple[Intent, ...] = ()
 
     def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
         """Open the source, without what was spent before the run began."""
@@ -60,21 +63,30 @@ class OpenedRun:
         if self.ledger is not None:
             self._check_unspent(source, self.ledger)
 
+    def skip(self, source: Source) -> None:
+        """Take the source behind the records that releases have used.
+
+        Raises `SourceError` where it does not hold them; errors as `skip_paid`.
+        """
+        skip_records(source, self.slots_to_skip, self.pipeline)
+        if self.paid:
+            skip_paid(source, self.paid, self.pipeline)
+
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
-        """Refuse logs that go on before what was in a release, or too far behind it."""
+        """Refuse logs that go on before what was in a release, or too far after it."""
         behind = _logs(source, self.slots_to_skip)
         for location, log in _logs(source).items():
             spent = ledger.known.reach.get(log.name, 0)
             goes_on = behind[location].next
             require(
                 goes_on == spent if goes_on > log.next else goes_on >= spent,
-                "a run must begin behind all releases of its log, and skip none but its own",
+                "a run must begin after all releases of its log, and skip none but its own",
                 error=LedgerError,
                 source=location,
                 begins=log.next,
                 spent=spent,
-                remedy="bring the folder of checkpoints back, or take records behind: with an "
-                "empty folder and kafka.start=latest (--kafka-start)",
+                remedy="bring the folder of checkpoints back, or take later records: use an empty "
+                "folder and kafka.start=latest (--kafka-start)",
             )
 
 

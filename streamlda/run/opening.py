@@ -7,10 +7,9 @@ nothing had happened (`PrivateLearner.catch_up`): no document is released twice,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from streamlda.checks import failure, require
@@ -22,10 +21,7 @@ from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.private import release_manager
-from streamlda.private.budget import (
-    STATEMENTS,
-    WordsAndDelta,
-)
+from streamlda.private.budget import STATEMENTS
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.run.census import provenance_of, take_census
@@ -33,19 +29,20 @@ from streamlda.run.opened_run import OpenedRun
 from streamlda.run.parts import published_name, stream_name
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
 from streamlda.run.run_record import run_of
+from streamlda.run.taking_up import PaidRun
 from streamlda.settings.build import (
     analyzer,
     engine_settings,
     most_words,
     public_words,
     snapshot_every,
+    text_settings,
     time_bins,
     word_documents,
-    words_besides,
     words_to_learn,
 )
-from streamlda.settings.seeds import seed_topics, seeds_of, words_of
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.seeds import seeded_by_words, seeds_of
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.publishing import Publisher
@@ -62,7 +59,7 @@ from streamlda.text.vocabulary import Vocabulary
 OnReject = Callable[[Reject], None]
 
 #: What a run says of a release that it has ended.
-CUT_SHORT = "a release was cut short before, and is paid"
+CUT_SHORT = "a release was interrupted earlier, and stays paid"
 
 
 def open_ledger(
@@ -98,19 +95,21 @@ def open_pipeline(
     warn: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
     schedule: Schedule | None = None,
+    paid: PaidRun | None = None,
 ) -> OpenedRun:
     """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
 
     A private run over files reads them once, to know what is spent and how many slots there are.
-    `schedule` is that of the settings, unless another is given.
+    `schedule` is that of the settings, unless another is given; `paid` is a run to take up where
+    there is no store.
 
-    Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on behind, or
+    Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on after, or
     does not allow the first one, or documents of the files; `InsufficientDataError` if these have
     too few slots; `InvalidSettingError` if the checkpoints were made with other settings;
     `ModelFileError` if none is whole; `SourceError` if files cannot be read.
     """
     if ledger is not None:
-        return _open_private(settings, store, ledger, warn, should_stop)
+        return _open_private(settings, store, ledger, warn, should_stop, paid)
     words: Vocabulary | VocabularyLearner | None = public_words(settings)
     shared: SharedProjection | None = None
     if settings.topics.projection_file is not None:
@@ -122,15 +121,10 @@ def open_pipeline(
     engine_settings(settings, most, sums)  # raises before anything is read
     seeds = seeds_of(settings.topics.seeds, settings.topics.count)
 
-    def seeded(own: EngineSettings, vocabulary: Vocabulary) -> EngineSettings:
-        found, problem = seed_topics(seeds, words_of(vocabulary))
-        if problem is not None:
-            warn(problem)
-        return replace(own, seed_topics=found)
-
     def make(vocabulary: Vocabulary, _: object) -> Engine:
         n, left_out = vocabulary.n_features, vocabulary.too_frequent
-        own = seeded(engine_settings(settings, n, sums, left_out), vocabulary)
+        own = engine_settings(settings, n, sums, left_out)
+        own = seeded_by_words(own, seeds, vocabulary, warn)
         return Engine(own) if shared is None else shared.engine(own)
 
     pipeline: Pipeline[Engine] = Pipeline(
@@ -146,7 +140,7 @@ def open_pipeline(
     saved = None if store is None else store.newest()
     if saved is not None:
         asked = engine_settings(settings, saved.vocabulary.n_features, sums)
-        asked = seeded(asked, saved.vocabulary)
+        asked = seeded_by_words(asked, seeds, saved.vocabulary, warn)
         _restore(pipeline, saved, asked, None if shared is None else shared.digest)
     return OpenedRun(pipeline, saved)
 
@@ -158,20 +152,6 @@ def _candidates(settings: RunSettings) -> CandidateDocuments | None:
         return None
     given = topics.representative_documents, topics.count, topics.seed
     return CandidateDocuments(*given, texts=topics.representative_texts)
-
-
-def text_settings(settings: RunSettings) -> dict[str, Any]:
-    """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
-    names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
-    names = [name for name in names if name != "vocabulary.file"]
-    names += [f"source.{each}_field" for each in ("text", "user", "time")]
-    names += [f"topics.representative_{each}" for each in ("documents", "texts")]
-    if settings.source.time_field is not None:
-        names.append("snapshots.time_bins")
-    found = {name: settings[name] for name in names}
-    found["vocabulary.documents"] = word_documents(settings)
-    values: dict[str, Any] = json.loads(json.dumps(found))
-    return values
 
 
 def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
@@ -260,11 +240,15 @@ def _open_private(
     ledger: Ledger,
     warn: Callable[[str], None],
     should_stop: Callable[[], bool],
+    paid: PaidRun | None,
 ) -> OpenedRun:
     saved = None if store is None else store.newest(ledger, catch_up=True)
     run, made = run_of(store, ledger, saved=saved is not None)
+    if paid is not None:
+        run, made = paid.record, len(paid.releases)
+        warn(f"a run was cut short before, and its releases={made} are taken up, not paid again")
     fresh = saved is None and not made
-    words, choice = (terms := PrivateTerms.of(settings)).words, terms.choice
+    terms = PrivateTerms.of(settings)
     if fresh:
         check_price(settings, ledger, terms)
         if ledger.known.unmarked:
@@ -279,16 +263,19 @@ def _open_private(
     if fresh and census is not None:
         check_slots(settings, terms, census, warn)
         if census.spent:
-            warn(f"records={census.spent} were in releases before, and are left out")
+            warn(f"records={census.spent} were in earlier releases, and are left out")
     if census is not None:
         ledger.known.compared.add(run.name)
     provenance = provenance_of(settings, ledger, census)
     manage = ReleaseManager if fresh else ResumedReleaseManager
     manager = manage(
-        ledger=ledger, stream=stream_name(settings), provenance=provenance, run=run.name
+        ledger=ledger,
+        stream=stream_name(settings),
+        provenance=provenance,
+        run=run.name,
+        asked=terms.digest(settings),
     )
-    selection = None if choice is None else _selection(settings, choice, manager)
-    pipeline = _private_pipeline(settings, terms, words or selection, manager)
+    pipeline = _private_pipeline(settings, terms, manager, warn)
     if saved is not None:
         check_words(pipeline, saved.vocabulary)
         check_reading(pipeline, saved.about)
@@ -299,6 +286,13 @@ def _open_private(
         begun = slots if stage is None else stage.first
         values = {**saved.about, "places": slots, "released_at": begun}
         pipeline.restore(saved.vocabulary, learner, values)
+    if paid is not None:
+        released = Released(None)
+        for release in paid.releases:
+            _, released = _catch_up(pipeline, manager, release)
+        return OpenedRun(
+            pipeline, released=released, census=census, ledger=ledger, paid=paid.releases
+        )
     behind, last = made if saved is None else saved.releases_behind, ledger.last_intent
     if behind == 0:
         return OpenedRun(pipeline, saved, census=census, ledger=ledger)
@@ -321,13 +315,14 @@ def _open_private(
 
 
 def _selection(
-    settings: RunSettings, choice: WordsAndDelta, manager: ReleaseManager
+    settings: RunSettings, terms: PrivateTerms, manager: ReleaseManager
 ) -> PrivateVocabularySelection:
+    assert terms.choice is not None
     return PrivateVocabularySelection(
-        choice.selection,
+        terms.choice.selection,
         size=settings.vocabulary.size,
         slots=word_documents(settings),
-        public=words_besides(settings),
+        public=terms.besides,
         analyzer=analyzer(settings),
         release=manager.release,
     )
@@ -336,17 +331,17 @@ def _selection(
 def _private_pipeline(
     settings: RunSettings,
     terms: PrivateTerms,
-    words: Vocabulary | PrivateVocabularySelection | None,
     manager: ReleaseManager,
+    warn: Callable[[str], None] = lambda message: None,
 ) -> Pipeline[PrivateLearner]:
     asked, delta = terms.settings, settings.privacy.delta
     published = published_name(settings)
-    assert words is not None
     assert delta is not None
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
+        own = replace(asked, n_features=vocabulary.n_features)
         return PrivateLearner(
-            replace(asked, n_features=vocabulary.n_features),
+            seeded_by_words(own, terms.seeds, vocabulary, warn),
             manager,
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=delta - asked.delta,
@@ -355,7 +350,7 @@ def _private_pipeline(
         )
 
     return Pipeline(
-        words,
+        terms.words or _selection(settings, terms, manager),
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
         about={"stream": published},
@@ -367,7 +362,7 @@ def _private_pipeline(
 def _catch_up(
     pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, intent: Intent
 ) -> tuple[int, Released]:
-    """Go on behind a release that no checkpoint knows of; return the records to skip."""
+    """Go on after a release that no checkpoint knows of; return the records to skip."""
     if intent.description == WORDS:
         return _catch_up_with_words(pipeline, manager, intent)
     learner = pipeline.learner
@@ -413,7 +408,7 @@ def _catch_up_with_words(
         chosen = words.chosen(found.arrays, found.metadata["selection"])
     except InsufficientDataError as error:
         raise InsufficientDataError(
-            f"{error}; its record slots up to {last} are spent: begin behind them, in another "
+            f"{error}; its record slots up to {last} are spent: begin after them, in another "
             "checkpoint.folder"
         ) from error
     pipeline.begin(chosen, last)

@@ -10,13 +10,18 @@ from pathlib import Path
 from streamlda.checks import require
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.settings.rules import source_of
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 
 
 def check_output(path: str, inputs: Sequence[str] = ()) -> None:
     """Raise `InvalidSettingError` if a file cannot be written at `path`, or is an input."""
     target = Path(path)
-    require(not target.exists() or target.is_file(), "an output must be a regular file", path=path)
+    require(
+        not target.exists() or target.is_file(),
+        "an output must be a regular file",
+        path=path,
+        remedy="choose another name",
+    )
     here, exists = target.resolve(), target.exists()
     for other in map(Path, inputs):
         there = other.exists()

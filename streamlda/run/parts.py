@@ -14,8 +14,8 @@ from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.privacy.ledger.known import FOLDERS, Reading
 from streamlda.settings.rules import source_of
+from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import TOPICS, Secret
-from streamlda.settings.table import RunSettings
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source
@@ -23,7 +23,7 @@ from streamlda.stream.source import Reject, Source, open_source
 #: Gets each rejected record and its reason, where the source has whole records to give.
 OnRejected = Callable[[Any, str], None]
 
-#: Records that are skipped at once, behind a release.
+#: Records that are skipped at once, after a release.
 SKIPPED_RECORDS = 4096
 
 #: Characters of a spelling of a source that are kept.
@@ -84,10 +84,13 @@ def open_stream(
     settings: RunSettings,
     on_rejected: OnRejected | None = None,
     give_up: Callable[[set[int]], None] | None = None,
+    *,
+    fixed_order: bool = False,
 ) -> Source:
     """Open the source that the settings name, at its beginning; errors as the connectors.
 
-    With `give_up`, partitions of Kafka are read once they are taken.
+    With `give_up`, partitions of Kafka are read once they are taken. In a `fixed_order`, that of a
+    private run, which record of several partitions comes n-th is fixed.
     """
     source, kind, shared = settings.source, source_of(settings), _record_options(settings)
     if kind == "files":
@@ -106,7 +109,7 @@ def open_stream(
         kafka.topic,
         bootstrap_servers=kafka.bootstrap,
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
-        fixed_order=settings.private and not kafka.partitions.isdecimal(),
+        fixed_order=fixed_order or (settings.private and not kafka.partitions.isdecimal()),
         start=kafka.start,
         group=kafka.group,
         client=kafka.client,
@@ -216,30 +219,33 @@ def skip_records(
     records: int,
     pipeline: Pipeline[Any],
     on_poll: Callable[[int], None] = lambda n_records: None,
+    *,
+    released: bool = True,
 ) -> None:
-    """Take a source behind records that a release has used; they are not kept.
+    """Take a source past records that are not to be learned from here; they are not kept.
 
-    `on_poll` is called behind each poll, with the records that it skipped.
+    They were `released`, or are noted for a release. `on_poll` is called after each poll, with the
+    records that it skipped.
     """
-    while records:
+    while records > 0:
         batch = source.poll(min(records, SKIPPED_RECORDS), 1.0)
         batch.check(SKIPPED_RECORDS)
-        pipeline.note(batch, released=True)
+        pipeline.note(batch, released=released)
         records -= batch.n_records
         on_poll(batch.n_records)
         require(
             not (batch.exhausted and records),
-            "a source must still hold what a release has used",
+            "a source must still hold the records that were read or counted in it",
             error=SourceError,
             records_missing=records,
-            remedy="bring the source back",
+            remedy="bring it back as it was",
         )
 
 
 class RejectsFile(AbstractContextManager["RejectsFile"]):
     """A file with a JSON line for each rejected record: location, record, reason.
 
-    Each line is written at once: before a checkpoint behind its record.
+    Each line is written at once: before a checkpoint after its record.
     """
 
     def __init__(self, path: str, *, append: bool = False) -> None:

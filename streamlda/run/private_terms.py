@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
 from typing import NamedTuple
 
 from streamlda.checks import require
@@ -12,42 +15,63 @@ from streamlda.private.budget import WordsAndDelta, check_first_price, words_and
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census
-from streamlda.run.parts import stream_name
+from streamlda.run.parts import published_name, stream_name
 from streamlda.settings.build import (
+    analyzer,
     private_settings,
     public_topics,
     public_words,
+    text_settings,
     word_documents,
+    words_besides,
 )
 from streamlda.settings.rules import source_of
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.seeds import SeedWords, seeded_by_words, seeds_of
 from streamlda.text.vocabulary import Vocabulary
 
 
 class PrivateTerms(NamedTuple):
     """What a private run asks for, for the most words there can be; the choice of words, if any.
 
-    And the public topics that it begins with.
+    And the public topics and seeds that it begins with, and the public words beside the choice.
     """
 
     settings: PrivateSettings
     words: Vocabulary | None
     choice: WordsAndDelta | None
     public: PublicTopics | None = None
+    seeds: Sequence[SeedWords] = ()
+    besides: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: RunSettings) -> PrivateTerms:
         """Return what the settings ask for."""
         words, privacy = public_words(settings), settings.privacy
+        seeds = seeds_of(settings.topics.seeds, settings.topics.count)
         if words is not None:
             public = public_topics(settings, words.n_features, words.words)
             asked = private_settings(settings, words.n_features, public=public)
-            return cls(asked, words, None, public)
+            seeded_by_words(asked, seeds, words)  # Raises before anything is paid for.
+            return cls(asked, words, None, public, seeds)
         assert privacy.epsilon is not None
         assert privacy.delta is not None
         choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
         asked = private_settings(settings, settings.vocabulary.size, choice.delta)
-        return cls(asked, None, choice)
+        return cls(asked, None, choice, seeds=seeds, besides=words_besides(settings, seeds))
+
+    def digest(self, settings: RunSettings) -> str:
+        """Return what tells runs of other settings apart, but for where documents are: public."""
+        values = {
+            "settings": asdict(self.settings),
+            "text": text_settings(settings),
+            "analyzer": analyzer(settings).metadata(),
+            "words": None if self.words is None else self.words.fingerprint,
+            "words_besides": self.besides,
+            "seeds": self.seeds,
+            "stream": published_name(settings),
+        }
+        return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> None:
@@ -103,7 +127,7 @@ def check_slots(
     )
     require(
         enough,
-        "a private snapshot needs a whole window of record slots, behind those of the vocabulary",
+        "a private snapshot needs a whole window of record slots, after those of the vocabulary",
         slots=census.slots,
         documents_per_snapshot=window,
         **values,
@@ -111,6 +135,7 @@ def check_slots(
         "take fewer records for the vocabulary, or read more; nothing was spent",
         error=InsufficientDataError,
     )
+    census.check_has_text()
     most, here = settings.snapshots.most, (census.slots - words) // max(1, window)
     shared = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
     if window and shared and most is not None and here < most:

@@ -84,7 +84,7 @@ class RowWriter(ABC):
         """Write the rows of documents."""
 
     def finish(self) -> None:
-        """Write what belongs behind the last row."""
+        """Write what belongs after the last row."""
         self._file.flush()
 
 

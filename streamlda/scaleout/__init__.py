@@ -20,6 +20,8 @@ Tasks are pure: no noise, no output, no state. A task that a lost worker had don
 and counts once, for sums name their shards and are never added to sums of the same shard. Private
 releases (`fit_privately`) pay and draw noise once, at the driver.
 
+`monoid` has the sums for other engines.
+
 `connect` reaches a cluster, `of_files` and `of_partitions` say what is read, `learn`, `learn_once`
 and `fit_privately` learn from it.
 
@@ -27,8 +29,9 @@ The connections of a cluster carry raw documents and raw sums: keep it on a netw
 use TLS (Dask's configuration ``distributed.comm``).
 """
 
-from streamlda.scaleout.cluster import ClusterError, Progress, connect, no_progress
+from streamlda.scaleout.cluster import ClusterError, Progress, connect, never, no_progress
 from streamlda.scaleout.fit import ClusterFit, learn, learn_once
+from streamlda.scaleout.monoid import better_projection, merge, projection_of, sums_of, topics
 from streamlda.scaleout.private import fit_privately, summed_stages
 from streamlda.scaleout.shards import Corpus, of_files, of_partitions
 
@@ -37,12 +40,18 @@ __all__ = [
     "ClusterFit",
     "Corpus",
     "Progress",
+    "better_projection",
     "connect",
     "fit_privately",
     "learn",
     "learn_once",
+    "merge",
+    "never",
     "no_progress",
     "of_files",
     "of_partitions",
+    "projection_of",
     "summed_stages",
+    "sums_of",
+    "topics",
 ]

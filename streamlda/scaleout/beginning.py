@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,19 +130,29 @@ def begin(
 def first_texts(run: Run, corpus: Corpus, words: VocabularyLearner) -> list[str]:
     """Return the texts that words are learned from."""
     texts: list[str] = []
-    for shard, value in zip(corpus.shards, corpus.values, strict=True):
-        characters = sum(map(len, texts))
-        if words.enough(len(texts), characters):
+    for shards in _doubling(corpus):
+        given = words, len(texts), sum(map(len, texts))
+        if words.enough(*given[1:]):
             break
-        given = len(texts), characters
-        texts += run.compute(run.task("first", _texts, shard, run.given(value), words, *given))
+        for found in run.gathered("first", _texts, shards, *given):
+            texts += found
     return list(words.beginning(texts))
+
+
+def _doubling(corpus: Corpus) -> Iterator[list[tuple[Shard, Any]]]:
+    """Yield shards with their values: as many as all before, so that few round trips are made."""
+    pairs = [*zip(corpus.shards, corpus.values, strict=True)]
+    at, step = 0, 1
+    while at < len(pairs):
+        yield pairs[at : at + step]
+        at += step
+        step = at
 
 
 def _texts(
     shard: Shard, value: Any, words: VocabularyLearner, documents: int, characters: int
 ) -> list[str]:
-    """Return the texts of a shard behind others, counted in documents and characters. A task."""
+    """Return the texts of a shard after others, counted in documents and characters. A task."""
     texts: list[str] = []
     with task_of(shard):
         for rows in rows_of(shard, value):
@@ -158,22 +169,29 @@ def warmup_of(
 ) -> DocumentBatch:
     """Return the documents that one process makes its first projection of.
 
-    A warm-up without a document of 3 tokens is dropped, and the next one begins behind it.
+    A warm-up without a document of 3 tokens is dropped, and the next one begins after it.
     """
     kept, documents = WarmUpDocuments(settings.warmup_documents), 0
     vocabulary = run.given(words)
-    for shard, value in zip(corpus.shards, corpus.values, strict=True):
-        start = 0
-        while True:
-            given = run.given(value), vocabulary, settings.n_features, start, kept.missing
-            part: DocumentBatch = run.compute(run.task("first", _first, shard, *given))
-            start += kept.add(part, 0)
-            documents += part.n_documents
-            if not kept.full:
-                break
-            if kept.batch().usable.any():
-                return kept.batch()
-            kept.clear()
+    how = vocabulary, settings.n_features
+    for shards in _doubling(corpus):
+        parts: list[DocumentBatch] = run.gathered("first", _first, shards, *how, 0, kept.missing)
+        again = False
+        for (shard, value), part in zip(shards, parts, strict=True):
+            start = 0
+            while True:
+                if again:
+                    # The warm-up has room for more than was asked for.
+                    given = run.given(value), *how, start, kept.missing
+                    part = run.compute(run.task("first", _first, shard, *given))
+                start += kept.add(part, 0)
+                documents += part.n_documents
+                if not kept.full:
+                    break
+                if kept.batch().usable.any():
+                    return kept.batch()
+                kept.clear()
+                again = True
     require(
         kept.batch().usable.any(),
         f"topics need documents of at least {MIN_TOKENS} known words",
@@ -212,12 +230,10 @@ def _first(
 
 def first_columns(run: Run, corpus: Corpus) -> int | None:
     """Return the columns of the first counts; None for texts."""
-    for shard, value in zip(corpus.shards, corpus.values, strict=True):
-        columns: list[int | None] = run.compute(
-            run.task("first", _columns, shard, run.given(value))
-        )
-        if columns:
-            return columns[0]
+    for shards in _doubling(corpus):
+        for columns in run.gathered("first", _columns, shards):
+            if columns:
+                return columns[0]  # type: ignore[no-any-return]
     raise failure(
         "there must be a document in some partition",
         documents=0,

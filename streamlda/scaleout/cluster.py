@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Gets what is being done, and what was met so far.
-Progress = Callable[[str, RecordCounts], None]
+#: Gets what is being done, what was met so far, and how many of how many parts of it are done.
+Progress = Callable[[str, RecordCounts, int, int], None]
 
 #: Packages that must be the same everywhere, for messages to be read.
 ALIKE = ("dask", "distributed", "cloudpickle")
@@ -32,8 +32,8 @@ ALIKE = ("dask", "distributed", "cloudpickle")
 #: Packages that must be the same here and on workers, for kernels to give the same.
 ALIKE_ON_WORKERS = ("streamlda", "numpy", "numba", "scipy")
 
-#: Results that one task of a tree joins.
-FAN_IN = 4
+#: Results that one task of a tree joins: it holds these and what they become.
+FAN_IN = 2
 
 #: Longest wait for a worker, at the beginning or after the last one is gone, in seconds.
 PATIENCE_SECONDS = 60.0
@@ -46,8 +46,17 @@ class ClusterError(SourceError):
     """A Dask cluster that cannot be reached, does not fit, or was lost."""
 
 
-def no_progress(label: str, counts: RecordCounts) -> None:
+class StoppedError(Exception):
+    """The caller wants the end; never leaves this package."""
+
+
+def no_progress(label: str, counts: RecordCounts, done: int, total: int) -> None:
     """Show nothing."""
+
+
+def never() -> bool:
+    """Go on to the end."""
+    return False
 
 
 def require_dask() -> None:
@@ -155,6 +164,17 @@ def _first_two(numbers: str | None) -> str:
     return ".".join((numbers or "none").split(".")[:2])
 
 
+def memory_limits(client: Client) -> list[float]:
+    """Return the bytes of memory that each worker may take; infinite where it has no limit."""
+    answers: Any = client.run(_memory_limit)
+    return [float("inf") if limit is None else float(limit) for limit in answers.values()]
+
+
+def _memory_limit(dask_worker: Any) -> int | None:
+    limit: int | None = dask_worker.memory_manager.memory_limit
+    return limit
+
+
 class Given:
     """A value that is sent with the tasks. What it is does not show where tasks are shown."""
 
@@ -169,16 +189,28 @@ def _value(given: Given) -> Any:
     return given.value
 
 
+def _listed(*values: Any) -> list[Any]:
+    return [*values]
+
+
 class Run:
     """The tasks of one fit: made, computed in one graph, waited for.
 
     Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind. When
-    all workers are gone, others are waited for.
+    all workers are gone, others are waited for. `compute` raises `StoppedError` once, where
+    `should_stop` is true.
     """
 
-    def __init__(self, client: Client, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        patience_seconds: float = PATIENCE_SECONDS,
+        should_stop: Callable[[], bool] = never,
+    ) -> None:
         self._client: Any = client
         self._patience = patience_seconds
+        self._should_stop = should_stop
+        self.stopped = False
         self._id = f"r{secrets.token_hex(4)}0"
         self._made = 0
 
@@ -188,6 +220,21 @@ class Run:
 
         make: Any = delayed(function, pure=False, traverse=False)
         return make(*arguments, dask_key_name=self._name(kind))  # type: ignore[no-any-return]
+
+    def gathered(
+        self,
+        kind: str,
+        function: Callable[..., Any],
+        shards: Iterable[tuple[Any, Any]],
+        *arguments: Any,
+    ) -> list[Any]:
+        """Return what a function gives of each shard with its value, computed at once."""
+        tasks = [
+            self.task(kind, function, shard, self.given(value), *arguments)
+            for shard, value in shards
+        ]
+        found: list[Any] = self.compute(self.task(kind, _listed, *tasks))
+        return found
 
     def given(self, value: Any) -> Any:
         """Return what stands for a value in a graph, sent once; tasks and futures stay."""
@@ -278,6 +325,9 @@ class Run:
                     for future in waiting:
                         on_report(future.result())
                 return
+            if self._should_stop() and not self.stopped:
+                self.stopped = True
+                raise StoppedError
             if self._client.nthreads():
                 alone_since = None
                 continue

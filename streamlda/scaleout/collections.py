@@ -32,7 +32,7 @@ from streamlda.scaleout.fit import check_unseeded, learn_once
 from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
 from streamlda.settings.build import fit_settings, passes_of, window_settings
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     """Fit a `StreamLDA` to a collection on the current client.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
-    one they are as good (`streamlda.scaleout.local_steps`). With `epsilon`, releases are number for
-    number those of one process (`streamlda.scaleout.private`). Errors are those of `learn_once` and
-    `fit_privately`.
+    one they are as good as those of its passes, without sweeps (`streamlda.scaleout.local_steps`).
+    With `epsilon`, releases are number for number those of one process
+    (`streamlda.scaleout.private`). Errors are those of `learn_once` and `fit_privately`.
     """
     settings = estimator._settings(estimator._seed(), users)
     require(
@@ -117,6 +117,7 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     )
     client, corpus = current_client(), of_collection(X)
     n_features = first_columns(Run(client), corpus)
+    check_unseeded(settings.topics.seeds)
     if settings.private:
         _fit_privately(estimator, settings, client, corpus, n_features)
         return
@@ -126,13 +127,25 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         gibbs_sweeps=settings.topics.gibbs_sweeps,
         remedy="set it to 0 for a Dask collection",
     )
-    check_unseeded(settings.topics.seeds)
     words = None
     if n_features is None:
         words = VocabularyLearner.by(analyzer, estimator.n_components)
-    check_of_texts(analyzer, words is not None, X)
+    check_of_texts(analyzer, None, words is not None, X)
+    require(
+        estimator.grow_every is None,
+        "grow_every must be left out on a cluster, whose workers share their columns",
+        grow_every=estimator.grow_every,
+        remedy="leave it out, or call partial_fit with lists of texts",
+    )
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
     passes = passes_of(settings.topics)
+    require(
+        not isinstance(passes, str),
+        "quick and thorough fits must be made in one process",
+        refinement_passes=passes,
+        remedy="set it to 'auto' or a number for a Dask collection",
+    )
+    assert not isinstance(passes, str)
     found = learn_once(client, corpus, asked, words, refinement_passes=passes)
     model = found.model()
     engine = found.engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
+from streamlda.checks import at_least, failure, require
 from streamlda.documents import MIN_TOKENS
+from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.measures import of_one_interval
@@ -24,11 +25,24 @@ from streamlda.refinement.choice import choice_of
 from streamlda.refinement.refine import most_prevalent_first
 from streamlda.refinement.schedule import passes_for
 from streamlda.scaleout.beginning import Beginning, Words, begin
-from streamlda.scaleout.cluster import Progress, Run, check_cluster, no_progress
+from streamlda.scaleout.cluster import (
+    Progress,
+    Run,
+    StoppedError,
+    check_cluster,
+    memory_limits,
+    never,
+    no_progress,
+)
+from streamlda.scaleout.files import numbered
 from streamlda.scaleout.local_steps import refined_on
+from streamlda.scaleout.memory import MemoryPlan
+from streamlda.scaleout.resume import SavedRounds
 from streamlda.scaleout.rounds import one_engine
 from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.store import (
+    MOST_KEPT,
+    Documents,
     DocumentStore,
     LearnedDocuments,
     measures_of,
@@ -36,6 +50,8 @@ from streamlda.scaleout.store import (
 )
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
 from streamlda.stream.counts import RecordCounts
+from streamlda.stream.source import Reject
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -50,6 +66,9 @@ ROUNDS = 3
 #: documents from another number, so that the halves of no two shards are dealt alike.
 _APART = 2**40
 
+#: Under which name diagnostics say where a fit was stopped.
+STOPPED = "stopped"
+
 
 @dataclass(frozen=True, eq=False)
 class ClusterFit:
@@ -58,7 +77,7 @@ class ClusterFit:
     `engine`, of `learn` or with a shared projection, has the documents of all shards, and can be
     merged with others; of `learn_once` it is as of one process, or what a refinement began from.
     Words were learned from `vocabulary_documents`, 0 for given ones. `said` goes to the diagnostics
-    of its topics.
+    of its topics. `rejects`, where they are named, stand in the order of files and records.
     """
 
     engine: Engine
@@ -67,6 +86,15 @@ class ClusterFit:
     vocabulary_documents: int
     refined: TopicModel | None = None
     said: Mapping[str, Any] = field(default_factory=dict)
+    rejects: Sequence[Reject] = ()
+    #: What alpha_0 is worth, where it was to be estimated and documents set aside were asked.
+    estimate: dict[str, Any] | None = None
+
+    @property
+    def stopped(self) -> str | None:
+        """In which part of the fit the caller stopped it, if that is so."""
+        known = self.said if self.refined is None else self.refined.diagnostics
+        return known.get(STOPPED)
 
     def model(self, settings: Mapping[str, Any] | None = None) -> TopicModel:
         """Return the topics; `settings` are recorded beside the engine's own."""
@@ -74,9 +102,11 @@ class ClusterFit:
         recorded = {**(learned if self.vocabulary_documents else {}), **(settings or {})}
         if self.refined is None:
             model = self.engine.snapshot(self.vocabulary, recorded)
-            return replace(model, diagnostics={**model.diagnostics, **self.said})
+            model = replace(model, diagnostics={**model.diagnostics, **self.said})
+            return with_estimate(model, self.estimate)
         recorded = {**self.refined.settings, **recorded}
-        return replace(self.refined, vocabulary=self.vocabulary, settings=recorded)
+        model = replace(self.refined, vocabulary=self.vocabulary, settings=recorded)
+        return with_estimate(model, self.estimate)
 
 
 def learn(
@@ -155,7 +185,11 @@ def learn_once(
     shared_projection: NDArray[np.float64] | None = None,
     refinement_passes: int | None = None,
     most_bytes: float | None = None,
+    names_rejects: bool = False,
+    state_folder: str | None = None,
     on_progress: Progress = no_progress,
+    on_plan: Callable[[str], None] = lambda line: None,
+    should_stop: Callable[[], bool] = never,
 ) -> ClusterFit:
     """Learn from all shards as one process does, each read once and kept with the workers.
 
@@ -170,6 +204,13 @@ def learn_once(
     With a shared projection nothing is refined. Without `refinement_passes` there are none where
     the settings say ``refine=False``, else those that one process makes, kept as it keeps them: if
     they predict documents set aside better than their start.
+
+    Where it `should_stop` while documents are read, unrefined topics are learned of the shards that
+    were read; in a refinement, its start is what comes out. `said` has ``stopped`` then. Before,
+    `InsufficientDataError` is raised. Rejects come out if they are to be named, 10,000 a shard.
+    With a `state_folder`, local or a URL, a refinement goes on from the last round that is in it.
+    `ClusterError` if a worker has not the memory, before documents are read; `on_plan` gets a line
+    that says how much it takes.
     """
     _check_solver(settings)
     check_unseeded(settings.seed_topics)
@@ -180,40 +221,121 @@ def learn_once(
     trial = refines and refinement_passes is None
     # The sums of a start are taken by an engine that does not refine.
     settings = replace(settings, refine=None if settings.refines else settings.refine)
-    beginning = begin(Run(client), corpus, settings, vocabulary, shared_projection, trial=trial)
-    words, n_features = beginning.plan.vocabulary, beginning.plan.settings.n_features
-    with store_documents(
-        client, corpus, words, n_features, most_bytes=most_bytes, on_progress=on_progress
-    ) as store:
-        _check_enough(store.documents, store.contents.counts, settings)
-        measures = measures_of(store)
-        engine, refined, said = None, None, {}
-        if trial and store.documents >= LEAST_DOCUMENTS:
-            learned = LearnedDocuments(store)
-            engine = one_engine(learned, beginning, min(START_DOCUMENTS, learned.documents))
-            start, passes = _of_all(engine.snapshot(), store), passes_for(learned.documents)
-            rival = None
-            if learned.documents > START_DOCUMENTS:
-                rival = partial(_spectral, learned, beginning)
-            refined = refined_on(learned, start, passes, on_progress, rival)
-            if "refinement" not in refined.diagnostics:
-                said, refined = choice_of(refined), None
-        elif refinement_passes:
-            last = min(START_DOCUMENTS, store.documents)
-            engine = one_engine(store, beginning, last)
-            start = _of_all(engine.snapshot(), store)
-            refined = refined_on(store, start, refinement_passes, on_progress)
-        if refined is not None:
-            refined = of_one_interval(most_prevalent_first(refined, measures.samples))
-        if engine is None or refined is None:
-            beginning = beginning.of_warmup(trial=False) if trial else beginning
-            engine = one_engine(store, beginning, store.documents)
+    limits, run = memory_limits(client), Run(client, should_stop=should_stop)
+    saved = None if state_folder is None else SavedRounds(state_folder)
+    if not isinstance(vocabulary, VocabularyLearner):
+        # Else the words are known when they are learned.
+        _check_memory(limits, settings, vocabulary)
+    try:
+        beginning = begin(run, corpus, settings, vocabulary, shared_projection, trial=trial)
+        words, n_features = beginning.plan.vocabulary, beginning.plan.settings.n_features
+        plan = _check_memory(limits, beginning.plan.settings, words)
+        kept = min(MOST_KEPT * sum(limits), plan.room(limits)) if most_bytes is None else most_bytes
+        on_plan(plan.described(limits, kept, len(corpus.shards)))
+        with store_documents(
+            run,
+            corpus,
+            words,
+            n_features,
+            limits=limits,
+            most_bytes=kept,
+            names_rejects=names_rejects,
+            on_progress=on_progress,
+        ) as store:
+            _check_enough(store.documents, store.contents.counts, settings)
+            refine = partial(_refined, on_progress=on_progress, saved=saved)
+            return _fit_stored(store, beginning, trial, refinement_passes, refine)
+    except StoppedError:
+        raise failure(
+            "a run must go on until some shard was read and topics were made",
+            stopped=True,
+            remedy="nothing was saved: start it again",
+            error=InsufficientDataError,
+        ) from None
+
+
+def _check_memory(
+    limits: Sequence[float], settings: EngineSettings, words: Vocabulary | None
+) -> MemoryPlan:
+    n_features = settings.n_features if words is None else words.n_features
+    plan = MemoryPlan.of(settings, n_features)
+    plan.check(limits, settings, n_features)
+    return plan
+
+
+def _fit_stored(
+    store: DocumentStore,
+    beginning: Beginning,
+    trial: bool,
+    refinement_passes: int | None,
+    refine: Callable[..., TopicModel],
+) -> ClusterFit:
+    measures, learned = measures_of(store), LearnedDocuments(store)
+    estimate = None
+    asked = beginning.plan.settings
+    unknown = asked.alpha_0 is None and asked.refines and beginning.warmup is not None
+    if unknown and not store.run.stopped and learned.documents >= LEAST_DOCUMENTS:
+        models = _start_of(learned, beginning).with_alpha_0
+        aside = store.run.compute(learned.aside)
+        if estimate := tested_alpha_0(models, asked.n_components, aside):
+            settings = replace(asked, alpha_0=estimate["value"])
+            beginning = replace(beginning, plan=replace(beginning.plan, settings=settings))
+    engine, refined, said = None, None, dict[str, Any]()
+    if store.run.stopped:
+        trial, refinement_passes = False, None
+        said = {STOPPED: "reading"}
+    if trial and store.documents >= LEAST_DOCUMENTS:
+        engine = _start_of(learned, beginning)
+        start, passes = _of_all(engine.snapshot(), store), passes_for(learned.documents)
+        rival = None
+        if learned.documents > START_DOCUMENTS:
+            rival = partial(_spectral, learned, beginning)
+        refined = refine(learned, start, passes, rival=rival)
+        if "refinement" not in refined.diagnostics and STOPPED not in refined.diagnostics:
+            said, refined = choice_of(refined), None
+    elif refinement_passes:
+        last = min(START_DOCUMENTS, store.documents)
+        engine = one_engine(store, beginning, last)
+        start = _of_all(engine.snapshot(), store)
+        refined = refine(store, start, refinement_passes)
+    if refined is not None and STOPPED in refined.diagnostics:
+        assert engine is not None
         engine.measures = measures
-        found = store.contents
-        if found.column_words is not None:
-            words = found.column_words.named()
+        start = _of_all(engine.snapshot(), store)
+        refined = replace(start, diagnostics={**start.diagnostics, STOPPED: "refinement"})
+    elif refined is not None:
+        refined = of_one_interval(most_prevalent_first(refined, measures.samples))
+    if engine is None or refined is None:
+        beginning = beginning.of_warmup(trial=False) if trial else beginning
+        engine = one_engine(store, beginning, store.documents)
+    engine.measures = measures
+    found, words = store.contents, beginning.plan.vocabulary
+    if found.column_words is not None:
+        words = found.column_words.named()
     learned_from = beginning.vocabulary_documents
-    return ClusterFit(engine, words, found.counts, learned_from, refined, said)
+    rejects = numbered(found.rejects, found.places)
+    return ClusterFit(engine, words, found.counts, learned_from, refined, said, rejects, estimate)
+
+
+def _start_of(learned: LearnedDocuments, beginning: Beginning) -> Engine:
+    """Return the engine of the first documents, whose topics a refinement starts from."""
+    return one_engine(learned, beginning, min(START_DOCUMENTS, learned.documents))
+
+
+def _refined(
+    documents: Documents,
+    start: TopicModel,
+    passes: int,
+    *,
+    on_progress: Progress,
+    saved: SavedRounds | None,
+    rival: Callable[[], TopicModel] | None = None,
+) -> TopicModel:
+    """Return refined topics, or the start, marked, where the caller stops the run."""
+    try:
+        return refined_on(documents, start, passes, on_progress, rival, saved)
+    except StoppedError:
+        return replace(start, diagnostics={**start.diagnostics, STOPPED: "refinement"})
 
 
 def _spectral(learned: LearnedDocuments, beginning: Beginning) -> TopicModel:
@@ -263,15 +385,17 @@ def _round(
     """Sum all shards by a plan, in one graph."""
     run = Run(client)
     kind = "sums" if plan.triple_columns else "sketch"
-    shared, total = run.given(plan), RecordCounts()
+    shared, total, done = run.given(plan), RecordCounts(), 0
     leaves = [
         run.task(kind, accumulate, shared, shard, run.given(value), start)
         for shard, value, start in zip(corpus.shards, corpus.values, before, strict=True)
     ]
 
     def report(counts: RecordCounts) -> None:
+        nonlocal done
         total.update(counts)
-        on_progress(label, total)
+        done += 1
+        on_progress(label, total, done, len(leaves))
 
     reports = [run.task("report", attrgetter("counts"), leaf) for leaf in leaves]
     found: Sums = run.compute(run.tree("merge", merged, leaves), reports, report)

@@ -23,18 +23,14 @@ smaller parts cost as well: with 8 parts of 100 steps, 50,000 documents were at 
 about 200 steps, there are 2 rounds a pass and 4 in all, and parts grow in number with the
 documents. A round of 12,500 documents and 8,000 words on two workers took 0.35 s of their time for
 the steps and 0.1 s for all else; what else there is does not depend on the documents.
-
-Dask's nannies start workers with ``MALLOC_TRIM_THRESHOLD_=65536``, by which the memory of every
-freed array goes back to the system, and the steps took 1.8 times as long. Where memory allows, set
-``distributed.nanny.pre-spawn-environ`` to leave it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +40,7 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import chosen, parted
+from streamlda.refinement.choice import chosen
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import (
     GROWTH_DOCUMENTS,
@@ -54,7 +50,8 @@ from streamlda.refinement.schedule import (
 )
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import Progress, no_progress
-from streamlda.scaleout.store import Documents
+from streamlda.scaleout.resume import SavedRounds, digest_of
+from streamlda.scaleout.store import Documents, documents
 from streamlda.threads import limit_threads, one_blas_thread
 
 
@@ -64,6 +61,7 @@ def refined_on(
     passes: int,
     on_progress: Progress = no_progress,
     rival: Callable[[], TopicModel] | None = None,
+    saved: SavedRounds | None = None,
 ) -> TopicModel:
     """Return a spectral model of stored documents, refined over all of them on the workers.
 
@@ -76,6 +74,8 @@ def refined_on(
     predict them better than the model does, or the `rival` (`streamlda.refinement.choice`). Else
     the model comes back, and says so.
 
+    Rounds that were `saved` are not made again, and each one is saved.
+
     Time O(nnz K) a document and pass, and 8 V K bytes from and to each part in each round. Memory
     of a worker 24 V K bytes and 32 MiB beside its documents, here 16 V K.
     """
@@ -87,24 +87,24 @@ def refined_on(
     plan = replace(plan, settings=unflattened(plan.settings, model, first))
     refinement = StepwiseEM(model.components, model.alpha, model.background, plan.settings)
     ends = [store.documents * part // plan.parts for part in range(plan.parts + 1)]
-    parts = store.cut(ends) if store.in_memory else None
-    total = plan.rounds * passes
-    for number in range(total):
+    if store.fits(plan.parts):
+        store.parts(ends)
+    total, done, digest = plan.rounds * passes, 0, digest_of(model, plan, store.documents)
+    if saved is not None and (before := saved.load(digest)) is not None:
+        done, refinement = before[0], StepwiseEM.from_state(*before[1])
+    for number in range(done, total):
         state = run.given(refinement.state())
         at = number % plan.rounds
         leaves = []
-        for part, (begin, end) in enumerate(pairwise(ends)):
-            low, high = ((end - begin) * r // plan.rounds for r in (at, at + 1))
-            if parts is None:
-                batch, before = store.task("rows", begin + low, begin + high), None
-                low, high = 0, high - low
-            else:
-                batch, before = parts[part]
-            given = batch, before, low, high, plan.steps
+        for begin, end in pairwise(ends):
+            low, high = (begin + (end - begin) * r // plan.rounds for r in (at, at + 1))
+            given = high - low, plan.steps, *store.given(low, high)
             leaves.append(run.task("refine", local_steps, state, *given))
         found: LocalTotals = run.compute(run.tree("merge", summed, leaves))
         refinement = _mean(refinement, found, plan)
-        on_progress(f"refinement {number + 1} of {total}", store.contents.counts)
+        if saved is not None:
+            saved.save(digest, number + 1, refinement.state())
+        on_progress("refinement", store.contents.counts, number + 1, total)
     if aside is not None:
         model, kept = chosen(model, refinement, aside, rival)
         if not kept:
@@ -120,22 +120,15 @@ class LocalTotals(NamedTuple):
     documents: int
 
 
-def local_steps(
-    state: State, batch: DocumentBatch, before: int | None, first: int, last: int, steps: int
-) -> LocalTotals:
-    """Take the steps of one part over documents `first` to `last` of a batch. A task; pure.
-
-    With the documents `before` it, those set aside are left out of it first.
-    """
-    if before is not None:
-        batch, _ = parted(batch, before)
+def local_steps(state: State, number: int, steps: int, *given: Any) -> LocalTotals:
+    """Take the steps of one part over a number of `documents`. A task; pure."""
     with limit_threads(1), one_blas_thread():
         # To make one runs a parallel kernel too.
         refinement = StepwiseEM.from_state(*state)
         before = refinement.steps
-        for step in range(steps):
-            low, high = (first + (last - first) * s // steps for s in (step, step + 1))
-            refinement.learn(batch.rows(low, high))
+        ends = [number * step // steps for step in range(1, steps + 1)]
+        for batch in cut_at(ends, documents(*given)):
+            refinement.learn(batch)
     require(
         refinement.steps == before + steps,
         "every local step must have a document",
@@ -145,7 +138,24 @@ def local_steps(
         error=InvalidDocumentsError,
     )
     arrays, _ = refinement.state()
-    return LocalTotals(arrays["totals"], 1, last - first)
+    return LocalTotals(arrays["totals"], 1, number)
+
+
+def cut_at(ends: Sequence[int], batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
+    """Yield runs of documents that end at these numbers, and are joined or cut for it."""
+    waiting: list[DocumentBatch] = []
+    at, left = 0, iter(ends)
+    end = next(left, None)
+    for batch in batches:
+        low = 0
+        while end is not None and at + batch.n_documents - low >= end:
+            high = low + end - at
+            yield DocumentBatch.joined([*waiting, batch.rows(low, high)])
+            waiting.clear()
+            at, low, end = end, high, next(left, None)
+        if low < batch.n_documents:
+            waiting.append(batch.rows(low, batch.n_documents))
+            at += batch.n_documents - low
 
 
 def summed(one: LocalTotals, *others: LocalTotals) -> LocalTotals:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import State
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, SourceError
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import FingerprintKey, Provenance
 from streamlda.privacy.ledger.fingerprints import value_of
@@ -41,7 +41,8 @@ from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.scaleout.cluster import Run, check_cluster
-from streamlda.scaleout.shards import SHARDS, Corpus, Piece, Shard, batches_of, count_rows, task_of
+from streamlda.scaleout.files import SHARDS
+from streamlda.scaleout.shards import Corpus, Piece, Shard, batches_of, count_rows, task_of
 from streamlda.scaleout.sums import added
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
@@ -110,17 +111,27 @@ def summed_stages(
     learner: PrivateLearner,
     vocabulary: Vocabulary | None,
     key: FingerprintKey | None = None,
+    slots: int | None = None,
 ) -> Iterator[RecordCounts]:
     """Sum one stage after the other on the workers, and yield what was met in it.
 
     The caller makes what is due, and what may end there, before it goes on. With a `key`, rows are
-    noted for the ledger.
+    noted for the ledger; `slots` are those that the caller knows, who notes them.
     """
     settings, engine = learner.settings, learner.engine
     check_cluster(client)
     run = Run(client)
     lengths = row_counts(run, corpus)
     total = sum(lengths)
+    require(
+        slots in (None, total),
+        "workers must find the records that the ledger will know",
+        records=total,
+        known=slots,
+        remedy="nothing was released: fit files that nobody writes to, and that all machines see "
+        "alike",
+        error=SourceError,
+    )
     require(
         total >= settings.least_slots,
         "a private snapshot needs a whole window of record slots",

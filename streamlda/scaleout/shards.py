@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import islice
+from socket import gethostname
 from typing import Any
 
 import numpy as np
 from scipy.sparse import sparray, spmatrix
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
+from streamlda.process import keep_freed_memory
+from streamlda.scaleout.files import Reading, polled, readings_of
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.listing import Paths, find_files
+from streamlda.stream.listing import Paths
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.source import RecordBatch, open_source
-from streamlda.text.column_words import FULL_TOKENS, ColumnWords
+from streamlda.stream.source import RecordBatch, Reject
+from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import limit_threads, one_blas_thread
 
 #: What a partition may list besides texts.
 COUNTS = (DocumentBatch, spmatrix, sparray)
-
-#: Longest wait of a poll, in seconds.
-POLL_SECONDS = 0.5
-
-#: Tasks that files are cut into if nothing else is said: as many whatever the cluster, so that
-#: models do not depend on it.
-SHARDS = 64
-
-#: Each shard begins a sample of its own, of words that hashed columns are shown by.
-SHARD_TOKENS = FULL_TOKENS // SHARDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +41,7 @@ class Shard:
     """
 
     name: str
-    paths: tuple[str, ...] = ()
+    readings: tuple[Reading, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -56,11 +49,13 @@ class Shard:
 class Corpus:
     """Shards in the order of their documents, made by `of_files` or `of_partitions`.
 
-    The value of a shard is a partition, or what Dask makes one of; None for files.
+    The value of a shard is a partition, or what Dask makes one of; None for files, of which
+    `stored_bytes` are what they hold, where that is known.
     """
 
     shards: tuple[Shard, ...]
     values: tuple[Any, ...] = field(repr=False)
+    stored_bytes: int | None = None
 
     def pieces(
         self, lengths: Sequence[int], first: int, last: int
@@ -86,37 +81,27 @@ class Piece:
 
 
 def of_files(
-    paths: Paths, options: Mapping[str, Any] | None = None, *, shards: int = SHARDS
+    paths: Paths,
+    options: Mapping[str, Any] | None = None,
+    *,
+    shards: int | None = None,
+    beginning: int = 0,
 ) -> Corpus:
-    """Cut files into at most N shards of about equal size, in reading order.
+    """Cut files into about N shards of about equal size, in reading order.
 
     Paths and options are those of the connector ``files``. Every worker must find the files under
-    the same names. A file is never cut: a corpus in one file is one task. Give a large cluster a
-    few shards for each worker; named files of lines are not in one with those of folders.
-    `SourceError` if a path has no files, or a file is named twice.
+    the same names. Small files go into one shard, and what is larger than one is cut where it can
+    be read from the middle: lines of text and JSON that are not compressed, row groups of Parquet.
+    By default there are 64 shards of 1 to 64 MiB, or more of 64 MiB. With a `beginning` the first
+    shards have about that many records from places all over the files, and the others what is left.
+    `SourceError` if a path has no files, a file is named twice, or lies in memory.
     """
-    at_least(1, shards=shards, remedy=f"leave it out for {SHARDS}")
-    how = {"format": "auto", "compression": "infer", **(options or {})}
-    files = find_files(paths, how["format"], how["compression"])
-    sizes = np.array([max(1, file.size or 1) for file in files])
-    ends = np.cumsum(sizes)
-    middles = ends - sizes / 2
-    shard_of = np.minimum((middles / ends[-1] * shards).astype(int), shards - 1)
-    groups = [np.flatnonzero(shard_of == number).tolist() for number in range(shards)]
-    folders = how["format"] == "auto" and any(file.format == "file" for file in files)
-
-    def way(i: int) -> Any:
-        """Return the format for a worker, which knows no folders."""
-        if not folders:
-            return how["format"]
-        return "auto-lines" if files[i].format == "text" else "auto-file"
-
+    how = dict(options or {})
+    found, total = readings_of(paths, how, shards, beginning)
     made = tuple(
-        Shard(f"files {own[0]}-{own[-1]}", tuple(files[i].name for i in own), read)
-        for group in groups
-        for read, own in (({**how, "format": each}, [*run]) for each, run in groupby(group, way))
+        Shard(f"files {number}", tuple(readings), how) for number, readings in enumerate(found)
     )
-    return Corpus(made, (None,) * len(made))
+    return Corpus(made, (None,) * len(made), total)
 
 
 def of_partitions(partitions: Any) -> Corpus:
@@ -155,11 +140,14 @@ def task_of(shard: Shard) -> Iterator[None]:
 
     Errors come back from another machine.
     """
+    keep_freed_memory()
     try:
         with limit_threads(1), one_blas_thread():
             yield
     except MissingExtraError as error:
         raise SourceError(f"{error}, on every worker: shard={shard.name!r}") from error
+    except SourceError as error:
+        raise SourceError(f"{error}: shard={shard.name!r} worker={gethostname()!r}") from error
     except InvalidDocumentsError as error:
         raise InvalidDocumentsError(f"{error}: shard={shard.name!r}") from error
 
@@ -195,19 +183,23 @@ def batches_of(
     value: Any,
     vocabulary: Vocabulary | None,
     counts: RecordCounts,
+    column_words: ColumnWords | None = None,
+    on_reject: Callable[[Reject], None] | None = None,
+    places: dict[str, int] | None = None,
     *,
     slots: bool = False,
     first: int = 0,
     last: int = sys.maxsize,
-    column_words: ColumnWords | None = None,
 ) -> Iterator[DocumentBatch]:
     """Yield rows of a shard as counts, by the pipeline of every run; `counts` are added to.
 
     With `slots` every record has a row, a blank one where there is no document. `first` and `last`
-    are as in `rows_of`; `column_words` counts the words of texts.
+    are as in `rows_of`; `column_words` counts the words of texts, `on_reject` gets rejected records
+    and short documents, `places` the records of each location that is a part of a file.
     """
     rows = _SlotRows() if slots else _Rows()
     pipeline: Pipeline[_Rows] | None = None
+    parts = {reading.location for reading in shard.readings}
     for found in rows_of(shard, value, first, last):
         if isinstance(found, DocumentBatch):
             counts.records += len(found)
@@ -224,9 +216,11 @@ def batches_of(
                 error=InvalidDocumentsError,
             )
         if pipeline is None:
-            pipeline = Pipeline(vocabulary, lambda *_: rows)
+            pipeline = Pipeline(vocabulary, lambda *_: rows, on_reject=on_reject)
             pipeline.counts = counts
         pipeline.add(found)
+        if places is not None and found.locations and found.locations[-1][0] in parts:
+            places[found.locations[-1][0]] = found.locations[-1][1]
         if column_words is not None:
             column_words.add(found.documents)
         yield from rows.take()
@@ -250,15 +244,22 @@ def rows_of(
     neither texts nor counts, or there are fewer rows than were counted.
     """
     at = 0
-    for block in _polled(shard, first, last) if shard.paths else _partition(value):
-        low = max(first - at, 0)
+    files = shard.readings
+    for block in polled(files, shard.options, first, last) if files else _partition(value):
+        before, low = at, max(first - at, 0)
         high = max(low, min(last - at, _length(block)))
         at += _length(block)
         if isinstance(block, DocumentBatch):
             block = block.rows(low, high)
         else:
             # Polls of files end at both ends, so that rejects need no cut.
-            block = RecordBatch(block.texts[low:high], block.rejects)
+            locations = block.locations[low:high]
+            fields, damage = block.fields, block.damage
+            block = RecordBatch(
+                block.texts[low:high], block.rejects, False, locations, fields=fields, damage=damage
+            )
+            if damage and low == high and before >= first:
+                yield block
         if low < high:
             yield block
         if at >= last:
@@ -320,18 +321,6 @@ def _stacked(parts: list[Any]) -> DocumentBatch:
 
 def _matrix(part: Any) -> Any:
     return part.reshape(1, -1) if part.ndim == 1 else part
-
-
-def _polled(shard: Shard, first: int, last: int) -> Iterator[RecordBatch]:
-    at, exhausted = 0, False
-    with closing(open_source("files", list(shard.paths), **shard.options)) as source:
-        while at < last and not exhausted:
-            most = min(BLOCK_ROWS, (first if at < first else last) - at)
-            records = source.poll(most, POLL_SECONDS)
-            records.check(most)
-            at += records.n_records
-            exhausted = records.exhausted
-            yield records
 
 
 def check_columns(batch: DocumentBatch, n_features: int) -> None:

@@ -2,17 +2,17 @@
 
 What is kept is a result of Dask like any other: a lost worker's part is read again by another one,
 and is the same again. Where the documents would not fit, nothing is kept, and every task reads the
-part that it needs: slower, with equal results.
+part that it needs, block by block: slower, with equal results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.errors import InvalidDocumentsError
 from streamlda.refinement.choice import ASIDE, documents_before, learned_before, parted
-from streamlda.scaleout.cluster import Progress, Run, no_progress
+from streamlda.scaleout.cluster import Progress, Run, StoppedError, no_progress
 from streamlda.scaleout.shards import (
-    SHARD_TOKENS,
     Corpus,
     Piece,
     Shard,
@@ -34,16 +33,19 @@ from streamlda.scaleout.shards import (
     task_of,
 )
 from streamlda.scaleout.sums import added
+from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts
-from streamlda.text.column_words import ColumnWords, column_words, merged_words
+from streamlda.stream.source import Reject
+from streamlda.text.column_words import FULL_TOKENS, ColumnWords, column_words, merged_words
 from streamlda.text.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from distributed import Client
+#: Fraction of the workers' memory limits that documents may take, and of the least limit that one
+#: part of them may. The sums of a round, the copies on their way and the workers themselves need
+#: the rest.
+MOST_KEPT, MOST_OF_WORKER = 0.4, 0.15
 
-#: Fraction of the workers' memory limits that documents may take. The sums of a round, the copies
-#: on their way and the workers themselves need the rest.
-MOST_KEPT = 0.4
+#: Most rejects of a shard that are named; others are counted.
+MOST_REJECTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class Contents:
 
     `usable` has the documents of at least 3 tokens in each shard, by its name, `tokens` theirs, and
     `nbytes` what they take as counts; `frequencies`, shape (d,), sums their word frequencies.
-    Hashed columns are shown by `column_words`.
+    Hashed columns are shown by `column_words`. `whole` says that no shard is too large to be kept;
+    `rejects` are named where that is wanted, and `places` has the records of each part of a file
+    then, by its location.
     """
 
     usable: dict[str, int]
@@ -61,15 +65,18 @@ class Contents:
     nbytes: int
     frequencies: NDArray[np.float64] = field(repr=False)
     column_words: ColumnWords | None = field(default=None, repr=False)
+    whole: bool = True
+    rejects: tuple[Reject, ...] = field(default=(), repr=False)
+    places: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 
 @dataclass(eq=False)
 class DocumentStore:
     """Documents that tasks can ask for, by their number among all usable ones.
 
-    `corpus` is what is read: what the workers keep, or the shards themselves, with the `vocabulary`
-    of the texts that are still read. `starts` are the numbers of the first document of each shard,
-    and that of all documents.
+    `corpus` is what is read: what the workers keep, or the shards themselves, with the future of
+    the `vocabulary` by which texts are still read. `starts` are the numbers of the first document
+    of each shard, and that of all documents.
     """
 
     #: Documents that refined topics are judged by: none.
@@ -77,9 +84,10 @@ class DocumentStore:
 
     run: Run
     corpus: Corpus
-    vocabulary: Vocabulary | None
+    vocabulary: Any
     contents: Contents
     in_memory: bool
+    most_of_worker: float
     _futures: list[Any] = field(repr=False)
     starts: list[int] = field(init=False, repr=False)
 
@@ -105,20 +113,19 @@ class DocumentStore:
         self.corpus = Corpus(tuple(Shard(f"part {n}") for n in range(len(made))), tuple(made))
         return made
 
-    def task(self, kind: str, first: int, last: int, *, learned: bool = False) -> Any:
-        """Return the task that gives documents `first` to `last` (not included) as one batch.
-
-        Those to be `learned` leave out what is set aside (`streamlda.refinement.choice`).
-        """
+    def given(self, first: int, last: int) -> tuple[Any, ...]:
+        """Return what `documents` takes, as arguments of a task, for numbers `first` to `last`."""
         lengths = [b - a for a, b in pairwise(self.starts)]
         pieces, values = self.corpus.pieces(lengths, first, last)
-        given = self.run.given(self.vocabulary), *map(self.run.given, values)
-        rows = self.run.task(kind, joined, pieces, *given)
-        return self.run.task("learned", to_learn, rows, first) if learned else rows
+        return None, pieces, self.vocabulary, *map(self.run.given, values)
 
-    def cut(self, ends: Sequence[int]) -> list[tuple[Any, int | None]]:
-        """Return `parts`, each with nothing to be left out."""
-        return [(part, None) for part in self.parts(ends)]
+    def task(self, kind: str, first: int, last: int) -> Any:
+        """Return the task that gives documents `first` to `last` (not included) as one batch."""
+        return self.run.task(kind, joined, *self.given(first, last))
+
+    def fits(self, parts: int) -> bool:
+        """Return whether workers keep the documents, and may keep one of equal parts."""
+        return self.in_memory and self.contents.nbytes <= self.most_of_worker * parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +145,6 @@ class LearnedDocuments:
         return self.store.contents
 
     @property
-    def in_memory(self) -> bool:
-        """Whether workers keep them."""
-        return self.store.in_memory
-
-    @property
     def documents(self) -> int:
         """How many they are."""
         return learned_before(self.store.documents)
@@ -158,25 +160,29 @@ class LearnedDocuments:
         rows = self.store.task("rows", 0, min(self.store.documents, int(ASIDE[-1])))
         return self.run.task("aside", to_judge, rows)
 
+    def given(self, first: int, last: int) -> tuple[Any, ...]:
+        """Return what `documents` takes, as arguments of a task, for numbers `first` to `last`."""
+        begin = self._before(first)
+        return begin, *self.store.given(begin, self._before(last))[1:]
+
     def task(self, kind: str, first: int, last: int) -> Any:
         """Return the task that gives documents `first` to `last` (not included) as one batch."""
-        return self.store.task(kind, self._before(first), self._before(last), learned=True)
+        return self.run.task(kind, joined, *self.given(first, last))
 
-    def cut(self, ends: Sequence[int]) -> list[tuple[Any, int | None]]:
-        """Cut the store into parts; each has what is set aside, and how many are before it."""
+    def fits(self, parts: int) -> bool:
+        """As `DocumentStore.fits`."""
+        return self.store.fits(parts)
+
+    def parts(self, ends: Sequence[int]) -> list[Any]:
+        """Cut the store; what is set aside lies with the documents before it."""
         places = [0, *(self._before(end) for end in ends[1:-1]), self.store.documents]
-        return [*zip(self.store.parts(places), places[:-1], strict=True)]
+        return self.store.parts(places)
 
     def _before(self, number: int) -> int:
         return min(documents_before(number), self.store.documents)
 
 
 Documents = DocumentStore | LearnedDocuments
-
-
-def to_learn(batch: DocumentBatch, before: int) -> DocumentBatch:
-    """Return documents without those set aside. A task; pure."""
-    return parted(batch, before)[0]
 
 
 def to_judge(batch: DocumentBatch) -> DocumentBatch:
@@ -189,17 +195,18 @@ def measures_of(store: DocumentStore) -> Measures:
     leaves, tokens = [], 0.0
     for shard, (begin, end) in zip(store.corpus.shards, pairwise(store.starts), strict=True):
         if begin < end:
-            batch = store.task("rows", begin, end)
-            leaves.append(store.run.task("samples", sampled, batch, begin, tokens))
+            given = begin, tokens, *store.given(begin, end)
+            leaves.append(store.run.task("samples", sampled, *given))
         tokens += store.contents.tokens[shard.name]
     found: Measures = store.run.compute(store.run.tree("merge", consecutive, leaves))
     return found
 
 
-def sampled(batch: DocumentBatch, documents: int, tokens: float) -> Measures:
-    """Return the samples of a batch behind these documents and tokens. A task; pure."""
-    measures = Measures(documents, tokens)
-    measures.add(batch)
+def sampled(number: int, tokens: float, *given: Any) -> Measures:
+    """Return the samples of `documents` after others and their tokens. A task; pure."""
+    measures = Measures(number, tokens)
+    for batch in documents(*given):
+        measures.add(batch)
     return measures
 
 
@@ -210,109 +217,129 @@ def consecutive(*parts: Measures) -> Measures:
 
 @contextmanager
 def store_documents(
-    client: Client,
+    run: Run,
     corpus: Corpus,
     vocabulary: Vocabulary | None,
     n_features: int,
     *,
-    most_bytes: float | None = None,
+    limits: Sequence[float],
+    most_bytes: float,
+    names_rejects: bool = False,
     on_progress: Progress = no_progress,
 ) -> Iterator[DocumentStore]:
     """Read all shards on the workers, and keep their documents there until the end of the block.
 
-    At most `most_bytes` are kept on all workers together, `MOST_KEPT` of their memory limits by
-    default; with more, documents are read again whenever they are needed. Time O(documents); 12
+    At most `most_bytes` are kept on all workers together, and a share of its memory limit on each;
+    with more, documents are read again whenever they are needed. Time O(documents); 12
     bytes of a worker's memory for each distinct word of a document, and one set of d numbers a
     shard here. Privacy: workers hold raw documents, as they do while reading.
-    """
-    run = Run(client)
-    limit = memory_for_documents(client) if most_bytes is None else most_bytes
-    words = run.given(vocabulary)
 
-    def tasks(kind: str, function: Callable[..., Any]) -> list[Any]:
-        return [
-            run.task(kind, function, shard, run.given(value), words, n_features)
+    Where the caller stops the run, the store has the shards that were read until then.
+    """
+    limit, most_of_worker = most_bytes, min(most_bytes, MOST_OF_WORKER * min(limits))
+    words = None if vocabulary is None else run.start([run.given(vocabulary)])[0]
+    how = n_features, most_of_worker, FULL_TOKENS // len(corpus.shards), names_rejects
+    kept = run.start(
+        [
+            run.task("keep", documents_of, shard, run.given(value), words, *how)
             for shard, value in zip(corpus.shards, corpus.values, strict=True)
         ]
-
-    kept = run.start(tasks("keep", documents_of))
+    )
+    futures = [*kept]
     try:
         try:
-            parts = [run.task("contents", itemgetter(1), one) for one in kept]
-            contents = _contents(run, parts, limit, on_progress)
-            batches = tuple(run.task("batch", itemgetter(0), one) for one in kept)
+            contents, in_memory = _contents(run, kept, limit, on_progress)
+        except StoppedError:
+            done = [n for n, future in enumerate(kept) if future.status == "finished"]
+            if not done:
+                raise
+            run.release([future for n, future in enumerate(kept) if n not in done])
+            kept = [kept[n] for n in done]
+            shards, values = (tuple(of[n] for n in done) for of in (corpus.shards, corpus.values))
+            corpus = Corpus(shards, values, corpus.stored_bytes)
+            contents, in_memory = _contents(run, kept, limit, on_progress)
+        if in_memory:
+            batches = run.start([run.task("batch", itemgetter(0), one) for one in kept])
+            # What was met is not kept a second time.
+            run.release(futures)
+            futures[:] = batches
             # Shards that were read have no files any more.
-            shards = tuple(Shard(shard.name) for shard in corpus.shards)
-            made = DocumentStore(run, Corpus(shards, batches), None, contents, True, kept)
-        except _TooLargeError:
-            run.release(kept)
-            again = tasks("contents", contents_of)
-            contents = _contents(run, again, float("inf"), on_progress)
-            made = DocumentStore(run, corpus, vocabulary, contents, False, kept)
-        yield made
+            corpus = Corpus(tuple(Shard(shard.name) for shard in corpus.shards), tuple(batches))
+            run.release([] if words is None else [words])
+            words = None
+        yield DocumentStore(run, corpus, words, contents, in_memory, most_of_worker, futures)
     finally:
-        run.release(kept)
+        run.release([*futures, *([] if words is None else [words])])
 
 
-class _TooLargeError(Exception):
-    """Documents that do not fit; never leaves this module."""
+def _contents(
+    run: Run, kept: Sequence[Any], limit: float, on_progress: Progress
+) -> tuple[Contents, bool]:
+    """Return what was met, and whether all of it is kept; what is too much is let fall."""
+    counts, nbytes, done, whole = RecordCounts(), 0, 0, True
+    parts = [run.task("contents", itemgetter(1), one) for one in kept]
 
-
-def _contents(run: Run, parts: Sequence[Any], limit: float, on_progress: Progress) -> Contents:
-    counts, nbytes = RecordCounts(), 0
-
-    def report(part: tuple[RecordCounts, int]) -> None:
-        nonlocal nbytes
+    def report(part: tuple[RecordCounts, int, bool]) -> None:
+        nonlocal nbytes, done, whole
         counts.update(part[0])
-        nbytes += part[1]
-        on_progress("reading", counts)
-        if nbytes > limit:
-            raise _TooLargeError
+        nbytes, done = nbytes + part[1], done + 1
+        if whole and (nbytes > limit or not part[2]):
+            whole = False
+            run.release(kept)
+        on_progress("reading", counts, done, len(parts))
 
-    reports = [run.task("report", attrgetter("counts", "nbytes"), part) for part in parts]
+    reports = [run.task("report", attrgetter("counts", "nbytes", "whole"), part) for part in parts]
     found: Contents = run.compute(run.tree("merge", together, parts), reports, report)
-    return found
-
-
-def memory_for_documents(client: Client) -> float:
-    """Return the bytes that documents may take on all workers; infinite if these have no limit."""
-    answers: Any = client.run(_memory_limit)
-    limits = [float("inf") if limit is None else limit for limit in answers.values()]
-    return float(MOST_KEPT * sum(limits))
-
-
-def _memory_limit(dask_worker: Any) -> int | None:
-    limit: int | None = dask_worker.memory_manager.memory_limit
-    return limit
+    return found, whole
 
 
 def documents_of(
-    shard: Shard, value: Any, vocabulary: Vocabulary | None, n_features: int
-) -> tuple[DocumentBatch, Contents]:
-    """Return the usable documents of a shard, and what was met. A task; pure."""
+    shard: Shard,
+    value: Any,
+    vocabulary: Vocabulary | None,
+    n_features: int,
+    most_bytes: float = float("inf"),
+    full_tokens: int = FULL_TOKENS,
+    names_rejects: bool = False,
+) -> tuple[DocumentBatch | None, Contents]:
+    """Return the usable documents of a shard, and what was met. A task; pure.
+
+    There are no documents where they would take more than `most_bytes`: memory is that and a block.
+    """
     counts, batches = RecordCounts(), [no_documents(n_features)]
-    words = column_words(vocabulary, full_tokens=SHARD_TOKENS)
+    rejects, places = list[Reject](), dict[str, int]()
+    documents, tokens, nbytes, frequencies = 0, 0.0, 0, np.zeros(n_features)
+    words = column_words(vocabulary, full_tokens=full_tokens)
+
+    def note(reject: Reject) -> None:
+        if len(rejects) < MOST_REJECTS:
+            rejects.append(reject)
+
     with task_of(shard):
-        for batch in batches_of(shard, value, vocabulary, counts, column_words=words):
+        given = (words, note, places) if names_rejects else (words,)
+        for batch in batches_of(shard, value, vocabulary, counts, *given):
             check_columns(batch, n_features)
-            batches.append(batch.where(batch.usable))
-        whole = DocumentBatch.joined(batches)
-    fractions = whole.counts / np.repeat(whole.lengths, np.diff(whole.row_pointers))
+            part = batch.where(batch.usable)
+            fractions = part.counts / np.repeat(part.lengths, np.diff(part.row_pointers))
+            frequencies += np.bincount(part.word_ids, fractions, minlength=n_features)
+            documents, tokens = documents + part.n_documents, tokens + float(part.lengths.sum())
+            nbytes += part.counts.nbytes + part.word_ids.nbytes + part.row_pointers.nbytes
+            if nbytes <= most_bytes:
+                batches.append(part)
+            else:
+                batches.clear()
+        whole = DocumentBatch.joined(batches) if nbytes <= most_bytes else None
     return whole, Contents(
-        usable={shard.name: whole.n_documents},
-        tokens={shard.name: float(whole.lengths.sum())},
+        usable={shard.name: documents},
+        tokens={shard.name: tokens},
         counts=counts,
-        nbytes=whole.counts.nbytes + whole.word_ids.nbytes + whole.row_pointers.nbytes,
-        frequencies=np.bincount(whole.word_ids, fractions, minlength=n_features).astype(float),
+        nbytes=nbytes,
+        frequencies=frequencies,
         column_words=words,
+        whole=whole is not None,
+        rejects=tuple(rejects),
+        places=places,
     )
-
-
-def contents_of(
-    shard: Shard, value: Any, vocabulary: Vocabulary | None, n_features: int
-) -> Contents:
-    """Return what `documents_of` says of a shard, without its documents. A task; pure."""
-    return documents_of(shard, value, vocabulary, n_features)[1]
 
 
 def together(one: Contents, *others: Contents) -> Contents:
@@ -325,18 +352,39 @@ def together(one: Contents, *others: Contents) -> Contents:
         nbytes=sum(part.nbytes for part in parts),
         frequencies=np.sum([part.frequencies for part in parts], axis=0),
         column_words=merged_words(part.column_words for part in parts),
+        whole=all(part.whole for part in parts),
+        rejects=tuple(reject for part in parts for reject in part.rejects),
+        places={place: n for part in parts for place, n in part.places.items()},
     )
 
 
-def joined(pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any) -> DocumentBatch:
-    """Return the usable documents of some pieces as one batch. A task; pure."""
-    batches = []
+def documents(
+    number: int | None, pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any
+) -> Iterator[DocumentBatch]:
+    """Yield the usable documents of some pieces in blocks, which depend on these documents alone.
+
+    With the `number` of the first one, those set aside are left out (`refinement.choice`). Memory:
+    a block, or a partition.
+    """
+    blocks = Blocks()
+    last = int(ASIDE[-1])
+    for batch in _usable(pieces, vocabulary, *values):
+        learned = batch if number is None or number >= last else parted(batch, number)[0]
+        number = None if number is None else number + batch.n_documents
+        yield from blocks.add(learned)
+    if blocks.waiting is not None:
+        yield blocks.flush()
+
+
+def _usable(
+    pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any
+) -> Iterator[DocumentBatch]:
     for piece, value in zip(pieces, values, strict=True):
         at = 0
         with task_of(piece.shard):
             for batch in batches_of(piece.shard, value, vocabulary, RecordCounts()):
-                part = batch.where(batch.usable)
-                batches.append(part.rows(max(piece.first - at, 0), max(piece.last - at, 0)))
+                part = batch if batch.usable.all() else batch.where(batch.usable)
+                yield part.rows(max(piece.first - at, 0), max(piece.last - at, 0))
                 at += part.n_documents
                 if at >= piece.last:
                     break
@@ -348,6 +396,8 @@ def joined(pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any) -> 
                 remedy="let it come out the same each time",
                 error=InvalidDocumentsError,
             )
-    # What is kept must not keep the whole shard alive that it is a part of.
-    whole = DocumentBatch.joined(batches)
-    return whole.copy() if len(batches) == 1 else whole
+
+
+def joined(*given: Any) -> DocumentBatch:
+    """Return `documents` as one batch, which keeps nothing else alive. A task; pure."""
+    return DocumentBatch.joined([*documents(*given)])

@@ -3,7 +3,7 @@
 After a kill the daemon goes on where its last checkpoint stands, and its counters with it. Of a
 counter that goes back Prometheus believes that it began at 0, and adds all of it once more. So none
 is shown below what was shown before: it stands still until the records that are read again are
-behind it, and counts each of them once.
+after it, and counts each of them once.
 """
 
 from __future__ import annotations

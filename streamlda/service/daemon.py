@@ -47,14 +47,21 @@ FLUSH_SECONDS = 5.0
 #: From the first signal to the end of the process, at most.
 LATEST_EXIT_SECONDS = 9.7
 
+#: How long a poll under way holds up the end: a client may connect in it, or ask for offsets.
+LAST_POLL_SECONDS = 3.0
+
 #: Memory is short above this share of its limit, and no longer below the other.
 SHORT, RELIEVED = 0.97, 0.93
+
+
+class PollEndedError(BaseException):
+    """A poll was cut off by the end; no handler of errors in a client is meant."""
 
 
 class Daemon:
     """Runs a machine until it says `Exit`.
 
-    `open_source` opens the source at a position, or, with None, behind the state; `flush` makes
+    `open_source` opens the source at a position, or, with None, after the state; `flush` makes
     dead letters durable within a time.
     """
 
@@ -86,8 +93,9 @@ class Daemon:
         self._batches: dict[int, tuple[RecordBatch, Position]] = {}
         self._newest_batch = 0
         self._asked: int | None = None
+        self._polling = False
         self._to_commit: tuple[Position, str] | None = None
-        # Of the instructions at hand: why the checkpoint behind it is left out.
+        # Of the instructions at hand: why the checkpoint after it is left out.
         self._letters_failed = ""
         self._code: int | None = None
         self._refusal: Exception | None = None
@@ -105,10 +113,20 @@ class Daemon:
         if self._signals > 1:
             os._exit(128 + number)
         # Should the loop itself be stuck, in a client say, the end comes all the same.
-        timer = Timer(LATEST_EXIT_SECONDS, leave, (exit_codes.UNFINISHED,))
+        timer = Timer(LATEST_EXIT_SECONDS, self._leave)
         timer.daemon = True
         timer.start()
+        signal.signal(signal.SIGALRM, self._end_poll)
+        signal.setitimer(signal.ITIMER_REAL, LAST_POLL_SECONDS)
         self._events.put(m.SignalReceived(time.monotonic(), number))
+
+    def _end_poll(self, number: int, frame: object) -> None:
+        if self._polling:
+            raise PollEndedError
+
+    def _leave(self) -> None:
+        # Behind `Exit`, only connections are left to close, and brokers that are away hold that up.
+        leave(exit_codes.UNFINISHED if self._code is None else self._code)
 
     def run(self, started: m.Started) -> int:
         """Loop until the machine says `Exit`; return its code.
@@ -260,13 +278,25 @@ class Daemon:
         assert asked is not None
         assert source is not None
         try:
-            if asked == 0:
-                self._tend(source)
+            try:
+                self._polling = True
+                batch = RecordBatch()
+                if asked:
+                    batch = source.poll(asked, WAIT_SECONDS)
+                elif hasattr(source, "pause"):
+                    # A paused client looks after its connections, and brings nothing.
+                    source.poll(1, 0.0)
+            finally:
+                self._polling = False
+            if not asked:
                 self._tell(m.Polled(time.monotonic(), 0, 0))
                 return
-            batch = source.poll(asked, WAIT_SECONDS)
             batch.check(asked)
             position = source.position()
+        except PollEndedError:
+            # What it would have brought is read again next time.
+            self._tell(m.Polled(time.monotonic(), 0, 0, silent=None))
+            return
         except StreamLDAError as error:
             self._source_failed("poll-failed", error)
             return
@@ -283,12 +313,6 @@ class Daemon:
         now, n_rejects = time.monotonic(), len(batch.rejects)
         records, size = batch.n_records, batch.size_bytes
         self._tell(m.Polled(now, records, size, n_rejects, batch.exhausted, silent))
-
-    def _tend(self, source: Source) -> None:
-        """Let a paused client look after its connections."""
-        if hasattr(source, "pause"):
-            # While it is paused it brings nothing.
-            source.poll(1, 0.0)
 
     def _open(self) -> None:
         """Open the source, again too, in a thread: the loop goes round however long it takes."""

@@ -35,7 +35,7 @@ from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.newest import NamedModel, NewestModel
 from streamlda.storage.snapshots import Snapshots, is_private
 from streamlda.stream.sink import Answer, DeadLetterSink, Exchange, Received

@@ -261,7 +261,7 @@ class Machine:
             self._unstored = True
             out += self._storing.failed(event.time, event.reason)
             if self.phase is Phase.DRAINING and not self._drain:
-                # Not saved: it is made again behind the last checkpoint.
+                # Not saved: it is made again after the last checkpoint.
                 self._exit(exit_codes.IO, out)
             return
         if event.what in ("learn", "release"):
@@ -439,7 +439,7 @@ class Machine:
             self._clear_queue()
 
     def _clear_queue(self) -> None:
-        """Forget what was not begun: it is behind the position of the next checkpoint."""
+        """Forget what was not begun: it is after the position of the next checkpoint."""
         begun = self._work.batch if isinstance(self._work, m.Learn) else 0
         while self._queue and self._queue[-1][0] > begun:
             self.queued_bytes -= self._queue.pop()[2]

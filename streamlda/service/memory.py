@@ -22,12 +22,13 @@ from streamlda.private.settings import MOST_WORDS
 from streamlda.process import allowed_bytes
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.rules import GROUP
-from streamlda.settings.table import MIB, RunSettings
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import MIB
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
 from streamlda.storage.snapshots import CACHED_MODELS
 from streamlda.stream.blocks import ENCODED_CHARACTERS
+from streamlda.stream.growing_words import MOST_CHARACTERS, most_counted
 from streamlda.stream.growing_words import WORD_BYTES as GROWING_BYTES
-from streamlda.stream.growing_words import most_counted
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 from streamlda.text.column_words import COLUMN_BYTES
 
@@ -79,7 +80,10 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     documents = 2 * CANDIDATES * settings.topics.representative_documents
     if kind in ("learned", "private"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES
-    growing = GROWING_BYTES * most_counted(settings.vocabulary.size) if grows else 0
+    growing = 0
+    if grows:
+        # Texts are Python's, of up to 4 bytes a character.
+        growing = GROWING_BYTES * most_counted(settings.vocabulary.size) + 4 * MOST_CHARACTERS
     what, largest = max(works.items(), key=lambda work: work[1])
     of = "sums of the engine"
     if settings.source.kind == "kafka" and SHARED.search(settings.kafka.partitions):

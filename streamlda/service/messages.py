@@ -25,7 +25,7 @@ class Started(Event):
     """All is open and restored; `slots_left` to the next release, None if none is left.
 
     `snapshot` if one was restored: it is published again, for the last time may have failed.
-    `unsaved` if the state is behind a release that no checkpoint knows of yet, and whose model is
+    `unsaved` if the state is after a release that no checkpoint knows of yet, and whose model is
     still to be stored, by a `Release`; `since_release` are the records learned since the last one,
     and `fraction` is that of a window that they are of.
     """
@@ -79,7 +79,7 @@ class CheckpointTaken(Event):
 
 
 class CheckpointDone(Event):
-    """A `Checkpoint` is on the disk; it comes behind its `CheckpointTaken`."""
+    """A `Checkpoint` is on the disk; it comes after its `CheckpointTaken`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Resume(Instruction):
 
 
 class Rebuild(Instruction):
-    """Close the source and open it behind the last batch polled.
+    """Close the source and open it after the last batch polled.
 
     Answered by `Opened` or `SourceFailed`; before the start, by `Started` in place of `Opened`.
     """
@@ -187,7 +187,7 @@ class FlushDeadLetters(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Instruction):
-    """Save the engine, with the position behind a batch.
+    """Save the engine, with the position after a batch.
 
     Answered by `CheckpointTaken`, and then by `CheckpointDone`.
     """

@@ -48,20 +48,21 @@ class Metrics:
         found = self._status.status()
         memory, saved, budget = found["memory"], found["checkpoint"], found["budget"]
         documents, rejects, letters = (found[n] for n in ("documents", "rejects", "dead_letters"))
+        yield self._counter("documents", "Records read, by outcome.", documents, "outcome")
+        yield self._counter("rejects", "Records that cannot be used.", rejects, "reason")
         yield self._counter(
-            "documents", "Records read, by what became of them.", documents, "outcome"
+            "dead_letters",
+            "Dead letters; a record that is read again counts twice.",
+            letters,
+            "reason",
         )
-        yield self._counter("rejects", "Records not usable.", rejects, "reason")
-        yield self._counter(
-            "dead_letters", "Records set aside; one that is read again, twice.", letters, "reason"
-        )
-        yield self._counter("lost", "What could not be read any more.", found["lost"], "unit")
-        yield self._counter("failures", "What failed.", found["failures"], "what")
+        yield self._counter("lost", "What could no longer be read.", found["lost"], "unit")
+        yield self._counter("failures", "Failures.", found["failures"], "what")
         yield self._reasons(found["failure_reasons"])
         yield self._counter("bytes", "UTF-8 bytes of the documents read.", found["bytes"])
         yield self._counter(
             "rounds",
-            "Rounds finished; the start of a refinement, or a projection given, is one.",
+            "Rounds finished; the start of a refinement counts, and so does a given projection.",
             found["rounds"],
         )
         yield self._counter("releases", "Snapshots made.", found["releases"])
@@ -74,7 +75,7 @@ class Metrics:
         yield _gauge("places", "Record slots read since the stream began.", found["places"])
         yield _gauge("places_left", "Record slots until the next snapshot.", found["places_left"])
         shares = _gauge(
-            "topic_prevalence", "Share of tokens: of all (of a private window), of the interval."
+            "topic_prevalence", "Share of tokens: in all (or a private window), in the interval."
         )
         for topic, of, share in self._status.shares():
             shares.add_sample(shares.name, {"topic": topic, "of": of}, share)
@@ -86,7 +87,7 @@ class Metrics:
         yield _metric(
             "Counter",
             "inference",
-            "Records read to infer, by what became of them. Of this process, from 0 on.",
+            "Records read for inference, by outcome. Of this process, from 0 on.",
             inference and inference["records"],
             "outcome",
         )
@@ -98,7 +99,7 @@ class Metrics:
             "Documents without an event time, or before the first bin.",
             found["undated"],
         )
-        yield _gauge("late_documents", "Documents too late for the time bins held.", found["late"])
+        yield _gauge("late_documents", "Documents older than the time bins kept.", found["late"])
         yield _gauge("queue_bytes", "Bytes between reading and learning.", found["queue_bytes"])
         yield _gauge("resident_memory_bytes", "Memory of the process.", memory["resident_bytes"])
         yield _gauge("memory_limit_bytes", "Memory promised.", memory["limit_bytes"])
@@ -107,28 +108,30 @@ class Metrics:
         yield _gauge("checkpoint_age_seconds", "Time since the last checkpoint.", age)
         yield _gauge("checkpoint_bytes", "Size of the last checkpoint.", size)
         for name, text in (
-            ("epsilon_spent", "Budget of a unit, spent by those that spent most."),
-            ("epsilon_left", "Budget of a unit, left for those that were in no release."),
-            ("epsilon_total", "Budget of a unit."),
-            ("delta", "What epsilon leaves open."),
+            ("epsilon_spent", "Epsilon of a unit, spent by those that spent most."),
+            ("epsilon_left", "Epsilon of a unit, left for those that were in no release."),
+            ("epsilon_total", "Epsilon of a unit."),
+            ("delta", "Probability with which epsilon may fail."),
         ):
             yield _gauge(f"privacy_{name}", text, budget and budget[name])
         yield _gauge(
             "source_last_answer_timestamp_seconds",
-            "When the source answered last; of Kafka, when a fetch was completed.",
+            "When the source last answered; for Kafka, when a fetch was completed.",
             self._status.last_answer(),
         )
         stalled = {what: int(what in found["stalled"]) for what in STALLABLE}
-        yield _gauge("stalled", "1 while it cannot be reached, read or written.", stalled, "what")
+        yield _gauge("stalled", "1 while this cannot be reached, read or written.", stalled, "what")
         yield _gauge("uptime_seconds", "Time since the start.", found["uptime_seconds"])
-        yield _gauge("ready", "1 if the daemon does its work.", int(found["ready"]))
-        yield _gauge("phase", "1 for the phase at hand.", {found["phase"]: 1}, "phase")
+        yield _gauge("ready", "1 if the daemon is working.", int(found["ready"]))
+        yield _gauge("phase", "1 for the current phase.", {found["phase"]: 1}, "phase")
         if (group := found["group"]) is not None:
             held = dict.fromkeys(map(str, group["partitions"]), 1)
             held |= dict.fromkeys(map(str, group["waiting"]), 0)
-            name = "1 if the partition is learned here, 0 if it is to be."
+            name = "1 if the partition is learned here, 0 if it will be."
             yield _gauge("partition", name, held, "partition")
-            yield _gauge("group_generation", "Of the consumer group.", group["generation"])
+            yield _gauge(
+                "group_generation", "Generation of the consumer group.", group["generation"]
+            )
             yield _gauge("lease", "1 if snapshots are made here.", int(group["lease"]))
         build = _gauge("build_info", "Versions.")
         labels = {"version": version("streamlda"), "python": python_version()}
@@ -150,7 +153,7 @@ class Metrics:
     def _reasons(self, values: Mapping[str, int]) -> Any:
         from prometheus_client.metrics_core import CounterMetricFamily
 
-        name, text = "failure_reasons", self._text("What failed, by a word for why.")
+        name, text = "failure_reasons", self._text("Failures, by reason.")
         family = CounterMetricFamily(f"streamlda_{name}", text, labels=["what", "reason"])
         shown = values if self._shown is None else self._shown.raised(name, values)
         for key, n in shown.items():

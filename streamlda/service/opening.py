@@ -16,7 +16,7 @@ from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.sink import DeadLetterSink
 from streamlda.stream.source import Position, Source
 
@@ -87,7 +87,7 @@ class SourceOpening:
     def open(self, position: Position | None) -> Source:
         """Open the source at a position; without one, where the run goes on.
 
-        That is behind the checkpoint, and behind what a release has used since. Raises
+        That is after the checkpoint, and after what a release has used since. Raises
         `SourceAwayError` for what may be there later, and this may be called again then; other
         errors as `OpenedRun.go_on`, and `SourceError` if the source ends before that.
         """
@@ -115,7 +115,7 @@ class SourceOpening:
 
         skip_records(source, self._left_to_skip, self._found.pipeline, on_poll)
         if self._skipped_to is not None:
-            # The checkpoint behind them comes next.
+            # The checkpoint after them comes next.
             self._letters.flush(FLUSH_SECONDS)
 
 

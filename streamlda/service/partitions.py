@@ -22,7 +22,8 @@ from streamlda.service.logs import log, log_failure
 from streamlda.service.memory import memory_limit, memory_plan, partition_bytes
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
-from streamlda.settings.table import MIB, RunSettings
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import MIB
 from streamlda.storage.checkpoint import Checkpoints, Claim, PendingCheckpoint
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.stream.counts import RecordCounts
@@ -50,7 +51,7 @@ class LearnedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedBatch(RecordBatch):
-    """Records by the partition that takes them, and where each stands behind them."""
+    """Records by the partition that takes them, and where each stands after them."""
 
     parts: Sequence[tuple[LearnedPartition, RecordBatch, Position]] = ()
 
@@ -74,7 +75,7 @@ class PendingPartitions(NamedTuple):
         return {"position": {"offsets": offsets}, "ledger_id": None, "epoch": None}
 
 
-#: Calls the first behind all learning, what it returns behind all writing, and then sets the event.
+#: Calls the first after all learning, what it returns after all writing, and then sets the event.
 InOrder = Callable[[Callable[[], Callable[[], None]], Event], None]
 
 
@@ -277,7 +278,7 @@ class PartitionsWorker(Worker):
         return self._partitions.capture()
 
     def in_order(self, do: Callable[[], Callable[[], None]], done: Event) -> None:
-        """Call `do` behind all learning, and what it returns behind all writing; then set `done`.
+        """Call `do` after all learning, and what it returns after all writing; then set `done`.
 
         Neither may raise.
         """

@@ -21,9 +21,9 @@ def is_alive(http: HttpSettings) -> bool:
     """Ask ``/livez`` where the settings say that it is served."""
     if not http.port:
         raise failure(
-            "a daemon must have a port to be asked whether it is alive",
+            "a daemon must have an HTTP port for a health check",
             http_port=http.port,
-            remedy="set http.port, or make no health check",
+            remedy="set http.port, or leave the health check out",
         )
     connection = HTTPConnection(_HERE.get(http.host, http.host), http.port, timeout=ANSWER_SECONDS)
     try:

@@ -34,7 +34,8 @@ from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import SERVICE, Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import shared_clashes
-from streamlda.settings.table import MIB, RunSettings
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import MIB
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.shared_folder import SharedFolder

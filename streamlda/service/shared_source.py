@@ -23,7 +23,7 @@ from streamlda.service.partitions import (
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.rules import GROUP
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Claim
 from streamlda.stream.source import Position, RecordBatch
 
@@ -193,9 +193,9 @@ class SharedSource:
         return PartitionedBatch(*columns, parts=parts)
 
     def silent(self) -> float | None:
-        """As of the connector; None before the group has answered."""
+        """As of the connector; None before the group has answered, unless it is away."""
         found: float | None = self._source.silent()
-        return found if self._joined else None
+        return found if self._joined or found else None
 
     def position(self) -> Position:
         """Return where all that is read goes on; each state has its own."""

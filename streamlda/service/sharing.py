@@ -24,7 +24,7 @@ from streamlda.service.rules import Retry, Rules
 from streamlda.service.shared_source import SharedSource
 from streamlda.service.worker import Committed
 from streamlda.settings.rules import GROUP
-from streamlda.settings.table import RunSettings
+from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.stream.source import Position, Source
 

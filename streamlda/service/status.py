@@ -30,14 +30,8 @@ OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
 #: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
 FAILURES = (
-    "learn",
-    "release",
-    "output",
-    "checkpoint",
-    "dead-letters",
-    "publish",
-    "source",
-    "infer",
+    *("learn", "release", "output", "checkpoint"),
+    *("dead-letters", "publish", "source", "infer"),
 )
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
@@ -164,7 +158,7 @@ class Status:
     ) -> None:
         """Note what became of all records so far, why some were rejected, and the snapshots made.
 
-        They are of the state, so a checkpoint goes back to those that stand behind it. A reason
+        They are of the state, so a checkpoint goes back to those that stand after it. A reason
         never holds document text.
         """
         with self._lock:

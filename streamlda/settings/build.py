@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from streamlda.checks import require
@@ -11,7 +12,10 @@ from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSet
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
-from streamlda.settings.table import RunSettings, TopicsSettings
+from streamlda.refinement.schedule import Passes
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.seeds import SeedWords, tokens_of
+from streamlda.settings.table import TopicsSettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
@@ -96,12 +100,11 @@ def public_topics(
     return PublicTopics.of(model, settings.topics.count, n_features, words)
 
 
-def words_besides(settings: RunSettings) -> tuple[str, ...]:
-    """Return the public words that a private choice adds to."""
-    words = settings.vocabulary
-    if words.file is None or words.kind != "private":
-        return ()
-    return tuple(Vocabulary.from_file(words.file, analyzer(settings)).words or ())
+def words_besides(settings: RunSettings, seeds: Sequence[SeedWords]) -> tuple[str, ...]:
+    """Return the public words that a private choice adds to: those of a list, and of seeds."""
+    words, splits = settings.vocabulary, analyzer(settings)
+    given = None if words.file is None else Vocabulary.from_file(words.file, splits).words
+    return tuple(dict.fromkeys([*(given or ()), *tokens_of(seeds, splits)]))
 
 
 def word_documents(settings: RunSettings) -> int:
@@ -115,6 +118,20 @@ def word_documents(settings: RunSettings) -> int:
     if words.kind != "private" or snapshots.seconds is not None:
         return WORD_DOCUMENTS
     return max(1, round(WORDS_OF_WINDOW * (snapshots.every or DEFAULT_EVERY)))
+
+
+def text_settings(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
+    names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
+    names = [name for name in names if name != "vocabulary.file"]
+    names += [f"source.{each}_field" for each in ("text", "user", "time")]
+    names += [f"topics.representative_{each}" for each in ("documents", "texts")]
+    if settings.source.time_field is not None:
+        names.append("snapshots.time_bins")
+    found = {name: settings[name] for name in names}
+    found["vocabulary.documents"] = word_documents(settings)
+    values: dict[str, Any] = json.loads(json.dumps(found))
+    return values
 
 
 def words_to_learn(settings: RunSettings) -> VocabularyLearner:
@@ -196,11 +213,12 @@ def private_settings(
     return asked if asked.begins_with_common else replace(asked, start=MOMENTS)
 
 
-def passes_of(topics: TopicsSettings) -> int | None:
+def passes_of(topics: TopicsSettings) -> Passes:
     """Return the passes of a fit; None leaves them to the documents."""
-    if topics.refinement_passes == "auto":
-        return None if topics.solver == WHITENED_TENSOR else 0
-    return topics.refinement_passes
+    wanted = topics.refinement_passes
+    if isinstance(wanted, str) and topics.solver != WHITENED_TENSOR:
+        return 0
+    return None if wanted == "auto" else wanted
 
 
 def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:

@@ -18,8 +18,8 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
+from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import FIT, PREFIX, RUN, Setting
-from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.values import parsed, shown
 
 #: Names in files and flags: of a secret, the name of its file too.
@@ -70,6 +70,8 @@ def load_settings(
     if not problems:
         settings = _made(values, origins, command)
         problems = [_spelled(rule, command) for rule in clashes(settings)]
+    if len(problems) == 1:
+        raise InvalidSettingError(f"{problems[0]}; see streamlda {command} --help")
     if problems:
         raise InvalidSettingError(
             f"settings must be known and fit together, got problems={len(problems)}; correct "
@@ -93,13 +95,15 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
         if raw is None and setting.default is None:
             continue
         try:
-            if isinstance(raw, str) and setting.kind not in ("text", "seeds") and raw != "auto":
+            textual = setting.kind in ("text", "seeds") or raw in setting.words
+            if isinstance(raw, str) and not textual:
                 raise ValueError("must be a number")
             # Public bounds, and a model at hand, are values that only a program can give.
             at_hand = {"clipping": ClipBounds, "public_model": TopicModel}.get(name, ())
             values[setting.name] = raw if isinstance(raw, at_hand) else parsed(setting, raw)
         except ValueError as error:
-            raise InvalidSettingError(f"{name} {error}, got {name}={raw!r}") from None
+            or_else = ", a TopicModel or a fitted StreamLDA" if name == "public_model" else ""
+            raise InvalidSettingError(f"{name} {error}{or_else}, got {name}={raw!r}") from None
         if values[setting.name] != setting.default:
             origins[setting.name] = "parameter"
     settings = _made(values, origins, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from streamlda.settings.setting import FIT, INFER, RUN, TOPICS, WITHOUT_DOCUMENT
 from streamlda.stream.event_time import RECORD_TIME
 
 if TYPE_CHECKING:
-    from streamlda.settings.table import RunSettings
+    from streamlda.settings.run_settings import RunSettings
 
 #: `kafka.partitions` that the members of a consumer group share.
 GROUP = "group"
@@ -31,22 +32,22 @@ NOT_PRIVATE = {
     "topics.refine": "a refinement reads documents without noise",
     "topics.gibbs_sweeps": "a refinement reads documents without noise",
     "topics.warmup_documents": "a private run keeps no documents",
-    "topics.documents_per_round": "rounds are parts of {snapshots.every}",
-    "topics.memory_documents": "rounds are parts of {snapshots.every}",
+    "topics.documents_per_round": "the rounds share {snapshots.every}",
+    "topics.memory_documents": "the rounds share {snapshots.every}",
     "topics.projection_file": "projections come from noisy sums",
-    "topics.seeds": "a refinement of seeded topics reads documents without noise",
     "source.id_field": "an id that is shown is not private",
     "topics.representative_documents": "a document that is shown is not private",
     "topics.representative_texts": "a text that is shown is not private",
-    "vocabulary.grow_every": "words that enter are data: a private run pays for words once",
+    "vocabulary.grow_every": "new words reveal documents: a private run pays for words once",
     "vocabulary.min_document_frequency": "exact counts of words reveal documents",
     "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
     "{vocabulary.stop_words} FILE",
     "source.rejects": "which records were rejected is private",
+    "source.most_lost": "how many records were rejected is private",
     "dead_letters.topic": "which records were rejected is private",
     "breaker.share": "how many records were rejected is private",
     "breaker.records": "how many records were rejected is private",
-    "source.time_field": "event times are data; a window is known by its record slots",
+    "source.time_field": "event times reveal documents: a window is known by its record slots",
 }
 
 
@@ -62,9 +63,9 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         return
     if source.kind in TOPICS:
         if settings.command == INFER and not settings.infer.topic:
-            yield "{infer.topic} must be set for Kafka, which has no end: the topic to write"
+            yield "{infer.topic} must be set for Kafka, which has no end: name the topic to write"
         if settings.command == INFER and settings.source.max_documents is not None:
-            yield "{source.max_documents} must be left out for Kafka, which is read on and on"
+            yield "{source.max_documents} must be left out for Kafka: infer reads it without end"
         if not kafka.bootstrap or not kafka.topic:
             yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
     elif not source.files:
@@ -80,26 +81,26 @@ def _sources(settings: RunSettings) -> Iterator[str]:
     if (source.format == "registry") != (registry.url is not None):
         yield "{source.format} registry and {registry.url} go together"
     if source.format == "registry" and source.kind not in TOPICS:
-        yield "{source.format} registry must have {source.kind} kafka or dead-letters"
+        yield "{source.format} registry needs {source.kind} kafka or dead-letters"
     if (registry.username is None) != (registry.password is None):
         yield "{registry.username} and {registry.password} go together"
     if settings.command == RUN and any(name.endswith(".toml") for name in source.files):
-        yield "{source.files} must name documents: name a file of settings with --config"
+        yield "{source.files} must name documents: pass a file of settings by --config"
     if source.kind == "files" and source.allow_gaps:
         yield "{source.allow_gaps} must not be set for files that are read once: they have none"
     for name in ("compression", "delimiter"):
         if source.kind != "files" and settings.given(f"source.{name}"):
-            yield f"{{source.{name}}} must be left out but for files that are read once"
+            yield f"{{source.{name}}} needs files that are read once"
     if source.time_field == RECORD_TIME and source.kind not in TOPICS:
-        yield f"{{source.time_field}} {RECORD_TIME} must have {{source.kind}} kafka"
+        yield f"{{source.time_field}} {RECORD_TIME} needs {{source.kind}} kafka"
     if settings.given("snapshots.time_bins") and source.time_field is None:
-        yield "{snapshots.time_bins} must have {source.time_field}"
+        yield "{snapshots.time_bins} needs {source.time_field}"
     if "-" in source.files and (len(source.files) > 1 or source.kind != "files"):
         yield "standard input (-) must be the only source"
     if source.files == ("-",) and source.delimiter is not None:
         yield "{source.delimiter} must be left out for standard input, which has no columns"
     if source.files == ("-",) and source.compression not in ("infer", "none"):
-        yield "{source.compression} must be left out for standard input: decompress it before"
+        yield "{source.compression} must be left out for standard input: decompress it first"
     if kafka.protocol.startswith("SASL") and not (
         kafka.username and kafka.password and kafka.mechanism
     ):
@@ -107,10 +108,15 @@ def _sources(settings: RunSettings) -> Iterator[str]:
 
 
 def _sharing(settings: RunSettings) -> Iterator[str]:
+    given = settings.kafka.partitions
+    share = re.fullmatch("([0-9]+)/([0-9]+)", given)
+    known = given in ("all", GROUP) or all(map(str.isdecimal, given.split(",")))
+    if not known and not (share and int(share[1]) < int(share[2])):
+        yield "{kafka.partitions} must be all, group, numbers such as 0,3, or i/n with 0 <= i < n"
     if settings.kafka.partitions != GROUP or settings.private:
         return
     if settings.command == FIT:
-        yield "{kafka.partitions} group must be those of a daemon (streamlda run)"
+        yield "{kafka.partitions} group needs a daemon (streamlda run)"
     if settings.command != RUN:
         return
     if settings.kafka.group is None:
@@ -138,21 +144,25 @@ def _learning(settings: RunSettings) -> Iterator[str]:
     other_solver = topics.solver != "whitened-tensor"
     by_file, has_words = words.file is not None, settings.privacy.public_model is not None
     # A public model brings words, too.
-    fits = by_file or has_words if words.kind == "given" else not by_file or words.kind == "private"
-    if not fits:
-        yield "{vocabulary.file} goes with {vocabulary.kind} given or private, and with no other"
+    if words.kind == "given" and not (by_file or has_words):
+        yield "{vocabulary.kind} given needs {vocabulary.file}"
+    if by_file and words.kind not in ("given", "private"):
+        yield "{vocabulary.file} needs {vocabulary.kind} given or private"
     if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
-        yield "{vocabulary.hash_bits} goes with {vocabulary.kind} hashed"
+        yield "{vocabulary.hash_bits} needs {vocabulary.kind} hashed"
     if settings.given("vocabulary.size") and words.kind not in ("learned", "private"):
-        yield "{vocabulary.size} goes with a vocabulary that is learned or private"
+        yield "{vocabulary.size} needs a learned or private vocabulary"
     if words.grow_every is not None and not settings.private:
         if words.kind != "learned":
-            yield "{vocabulary.grow_every} goes with a vocabulary that is learned"
-        if topics.refine is False or other_solver:
-            yield (
-                "{vocabulary.grow_every} goes with topics that are refined ({topics.refine}): sums "
-                "take no further words"
-            )
+            yield "{vocabulary.grow_every} needs a learned vocabulary"
+        refined = {
+            "{topics.refine}": topics.refine is not False,
+            "{topics.refinement_passes} above 0": topics.refinement_passes != 0,
+            "{topics.solver} whitened-tensor": not other_solver,
+        }
+        for wanted, found in refined.items():
+            if not found:
+                yield f"{{vocabulary.grow_every}} needs {wanted}: sums take no further words"
         if words.phrases and words.phrases.isdecimal():
             yield "{vocabulary.phrases} must be a file of phrases with {vocabulary.grow_every}"
         if topics.seeds:
@@ -160,7 +170,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
     if words.phrases and words.phrases.isdecimal() and words.kind != "learned":
         yield "{vocabulary.phrases} must be a file of phrases for words that are not learned"
     if topics.projection_file and other_solver:
-        yield "{topics.projection_file} goes with {topics.solver} whitened-tensor"
+        yield "{topics.projection_file} needs {topics.solver} whitened-tensor"
     own = [name for name in OF_WORDS if name in settings.origins]
     if topics.projection_file and own:
         listed = ", ".join(f"{{{name}}}" for name in own)
@@ -168,7 +178,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
     learned = ("vocabulary.min_document_frequency", "vocabulary.max_document_frequency")
     for name in learned if words.kind != "learned" and not settings.private else ():
         if settings.given(name):
-            yield f"{{{name}}} goes with a vocabulary that is learned"
+            yield f"{{{name}}} needs a learned vocabulary"
     if settings.command and topics.documents_per_round is not None and not other_solver:
         yield "{topics.documents_per_round} goes with a {topics.solver} that takes rounds"
     if topics.seeds and topics.projection_file:
@@ -176,7 +186,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
     if topics.seeds and settings.kafka.partitions == "group":
         yield "{topics.seeds} must be left out with {kafka.partitions} group, which shares a start"
     if topics.seeds and other_solver:
-        yield "{topics.seeds} goes with {topics.solver} whitened-tensor"
+        yield "{topics.seeds} needs {topics.solver} whitened-tensor"
     if topics.seeds and topics.gibbs_sweeps:
         yield "{topics.seeds} must be left out with {topics.gibbs_sweeps}: sweeps have no seeds"
     if topics.refine and (topics.projection_file or other_solver):
@@ -186,15 +196,19 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         )
     shown = topics.representative_documents or settings.infer.topic
     if settings.source.id_field and settings.command in (FIT, RUN) and not shown:
-        yield "{source.id_field} goes with {topics.representative_documents} or {infer.topic}"
+        places = "{topics.representative_documents}"
+        places += " or {infer.topic}" if settings.command == RUN else ""
+        yield f"{{source.id_field}} needs {places}: ids are shown with documents only"
     if topics.representative_texts and not topics.representative_documents:
-        yield "{topics.representative_texts} goes with {topics.representative_documents}"
+        yield "{topics.representative_texts} needs {topics.representative_documents}"
+    if settings.cluster.dask is None and settings.given("cluster.shards"):
+        yield "{cluster.shards} needs {cluster.dask}"
     if settings.cluster.dask is not None:
         if other_solver:
-            yield "{cluster.dask} goes with {topics.solver} whitened-tensor"
+            yield "{cluster.dask} needs {topics.solver} whitened-tensor"
         if source_of(settings) != "files":
-            yield "{cluster.dask} must have files that are read once, and that the workers find"
-        names = ["source.max_documents", "source.rejects", "checkpoint.folder"]
+            yield "{cluster.dask} needs files that are read once and that all workers can open"
+        names = ["source.max_documents", *(["checkpoint.folder"] if settings.private else [])]
         names += ["topics.representative_documents", "topics.seeds", "source.time_field"]
         names += ["vocabulary.grow_every"]
         if not settings.private:
@@ -211,9 +225,9 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
             yield "{output.file} must be set"
         return
     if letters.topic and settings.source.kind not in TOPICS:
-        yield "{dead_letters.topic} must have {source.kind} kafka or dead-letters"
+        yield "{dead_letters.topic} needs {source.kind} kafka or dead-letters"
     if letters.topic and letters.topic == settings.kafka.topic:
-        yield "{dead_letters.topic} must not be {kafka.topic}: letters about letters never end"
+        yield "{dead_letters.topic} must not be {kafka.topic}: rejected letters would be read again"
     if letters.with_text and not letters.topic:
         yield "{dead_letters.topic} must be set for {dead_letters.with_text}"
     yield from _inference(settings)
@@ -222,7 +236,7 @@ def _outputs(settings: RunSettings) -> Iterator[str]:
     if http.port and http.host not in LOOPBACK and not http.token:
         yield "{http.token} must be set unless {http.host} is loopback"
     if http.operator_token and not http.token:
-        yield "{http.operator_token} must have {http.token}, for those who see snapshots alone"
+        yield "{http.operator_token} needs {http.token}, for readers who may see only snapshots"
 
 
 def _inference(settings: RunSettings) -> Iterator[str]:
@@ -233,7 +247,7 @@ def _inference(settings: RunSettings) -> Iterator[str]:
                 yield f"{{infer.topic}} must be set for {{{name}}}"
         return
     if settings.source.kind != "kafka":
-        yield "{infer.topic} goes with {kafka.topic}, and not with files or dead letters"
+        yield "{infer.topic} needs {kafka.topic}, not files or dead letters"
     if topic == settings.kafka.topic:
         yield "{infer.topic} must be another topic than {kafka.topic}"
     if topic in (settings.output.topic, settings.dead_letters.topic):
@@ -243,7 +257,7 @@ def _inference(settings: RunSettings) -> Iterator[str]:
     if settings.private and not infer.disclose:
         yield (
             "{infer.disclose} must be set for {infer.topic} with {privacy.epsilon}: proportions "
-            "tell of each document, and no promise covers them"
+            "reveal each document, which the privacy promise does not cover"
         )
 
 
@@ -253,14 +267,14 @@ def _privacy(settings: RunSettings) -> Iterator[str]:
         given = [name for name in only if settings.given(name)]
         if given:
             names = ", ".join(f"{{{name}}}" for name in given)
-            yield f"{names} must have {{privacy.epsilon}}"
+            yield f"{names} {'need' if given[1:] else 'needs'} {{privacy.epsilon}}"
         if settings.vocabulary.kind == "private":
-            yield "{vocabulary.kind} private must have {privacy.epsilon}"
+            yield "{vocabulary.kind} private needs {privacy.epsilon}"
         if settings.topics.solver == "noisy-power":
-            yield "{topics.solver} noisy-power must have {privacy.epsilon}"
+            yield "{topics.solver} noisy-power needs {privacy.epsilon}"
         for name in ("snapshots.every", "snapshots.most"):
             if not settings.command and settings.given(name):
-                yield f"{{{name}}} must have {{privacy.epsilon}}"
+                yield f"{{{name}}} needs {{privacy.epsilon}}"
         return
     for name, reason in NOT_PRIVATE.items():
         if settings.given(name) and settings[name] is not False:
@@ -280,18 +294,16 @@ def _privacy(settings: RunSettings) -> Iterator[str]:
 def _private_terms(settings: RunSettings) -> Iterator[str]:
     privacy, by_user = settings.privacy, settings.privacy.unit == "user"
     if privacy.delta is None:
-        yield "{privacy.delta} must be set with {privacy.epsilon}: what epsilon leaves open"
+        yield "{privacy.delta} must be set with {privacy.epsilon}: far below 1 / documents"
     if settings.command and privacy.noise_in_state:
         yield (
             "{privacy.noise_in_state} must be left out: checkpoints hold documents that wait, and "
             "two of them differ by exact sums"
         )
     if not by_user and privacy.documents_per_user is not None:
-        yield "{privacy.documents_per_user} must have {privacy.unit} user"
+        yield "{privacy.documents_per_user} needs {privacy.unit} user"
     if by_user and privacy.documents_per_user is None:
         yield "{privacy.documents_per_user} must be set for {privacy.unit} user"
-    if by_user and privacy.mode == "prefix":
-        yield "{privacy.mode} prefix must have {privacy.unit} document"
     if privacy.public_model is not None:
         yield from _public_model(settings)
     if settings.command and (by_user or privacy.mode == "prefix") and not settings.snapshots.most:
@@ -303,9 +315,12 @@ def _public_model(settings: RunSettings) -> Iterator[str]:
         "privacy.mode": ("window",),
         "privacy.clipping": ("quantile",),
         "topics.solver": ("whitened-tensor",),
-        # Its words are public: there is nothing to choose.
-        "vocabulary.kind": ("given",),
     }
+    if settings.vocabulary.kind != "given":
+        yield (
+            "{privacy.public_model} must have its own words or those of {vocabulary.file}, which "
+            "are public: leave out {vocabulary.kind} and {vocabulary.hash_bits}"
+        )
     for name, allowed in wanted.items():
         if settings[name] not in allowed:
             yield f"{{{name}}} must be {' or '.join(allowed)} with {{privacy.public_model}}"
@@ -313,7 +328,7 @@ def _public_model(settings: RunSettings) -> Iterator[str]:
         for name in ("stop_words", "ngrams", "token_pattern"):
             if settings.given(f"vocabulary.{name}"):
                 yield (
-                    f"{{vocabulary.{name}}} must have {{vocabulary.file}} with "
+                    f"{{vocabulary.{name}}} needs {{vocabulary.file}} with "
                     "{privacy.public_model}, which says how its words are read"
                 )
 
@@ -321,17 +336,17 @@ def _public_model(settings: RunSettings) -> Iterator[str]:
 def _private_stream(settings: RunSettings) -> Iterator[str]:
     source, words, by_user = settings.source, settings.vocabulary, settings.privacy.unit == "user"
     if settings.privacy.ledger is None:
-        yield "{privacy.ledger} must be set with {privacy.epsilon}: it remembers what was spent"
+        yield "{privacy.ledger} must be set with {privacy.epsilon}: a file that remembers spending"
     if settings.snapshots.every is None and settings.ends:
         yield (
-            "{snapshots.every} must be set with {privacy.epsilon}: the records of a window are "
-            "fixed before any is read"
+            "{snapshots.every} must be set with {privacy.epsilon}: the number of records of a "
+            "window, fixed before any is read"
         )
     if words.kind == "learned":
         yield (
-            "{vocabulary.kind} must not be learned with {privacy.epsilon}: words are data; give "
-            "{vocabulary.file} FILE, {vocabulary.hash_bits} BITS, {privacy.public_model} FILE, or "
-            "{vocabulary.kind} private"
+            "{vocabulary.kind} must not be learned with {privacy.epsilon}: words reveal documents; "
+            "set {vocabulary.kind} private, {vocabulary.file} FILE, {vocabulary.hash_bits} BITS or "
+            "{privacy.public_model} FILE"
         )
     if by_user and words.kind == "private":
         yield (
@@ -341,7 +356,7 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
     if by_user and not source.user_field:
         yield "{source.user_field} must be set for {privacy.unit} user"
     if not by_user and source.user_field and settings.command == FIT:
-        yield "{source.user_field} must have {privacy.unit} user"
+        yield "{source.user_field} needs {privacy.unit} user"
     if source.kind == "dead-letters":
         yield (
             "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have "
@@ -350,20 +365,20 @@ def _private_stream(settings: RunSettings) -> Iterator[str]:
     if settings.kafka.partitions == GROUP:
         yield (
             "{kafka.partitions} must not be group with privacy: the partitions of a promise are "
-            "fixed before any record is read"
+            "fixed before any record is read. Daemons that share a topic are sites (streamlda site)"
         )
     many = source.kind == "kafka" and not settings.kafka.partitions.isdecimal()
     if many and source.allow_gaps:
         yield (
             "{source.allow_gaps} must not be set with privacy and more than one number in "
-            "{kafka.partitions}: which offset has which record slot is fixed; where records are "
+            "{kafka.partitions}: the record slot of each offset is fixed; where records are "
             "gone, begin in an empty checkpoint.folder with kafka.start latest"
         )
     patterned = any(set(name) & set("*?[") for name in source.files)
     if source.kind == "follow" and (len(source.files) != 1 or patterned):
         yield (
-            "{source.files} must name one file with privacy: between files that grow, record "
-            "slots would depend on how long documents are"
+            "{source.files} must name one file with privacy: with several files that grow, record "
+            "slots would depend on the lengths of documents"
         )
     if settings.cluster.dask is not None:
         yield from _private_cluster(settings)

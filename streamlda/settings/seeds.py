@@ -6,13 +6,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from streamlda.checks import require
+from streamlda.checks import failure, require
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError
+from streamlda.private.settings import PrivateSettings
 from streamlda.spectral.seeds import SeedTopic
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
+
+Seeded = TypeVar("Seeded", EngineSettings, PrivateSettings)
 
 #: Words that are taken of each topic of a model, and those that name one without a name.
 MODEL_WORDS, NAME_WORDS = 10, 3
@@ -86,14 +89,27 @@ def seed_topics(
     return tuple(found), problem
 
 
-def seeded_columns(
-    asked: EngineSettings, given: Sequence[str], columns: Mapping[str, Any]
-) -> EngineSettings:
+def seeded_by_columns(
+    asked: Seeded, given: Sequence[str], columns: Mapping[str, Any], stacklevel: int = 3
+) -> Seeded:
     """Return settings of an estimator with seeds that are names of its columns, or numbers."""
     known = names_of(names_of_columns(columns), asked.n_features)
     found, problem = seed_topics(seeds_of(given, asked.n_components), known)
     if problem is not None:
-        warnings.warn(problem, UserWarning, stacklevel=3)
+        warnings.warn(problem, UserWarning, stacklevel=stacklevel)
+    return replace(asked, seed_topics=found)
+
+
+def seeded_by_words(
+    asked: Seeded,
+    seeds: Sequence[SeedWords],
+    vocabulary: Vocabulary,
+    warn: Callable[[str], None] = lambda message: None,
+) -> Seeded:
+    """Return settings of a run with seeds that are words of its vocabulary."""
+    found, problem = seed_topics(seeds, words_of(vocabulary))
+    if problem is not None:
+        warn(problem)
     return replace(asked, seed_topics=found)
 
 
@@ -108,6 +124,13 @@ def words_of(vocabulary: Vocabulary) -> Callable[[str], list[int]]:
     return lambda word: [int(i) for i in vocabulary.token_ids([word])[0] if i >= 0]
 
 
+def tokens_of(seeds: Sequence[SeedWords], analyzer: TextAnalyzer) -> list[str]:
+    """Return the words of seeds as texts have them; `InvalidSettingError` where one has none."""
+    analyze, found = analyzer.build_analyzer(), dict[str, int]()
+    seed_topics(seeds, lambda word: [found.setdefault(each, len(found)) for each in analyze(word)])
+    return list(found)
+
+
 def names_of(names: Sequence[str] | None, n_features: int) -> Callable[[str], list[int]]:
     """Return what finds the column of a name, or without names of a number."""
     known = map(str, range(n_features)) if names is None else names
@@ -115,12 +138,12 @@ def names_of(names: Sequence[str] | None, n_features: int) -> Callable[[str], li
     return lambda word: [numbers[word]] if word in numbers else []
 
 
-def _parsed(line: str) -> SeedWords:
-    name, colon, words = line.partition(":")
+def _parsed(given: str, **where: Any) -> SeedWords:
+    name, colon, words = given.partition(":")
     require(
         colon and name.strip() and words.split(),
         "a seeded topic must be a name, a colon and words",
-        got=line[:80],
+        **where or {"seed_topic": given[:80]},
         remedy="write it as in 'space: orbit launch nasa'",
     )
     return SeedWords(name.strip(), tuple(dict.fromkeys(words.split())))
@@ -135,11 +158,27 @@ def _read(path: str) -> list[SeedWords]:
                 return _of_model(path)
             lines = (beginning + file.read()).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingError(
-            f"a seeded topic must be 'name: words', or a file of UTF-8 text or a model, got "
-            f"{path!r} ({type(error).__name__}); write it as in 'space: orbit launch nasa'"
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise failure(
+            "a seeded topic must be 'name: words', or the name of a file of such lines or a model",
+            seed_topic=path,
+            reason=reason,
+            remedy="write it as in 'space: orbit launch nasa', or check the name",
         ) from None
-    return [_parsed(line) for line in lines if line.strip() and not line.startswith("#")]
+    # What a file holds is not quoted: it may be documents, by mistake.
+    found = [
+        _parsed(line, path=path, line=number)
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.startswith("#")
+    ]
+    require(
+        found,
+        "a file of seeds must have a line 'name: words'",
+        path=path,
+        lines=len(lines),
+        remedy="write it as in 'space: orbit launch nasa'",
+    )
+    return found
 
 
 def _of_model(path: str) -> list[SeedWords]:

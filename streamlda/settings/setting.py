@@ -72,8 +72,8 @@ class Setting:
     most: float = math.inf
     #: Whether the bounds themselves are excluded.
     open: bool = False
-    #: Whether "auto" is a value too.
-    auto: bool = False
+    #: Words that are values too.
+    words: tuple[str, ...] = ()
     flag: str = ""
     #: Flag in ``streamlda infer``, where it differs.
     infer_flag: str = ""

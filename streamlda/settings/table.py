@@ -8,10 +8,10 @@ command line, its parameter of `StreamLDA` if it has one, its checks and its hel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, Setting, entry, setting_of
+from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, entry
 from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ class SourceSettings:
     """Where documents come from, and how their records are read."""
 
     kind: str = entry(
-        "text", "auto", "What is read: a Kafka topic, the records that a topic of dead letters is "
-        "about, files once (- is standard input), or files that grow and folders that fill; auto "
-        "goes by --kafka-topic and SOURCE.",
+        "text", "auto", "What is read: a Kafka topic, the records that dead letters refer to, "
+        "files once (- is standard input), or files that grow and folders that fill; auto decides "
+        "by --kafka-topic and SOURCE.",
         choices=("auto", *TOPICS, "files", "follow"), flag="--source-kind")
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
         "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
-        "text is a document a line, file a document a file, json an array or objects over several "
-        "lines, mbox several messages, email one; auto goes by file names (.json, .mbox, .eml, "
-        ".html ...; others are text, those of folders file) and --registry-url, and else takes "
+        "in text each line is a document, in file each file; json is an array, or objects over "
+        "several lines; mbox is several messages, email one; auto decides by file names (.json, "
+        ".mbox, .eml, .html ...; others are text, in folders file) and --registry-url; otherwise "
         "jsonl from Kafka and files that grow, text from standard input.",
         choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html",
                  "registry"),
@@ -49,18 +49,18 @@ class SourceSettings:
         "text", "text", "Key (jsonl, json), field (registry) or column (csv, parquet) of the text, "
         "or header of mail; use a.b for nested ones.")
     user_field: str | None = entry(
-        "text", None, "Key or column of the user whose document it is, text or an integer.")
+        "text", None, "Key or column of the user who wrote the document, text or an integer.")
     time_field: str | None = entry(
         "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), or "
-        "seconds or milliseconds since 1970; @record is the time that Kafka keeps with a record.")
+        "seconds or milliseconds since 1970; @record is the timestamp of the Kafka record.")
     id_field: str | None = entry(
-        "text", None, "Key or column of what a record calls itself, text or an integer: shown with "
+        "text", None, "Key or column of the id of a record, text or an integer: shown with "
         "representative documents and by infer; default: file and number.")
     delimiter: str | None = entry(
-        "text", None, "Delimiter of csv, one character or tab; default: the one of comma, tab, "
-        "semicolon and bar by which the header has the text field.")
+        "text", None, "Delimiter of csv, one character or tab; default: that of comma, tab, "
+        "semicolon and bar which finds the text field in the header.")
     compression: str = entry(
-        "text", "infer", "Compression of the files; infer goes by file names.",
+        "text", "infer", "Compression of the files; infer decides by file names.",
         choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))
     max_record: int = entry(
         "bytes", 16 * MIB, "Longer records are rejected.", unit="bytes", least=1,
@@ -69,13 +69,18 @@ class SourceSettings:
         "int", None, "Stop after this many documents (with privacy: records); default: no limit.",
         unit="documents", least=1, commands=FIT_ONLY)
     stream: str | None = entry(
-        "text", None, "Name of the stream in models, and in the ledger where nothing else names "
-        "the documents: standard input, matrices; default: the source.", parameter="stream")
+        "text", None, "Name of the stream in models, and in the ledger where the source has no "
+        "name (standard input, matrices); default: the source.", parameter="stream")
     allow_gaps: bool = entry(
-        "bool", False, "Go on where records are gone (retention, truncation), and record it.")
+        "bool", False, "Continue after records that are gone (retention, truncation), and record "
+        "the gap.")
     rejects: str | None = entry(
-        "text", None, "File for a JSON line for each rejected record: location, record, reason; "
-        "lines may come twice where a run goes on; default: none.")
+        "text", None, "File for rejected records, one JSON line each: location, record, reason; "
+        "lines may repeat after a restart; default: none.")
+    most_lost: float = entry(
+        "number", 0.1, "Write the model but exit with 65 when more than this fraction of the "
+        "records is rejected, or of the stored bytes is lost to damage.",
+        least=0, most=1, commands=FIT_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +90,19 @@ class KafkaSettings:
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("text", None, "Topic to read.")
     partitions: str = entry(
-        "text", "all", "all, a list such as 0,3, share i/n, or group: those that the members of "
-        "kafka.group agree on. Each of a share or a group has its own folder in "
-        "checkpoint.folder, which all daemons have in common.")
+        "text", "all", "all, a list such as 0,3, a share i/n, or group: those that the members of "
+        "kafka.group agree on. In a share or a group each partition has its own folder in "
+        "checkpoint.folder, which all daemons share.")
     start: str = entry(
-        "text", "earliest", "Where to begin without a checkpoint, and to infer without an offset "
-        "of the group.",
+        "text", "earliest", "Where to begin when there is no checkpoint; for infer, no offset of "
+        "the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
-        "text", None, "Consumer group that shares partitions, under which lag is shown, and a "
-        "private run notes its ledger; positions are kept in checkpoints.")
+        "text", None, "Consumer group: shares partitions, shows lag, and names the "
+        "ledger of a private run; positions are in checkpoints.")
     client: str = entry(
-        "text", "kafka-python", "Package that reads the topic; confluent takes two fifths of the "
-        "processor time for it, and needs streamlda[confluent].", choices=CLIENTS)
+        "text", "kafka-python", "Package that reads the topic; confluent needs two fifths of the "
+        "client's processor time, and the extra confluent.", choices=CLIENTS)
     protocol: str = entry("text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry("text", None, "SASL mechanism.", choices=MECHANISMS)
     username: str | None = entry("text", None, "SASL user.")
@@ -113,11 +118,11 @@ class RegistrySettings:
     """Where the schemas of Kafka records are."""
 
     url: str | None = entry(
-        "text", None, "Schema registry, https://host:port; several with commas.")
+        "text", None, "Schema registry, https://host:port; several are separated by commas.")
     username: str | None = entry("text", None, "User of the schema registry.")
     password: Secret | None = entry("secret", None, "Password of the user.")
     ca_file: str | None = entry(
-        "text", None, "Certificates of the authorities that are trusted there; default: "
+        "text", None, "Certificates of the authorities that are trusted for the registry; default: "
         "SSL_CERT_FILE, or those of certifi.")
 
 
@@ -128,43 +133,46 @@ class VocabularySettings:
     kind: str = entry(
         "text", "auto", "Where the words come from: learned from the first documents, given in a "
         "file, hashed (columns, shown by their most frequent words, but not with privacy), or "
-        "private (chosen from the first records with privacy); auto goes by --vocabulary and "
-        "--hash-bits, else learned.",
+        "private (chosen from the first records with privacy); auto decides by --vocabulary "
+        "and --hash-bits, otherwise learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
-        "text", None, "File of words, one a line; beside a private choice, public ones.",
+        "text", None, "File of words, one on each line; a private choice keeps these public words "
+        "and adds others.",
         flag="--vocabulary")
     size: int = entry(
-        "int", 8000, "Most words.", unit="words", least=1, flag="--vocabulary-size")
+        "int", 8000, "Maximum number of words.", unit="words", least=1, flag="--vocabulary-size")
     hash_bits: int = entry(
         "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
     documents: int | None = entry(
         "int", None, "First documents that the words are learned from (at most 64 million "
-        "characters), or records that choose a private vocabulary; default: 20000, private: a "
+        "characters), or first records that a private choice reads; default: 20000, private: a "
         "quarter of a window.", unit="documents", least=1, flag="--vocabulary-documents")
     min_document_frequency: float | None = entry(
-        "frequency", None, "Learn no word in fewer documents: a count, or a fraction with a "
-        "point; default: a two-hundredth of the documents, at least 1 and at most 5.")
+        "frequency", None, "Leave out words that are in fewer documents: a count, or a fraction "
+        "with a point; default: 0.005 of the documents, at least 1 and at most 5.")
     max_document_frequency: float | None = entry(
-        "frequency", None, "Learn no word in more documents: a count, or a fraction with a point, "
-        "1.0 for all; default: 0.3, with fewer than 5 topics 0.5, and never a word in 20 or fewer.")
+        "frequency", None, "Leave out words that are in more documents: a count, or a fraction "
+        "with a point; 1.0 keeps all; default: 0.3, with fewer than 5 topics 0.5, and never a word "
+        "in 20 documents or fewer.")
     grow_every: int | None = entry(
-        "int", None, "Let words that have become frequent enter a learned vocabulary, and words "
-        "that are gone leave, after every N documents; default: the words stay.",
-        unit="documents", least=100)
+        "int", None, "After every N documents, let words that have become frequent enter a learned "
+        "vocabulary, and words that are gone leave; default: the words stay.",
+        unit="documents", least=100, parameter="grow_every")
     stop_words: str = entry(
         "text", "english", "Words to leave out: languages (english,german), none, or a file.")
     token_pattern: str | None = entry(
-        "text", None, "Expression of a word; default: two or more letters of any script.")
+        "text", None, "Regular expression of a word; default: two or more letters of any script.")
     clean: str = entry(
-        "text", "attachments,urls,emails,html", "What is no text and is removed first; or none.")
+        "text", "attachments,urls,emails,html", "What to remove from texts first; or none.")
     analyzer: str | None = entry(
-        "text", None, "What finds words instead: a name that a package announces, or "
-        "module:function from a text to a list of words, as rjieba:cut.")
+        "text", None, "Function that splits a text into words: a name that a package announces, or "
+        "module:function, such as rjieba:cut.")
     phrases: str | None = entry(
-        "text", None, "Runs of words that are one word: how many pairs of neighbours to learn "
-        "beside the words, or a file of phrases, one a line, as public as its words.")
-    ngrams: tuple[int, int] = entry("ngrams", (1, 1), "Longest run of words, or shortest..longest.")
+        "text", None, "Phrases that count as one word: how many pairs of neighbours to learn "
+        "besides the words, or a file of phrases, one on each line; with privacy a public one.")
+    ngrams: tuple[int, int] = entry(
+        "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +180,11 @@ class TopicsSettings:
     """What is learned, and how."""
 
     count: int = entry(
-        "int", 10, "Topics K.", unit="topics", least=1, flag="--topics", short="-k",
+        "int", 10, "Number of topics K.", unit="topics", least=1, flag="--topics", short="-k",
         parameter="n_components")
     alpha_0: float | Literal["auto"] = entry(
         "number", 1.0, "Sum of the Dirichlet parameters, in pseudo-tokens; auto estimates it.",
-        least=0, open=True, auto=True, parameter="alpha_0")
+        least=0, open=True, words=("auto",), parameter="alpha_0")
     solver: str = entry(
         "text", "whitened-tensor", "From sums to topics: whitened-tensor decomposes one small "
         "tensor; online-power and simultaneous use fresh documents for each power iteration; "
@@ -184,51 +192,54 @@ class TopicsSettings:
         choices=("whitened-tensor", "online-power", "simultaneous", "noisy-power"),
         parameter="solver")
     refine: bool | None = entry(
-        "bool", None, "Let likelihood refine the topics; default: yes, but not with privacy, a "
+        "bool", None, "Refine the topics by likelihood; default: yes, but not with privacy, a "
         "projection file of sums or another solver.")
-    refinement_passes: int | Literal["auto"] = entry(
-        "int", "auto", "How often the documents at hand are gone over to refine the topics.",
-        least=0, auto=True, parameter="refinement_passes", commands=ESTIMATOR_ONLY)
+    refinement_passes: int | Literal["auto", "quick", "thorough"] = entry(
+        "int", "auto", "Passes over the documents in memory that refine the topics; auto makes "
+        "Gibbs sweeps after them where they help, quick none, thorough more of both.",
+        least=0, words=("auto", "quick", "thorough"), parameter="refinement_passes",
+        commands=ESTIMATOR_ONLY)
     gibbs_sweeps: int = entry(
-        "int", 0, "Gibbs sweeps over the documents at hand after the passes.",
+        "int", 0, "Gibbs sweeps over the documents in memory after the passes.",
         least=0, parameter="gibbs_sweeps", commands=ESTIMATOR_ONLY)
     warmup_documents: int | None = entry(
-        "int", None, "First documents, kept in memory, that the first topics are made of; "
+        "int", None, "First documents, kept in memory, from which the first topics are learned; "
         "default: 20000, or 10000 without a refinement.",
         unit="documents", least=1, parameter="warmup_documents")
     oversampling: int = entry(
-        "int", 50, "Columns of projections beyond K.", unit="columns", least=0,
+        "int", 50, "Columns of the projection in addition to K.", unit="columns", least=0,
         parameter="oversampling")
     documents_per_round: int | None = entry(
-        "int", None, "Documents of a power iteration of the online solvers; default: they grow.",
+        "int", None, "Documents of a power iteration of the online solvers; default: more in each.",
         unit="documents", least=1, parameter="documents_per_round")
     memory_documents: int | None = entry(
-        "int", None, "Let online solvers forget: topics rest on the last half to all of this many "
-        "documents; default: nothing is forgotten.",
+        "int", None, "Let online solvers forget: topics come from the last N/2 to N documents; "
+        "default: nothing is forgotten.",
         unit="documents", least=1, parameter="memory_documents")
     restarts: int | None = entry(
-        "int", None, "Random starts L of a topic, power methods; default: 10, with privacy 3.",
+        "int", None, "Random starts L for each topic in power methods; default: 10, "
+        "with privacy 3.",
         unit="starts", least=1, parameter="n_restarts")
     iterations: int | None = entry(
-        "int", None, "Power iterations R that find a topic; default: 5, with privacy by solver.",
+        "int", None, "Power iterations R for each topic; default: 5, with privacy by solver.",
         unit="rounds", least=1, parameter="n_iterations")
     seed: int = entry(
         "int", 0, "Seed of projections and restarts; equal documents and settings give equal "
         "topics. It never seeds privacy noise.",
         least=0, most=2**64 - 1, parameter="random_state")
     representative_documents: int = entry(
-        "int", 0, "Show the documents most of each topic beside it, this many, by their ids; never "
-        "with privacy.", unit="documents", least=0, most=100)
+        "int", 0, "Keep the ids of this many documents for each topic, those with most of it, to "
+        "show them; never with privacy.", unit="documents", least=0, most=100)
     representative_texts: bool = entry(
-        "bool", False, "Also keep the first 1000 characters of each: models and checkpoints hold "
-        "texts then.")
+        "bool", False, "Also keep the first 1000 characters of each; models and checkpoints then "
+        "hold texts.")
     seeds: tuple[str, ...] = entry(
-        "seeds", (), "A topic to be about these words, as in 'space: orbit launch'; again for "
-        "others, or a file of such lines, or a model, for all of its topics.",
+        "seeds", (), "A topic to begin with, such as 'space: orbit launch'; repeat for others; or "
+        "a file of such lines, or a model, for all of its topics.",
         flag="--seed-topic", parameter="seed_topics")
     projection_file: str | None = entry(
-        "text", None, "File of `streamlda projection`: the topics, or the projection, that runs "
-        "share that are to be merged; default: its own.", flag="--projection")
+        "text", None, "File of `streamlda projection`: the start that runs must share to be merged "
+        "later; default: a start of its own.", flag="--projection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,20 +247,20 @@ class SnapshotSettings:
     """When topics are published."""
 
     every: int | None = entry(
-        "int", None, "Records between snapshots, and of a private window; default: 100000, and "
-        "from a source that ends one snapshot at its end.",
+        "int", None, "Records between snapshots, or in a private window; default: 100000; a source "
+        "that ends gives one snapshot, at its end.",
         unit="records", least=100, flag="--snapshot-every", parameter="documents_per_snapshot")
     seconds: float | None = entry(
-        "seconds", None, "Publish a snapshot after this time too, if that comes first; default: "
+        "seconds", None, "Also publish a snapshot after this time, if that comes first; default: "
         "never.", unit="seconds", least=0, open=True, flag="--snapshot-seconds")
     most: int | None = entry(
-        "int", None, "Most snapshots; default: no limit.", unit="snapshots", least=1,
+        "int", None, "Maximum number of snapshots; default: no limit.", unit="snapshots", least=1,
         flag="--snapshots", parameter="snapshots")
     time_bins: str | tuple[str, ...] = entry(
         "bins", "day", "Bins of event time, in UTC: hour, day, week (from Monday), month, year, or "
-        "times with commas between them, at which bins begin.")
+        "the times at which bins begin, separated by commas. The newest 1,000 are kept.")
     when_exhausted: str = entry(
-        "text", "idle", "What to do when no release is left.",
+        "text", "idle", "What to do when the last private snapshot is published.",
         choices=("idle", "stop"), commands=RUN_ONLY)
 
 
@@ -258,20 +269,20 @@ class PrivacySettings:
     """Differential privacy: on when epsilon is set."""
 
     epsilon: float | None = entry(
-        "number", None, "Learn privately: all that is published tells at most this much of one "
-        "document or user; default: not private.", least=0, open=True, parameter="epsilon")
+        "number", None, "Privacy budget: how much all that is published may depend on one document "
+        "or user; default: not private.", least=0, open=True, parameter="epsilon")
     delta: float | None = entry(
-        "number", None, "Probability that epsilon leaves open; far below 1 / documents.",
+        "number", None, "Probability with which epsilon may fail; far below 1 / documents.",
         least=0, most=1, open=True, parameter="delta")
     ledger: str | None = entry(
-        "text", None, "File that remembers what was spent on these documents; made if there is "
-        "none, releases go to FILE.releases.", parameter="ledger")
+        "text", None, "File that remembers which documents were used and what was spent on them; "
+        "made if there is none; releases go to FILE.releases.", parameter="ledger")
     unit: str = entry(
         "text", "document", "Whose presence is hidden; user needs --user-field, "
         "--documents-per-user and --snapshots.", choices=("document", "user"),
         parameter="privacy_unit")
     documents_per_user: int | None = entry(
-        "int", None, "Most documents of one user that count in a stage.", unit="documents",
+        "int", None, "Maximum number of documents of one user in a stage.", unit="documents",
         least=1, parameter="documents_per_user")
     relation: str = entry(
         "text", "add-remove", "Neighbouring relation: one document more or less, or another in "
@@ -280,19 +291,20 @@ class PrivacySettings:
         "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
         "--snapshots).", choices=("window", "prefix"), parameter="mode")
     clipping: str | ClipBounds = entry(
-        "text", "quantile", "Bound on what one document adds: a private quantile, or the largest "
-        "there can be.", choices=("quantile", "worst-case"), parameter="clipping")
+        "text", "quantile", "Bound on what one document adds to a sum: a private quantile, or the "
+        "largest possible value.", choices=("quantile", "worst-case"), parameter="clipping")
     refinement_rounds: int | None = entry(
-        "int", None, "Rounds of fresh documents, half of a window together, that refine the "
-        "topics; default: 3 in windows of over 1024 words where the noise is small, else 0.",
+        "int", None, "Rounds that refine the topics; each reads documents of its own, together "
+        "about half of a window; default: 0 up to 1024 words; beyond, 1, or 4 where the noise is "
+        "small (with worst-case bounds 3 there, else 0).",
         unit="rounds", least=0)
     public_model: str | TopicModel | None = entry(
-        "text", None, "Model of public documents, whose topics a window begins with if they fit "
-        "(and its words, unless others are given); --topics beyond its number are private.",
+        "text", None, "Model of public documents: a window begins with its topics if they fit, and "
+        "with its words unless others are given; more --topics are learned privately.",
         parameter="public_model")
     noise_in_state: bool = entry(
-        "bool", False, "Start the accumulators with noise in them, so that one copy of the state "
-        "shows no more than a release; noise is sqrt(2) times as large.",
+        "bool", False, "Begin sums with noise in them, so that one stolen copy of the state shows "
+        "no more than a release; noise is sqrt(2) times as large.",
         parameter="noise_in_state", commands=ESTIMATOR_ONLY)
 
 
@@ -301,8 +313,8 @@ class OutputSettings:
     """Where topics go."""
 
     file: str | None = entry(
-        "text", None, "Model file to write: always the newest snapshot, replaced whole; private "
-        "ones that it replaces go to FILE.snapshots if there is no folder.",
+        "text", None, "Model file to write: always the newest snapshot, replaced as a whole; "
+        "earlier private ones go to FILE.snapshots if there is no folder.",
         flag="--output", short="-o")
     folder: str | None = entry(
         "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
@@ -320,22 +332,22 @@ class InferSettings:
         "text", None, "Kafka topic for the proportions of each document that is read from Kafka, "
         "by the newest snapshot; default: none.", infer_flag="--output-topic")
     group: str | None = entry(
-        "text", None, "Consumer group that shares these documents among processes, and holds how "
-        "far they are; default: streamlda-infer-TOPIC, of the topic that is written.")
+        "text", None, "Consumer group that shares these documents among processes and keeps their "
+        "offsets; default: streamlda-infer-TOPIC, with the topic that is written.")
     top: int | None = entry(
         "int", None, "Only the N largest proportions of a document, as pairs of topic and "
         "proportion; default: all, in order.", least=1, infer_flag="--top")
     disclose: bool = entry(
-        "bool", False, "Write proportions to a topic though the model is private: they tell of "
-        "each document, and no promise covers them.")
+        "bool", False, "Write proportions to a topic although the model is private: they reveal "
+        "each document, which the privacy promise does not cover.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """What a run that was cut short goes on from."""
+    """What an interrupted run continues from."""
 
     folder: str | None = entry(
-        "text", "checkpoints", "Folder of the checkpoints; a run goes on from the newest.",
+        "text", "checkpoints", "Folder of checkpoints; a run continues from the newest.",
         fit_default=None)
     interval: float = entry("seconds", 60.0, "Time between checkpoints.", unit="seconds", least=0.1)
 
@@ -345,13 +357,13 @@ class MemorySettings:
     """How much memory may be used."""
 
     limit: int | None = entry(
-        "bytes", None, "Most resident memory; default: nine tenths of what the control group "
+        "bytes", None, "Limit of resident memory; default: nine tenths of what the control group "
         "(container, systemd unit) allows, else no limit.", unit="bytes", least=1)
     queue: int = entry(
-        "bytes", 64 * MIB, "Most memory of documents that wait.", unit="bytes", least=MIB)
+        "bytes", 64 * MIB, "Limit of memory for documents that wait.", unit="bytes", least=MIB)
     patience: float = entry(
-        "seconds", 60.0, "How long memory may stay short before the end.", unit="seconds",
-        least=0)
+        "seconds", 60.0, "How long memory may stay short before the run stops.",
+        unit="seconds", least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,11 +383,11 @@ class BreakerSettings:
         "private run.",
         least=0, most=1)
     records: int = entry(
-        "int", 10_000, "Number of records that the fraction is taken over.", unit="records",
-        least=1)
+        "int", 10_000, "Number of the last records in which the fraction is measured.",
+        unit="records", least=1)
     attempts: int = entry(
-        "int", 5, "Failures in a row of checkpoints, or of a source that is damaged, after which "
-        "to stop; what is away is waited for.", least=1)
+        "int", 5, "Consecutive failures of checkpoints, or of a damaged source, after which the "
+        "daemon stops; it waits for a source that is away.", least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,17 +398,17 @@ class HttpSettings:
     port: int = entry(
         "int", 8080, "Port of health, metrics and snapshots; 0 for none.", least=0, most=65535)
     token: Secret | None = entry(
-        "secret", None, "Bearer token, needed unless the host is loopback.")
+        "secret", None, "Bearer token; must be set unless the host is loopback.")
     operator_token: Secret | None = entry(
-        "secret", None, "Bearer token that opens /status and /metrics of a private run, too; "
-        "default: nobody sees those.")
+        "secret", None, "Bearer token that also opens /status and /metrics of a private run; "
+        "default: they are closed.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """Log lines."""
 
-    format: str = entry("text", "console", "How log lines look.", choices=("console", "json"))
+    format: str = entry("text", "console", "Format of log lines.", choices=("console", "json"))
     level: str = entry(
         "text", "info", "Minimum log level.", choices=("debug", "info", "warning", "error"))
 
@@ -406,68 +418,12 @@ class ClusterSettings:
     """A Dask cluster to learn on."""
 
     dask: str | None = entry(
-        "text", None, "Learn on the workers of this Dask scheduler, which must see the files; if "
-        "anything fails, only private models that were released before are written; default: "
+        "text", None, "Learn on the workers of this Dask scheduler, which must see the files; "
+        "after a failure only private models that were already released are written; default: "
         "learn here.",
         flag="--dask", commands=FIT_ONLY)
+    shards: int | None = entry(
+        "int", None, "Number of parts, about, into which the files are cut on the cluster; "
+        "default: by size, 64 of 1 to 64 MiB or more of 64 MiB.",
+        least=1, flag="--shards", commands=FIT_ONLY)
 # fmt: on
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """All settings of a run, checked. Made by `load_settings` and `settings_of_parameters`.
-
-    `origins` says where values that were given come from: file, environment, flag or parameter.
-    """
-
-    source: SourceSettings = SourceSettings()
-    kafka: KafkaSettings = KafkaSettings()
-    registry: RegistrySettings = RegistrySettings()
-    vocabulary: VocabularySettings = VocabularySettings()
-    topics: TopicsSettings = TopicsSettings()
-    snapshots: SnapshotSettings = SnapshotSettings()
-    privacy: PrivacySettings = PrivacySettings()
-    output: OutputSettings = OutputSettings()
-    infer: InferSettings = InferSettings()
-    checkpoint: CheckpointSettings = CheckpointSettings()
-    memory: MemorySettings = MemorySettings()
-    dead_letters: DeadLetterSettings = DeadLetterSettings()
-    breaker: BreakerSettings = BreakerSettings()
-    http: HttpSettings = HttpSettings()
-    log: LogSettings = LogSettings()
-    cluster: ClusterSettings = ClusterSettings()
-    command: str = RUN
-    origins: dict[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def private(self) -> bool:
-        """Whether the run has a privacy budget."""
-        return self.privacy.epsilon is not None
-
-    @property
-    def ends(self) -> bool:
-        """Whether the source has an end."""
-        return self.source.kind == "files" or self.command != RUN
-
-    def given(self, name: str) -> bool:
-        """Return whether a setting was given a value other than its default."""
-        default = SETTINGS[name].default_of(self.command)
-        return name in self.origins and self[name] != default
-
-    def __getitem__(self, name: str) -> Any:
-        section, _, key = name.partition(".")
-        return getattr(getattr(self, section), key)
-
-
-#: Sections with their classes, in the order of the table.
-SECTIONS: dict[str, type] = {
-    each.name: type(each.default)
-    for each in fields(RunSettings)
-    if each.name not in ("command", "origins")
-}
-
-
-TABLE: tuple[Setting, ...] = tuple(
-    setting_of(section, each) for section, made in SECTIONS.items() for each in fields(made)
-)
-SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TABLE}

@@ -25,12 +25,12 @@ def parsed(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
     """
     if setting.kind == "secret":
         return Secret(_text(raw) if from_file else None, setting.variable)
-    if setting.auto and raw == "auto":
+    if isinstance(raw, str) and raw in setting.words:
         return raw
     try:
         value = PARSERS[setting.kind](raw)
     except ValueError as error:
-        raise ValueError(f"{error} or auto" if setting.auto else str(error)) from None
+        raise ValueError(" or ".join((str(error), *setting.words))) from None
     if setting.choices and value not in setting.choices:
         raise ValueError(f"must be one of {', '.join(setting.choices)}")
     if isinstance(value, int | float) and not isinstance(value, bool):

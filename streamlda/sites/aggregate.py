@@ -21,10 +21,10 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.private.budget import STATEMENTS
-from streamlda.private.published import clip_bounds, model_of
-from streamlda.private.window import PrivateSnapshot
+from streamlda.sites.estimate import Estimate
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SHARE, Words
+from streamlda.sites.kinds.kind import Found
 from streamlda.sites.poisoning import SumCheck, check_sums
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
@@ -33,6 +33,9 @@ MECHANISM = (
     "Integer Gaussian noise on clipped sums, a part of it from each site; shares are masked, and "
     "the sum over all sites is one joint release for each stage."
 )
+
+#: How a statement calls the columns of rows of numbers.
+COLUMNS = "columns of a matrix: public"
 
 #: How far noise reaches, in standard deviations: `Noise.discrete_gaussian` draws none beyond.
 _REACH = 13.0
@@ -50,7 +53,7 @@ class Aggregate:
     released: dict[str, NDArray[np.float64]]
     stddevs: dict[str, float]
     next_round: Round | None
-    model: TopicModel | None
+    model: TopicModel | Estimate | None
     missed: str | None
     checks: list[SumCheck]
 
@@ -75,7 +78,7 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     model = None
     if engine.snapshot is not None and engine.snapshot is not before:
         secure = all(share.secure for share in shares)
-        model = _model(config, engine.snapshot, secure)
+        model = _model(config, this, engine.snapshot, secure)
     announced = [share.following for share in shares if share.following is not None]
     next_round = this.after(config, engine, announced)
     return Aggregate(released, stddevs, next_round, model, missed, checks)
@@ -85,7 +88,7 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
     """Refuse shares that cannot be added up; see `aggregate`."""
     expected: dict[str, Any] = {
         # In this order the first that differs explains the others.
-        "vocabulary": config.vocabulary.fingerprint,
+        "vocabulary": config.columns_digest,
         "settings": config.settings_digest,
         "config": config.digest,
         "round": this.number,
@@ -173,7 +176,7 @@ def _added(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArr
     return added
 
 
-def statement(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool) -> dict[str, Any]:
+def statement(config: FederationConfig, found: Found, secure: bool) -> dict[str, Any]:
     """Return the privacy statement of a model of several sites.
 
     Beside the keys of every statement it has ``sites``: their number, how many colluders the
@@ -184,15 +187,16 @@ def statement(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool)
     """
     if not secure:
         return seeded()
-    settings = config.settings
+    settings, words, unit = config.settings, config.vocabulary, config.privacy_unit
     made = private_statement(
         epsilon=settings.epsilon,
         delta=settings.delta,
-        stages=snapshot.stages,
-        clip_bounds=clip_bounds(config.run_settings, snapshot.bounds),
-        vocabulary=STATEMENTS[config.vocabulary.kind],
+        stages=found.stages,
+        clip_bounds=found.clip_bounds,
+        vocabulary=COLUMNS if words is None else STATEMENTS[words.kind],
         secure=secure,
         ledger="one at each site",
+        privacy_unit=unit,
         neighboring_relation=settings.neighboring_relation,
     )
     made["mechanism"] = f"{MECHANISM} {config.insider_line}"
@@ -202,12 +206,18 @@ def statement(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool)
         "roster": config.digest,
         "epsilon_against": [config.epsilon_against(c) for c in range(len(config.members))],
     }
-    made["excluded"] = [*made["excluded"], "documents of sites that collude"]
+    made["excluded"] = [*made["excluded"], f"{unit}s of sites that collude"]
     check_statement(made)
     return made
 
 
-def _model(config: FederationConfig, snapshot: PrivateSnapshot, secure: bool) -> TopicModel:
-    further = {"sites": len(config.members), "epsilon": config.settings.epsilon}
-    said = statement(config, snapshot, secure)
-    return model_of(snapshot, config.run_settings, said, config.vocabulary, further)
+def _model(
+    config: FederationConfig, this: Round, snapshot: Any, secure: bool
+) -> TopicModel | Estimate:
+    """Return the model of a window; `this`, its last round, tells attempts apart."""
+    kind, settings = config.kind_of_model, config.run_settings
+    found = kind.found(settings, snapshot)
+    further: dict[str, Any] = {"sites": len(config.members), **config.said_kind}
+    further |= {"epsilon": config.settings.epsilon, "round": this.digest}
+    said = statement(config, found, secure)
+    return kind.model(settings, found, said, config.vocabulary, further)

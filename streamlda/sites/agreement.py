@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from streamlda.checks import require
+from streamlda.privacy.ledger.budget_table import plain
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKey
 
@@ -74,18 +75,19 @@ def described(config: FederationConfig) -> list[str]:
         f"sites        {n_sites}",
     ]
     for member in config.members:
-        lines.append(f"  {member.name}: weight {member.weight:g}, key {member.key.fingerprint}")
-    words = config.vocabulary
+        lines.append(
+            f"  {member.name}: weight {plain(member.weight)}, key {member.key.fingerprint}"
+        )
+    learned = config.kind_of_model.described(settings, config.vocabulary)
     lines += [
-        f"learns       {settings.n_components} topics of {words.n_features:,} words "
-        f"({words.kind}), {settings.documents_per_snapshot:,} record slots of all sites a window, "
-        f"windows: {windows}",
+        f"learns       {learned}, {settings.documents_per_snapshot:,} record slots of all sites a "
+        f"window, windows: {windows}",
         f"rounds       {', '.join(config.run_settings.stages)} in each window",
-        f"promise      epsilon {settings.epsilon:g}, delta {settings.delta:g} for each document, "
-        f"against the aggregator and {config.colluders} colluding sites "
+        f"promise      epsilon {plain(settings.epsilon)}, delta {plain(settings.delta)} for each "
+        f"{config.privacy_unit}, against the aggregator and {config.colluders} colluding sites "
         f"({settings.neighboring_relation})",
         f"one insider  {_bound(config.epsilon_against(1))}: any other site by itself",
-        f"alone        {_bound(config.epsilon_alone)} at delta {config.alone_delta:g}: if all "
+        f"alone        {_bound(config.epsilon_alone)} at delta {plain(config.alone_delta)}: if all "
         "others collude, by the noise of this site",
     ]
     return lines

@@ -19,13 +19,13 @@ from typing import Any, Self
 
 from streamlda.checks import failure, require
 from streamlda.container import to_json
-from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
-from streamlda.private.settings import MOMENTS, PrivateSettings
 from streamlda.sites.files import check_members, content_digest, read_json
 from streamlda.sites.keys import PublicKey
+from streamlda.sites.kinds.kind import Kind
+from streamlda.sites.kinds.table import LDA, AgreedSettings, kind_named
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
 from streamlda.text.vocabulary import Vocabulary
 
@@ -39,15 +39,6 @@ MAX_LABEL = 200
 
 #: Delta at which a site's own noise is judged, at most (`FederationConfig.epsilon_alone`).
 ALONE_DELTA = 1e-5
-
-#: What a site can sum by itself, whatever an aggregator says.
-AGREED = {
-    "privacy_unit": "document",
-    "mode": "window",
-    "noise_in_state": False,
-    "solver": WHITENED_TENSOR,
-    "start": MOMENTS,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +61,21 @@ class FederationConfig:
     `label` names what is learned; another label gives other masks. `members` are at least two, with
     different names and keys, of weights that sum to 1, kept in the order of their names.
     `aggregator`: whose rounds are answered; it may be one of the members. `settings`: what is
-    learned and what is promised to each document of an honest site, for documents as the unit, in
-    windows, without noise in the state, by the whole tensor; ``documents_per_snapshot`` counts the
-    slots of all sites together, and ``snapshots`` the windows, with those that give no model.
-    `vocabulary` is given or hashed: public. `colluders`, t: the promise holds against the
-    aggregator and any t sites that help it.
+    learned and what is promised to each record of an honest site, in windows;
+    ``documents_per_snapshot`` counts the slots of all sites together, and ``snapshots`` the
+    windows, with those that give no model.
+    `vocabulary` is given or hashed: public; None of rows of numbers. `colluders`, t: the promise
+    holds against the aggregator and any t sites that help it. `kind`: of the model, one of
+    `streamlda.sites.kinds.table`.
     """
 
     label: str
     members: tuple[Member, ...]
     aggregator: PublicKey
-    settings: PrivateSettings
-    vocabulary: Vocabulary
+    settings: AgreedSettings
+    vocabulary: Vocabulary | None
     colluders: int = 0
+    kind: str = LDA
 
     def __post_init__(self) -> None:
         members = tuple(sorted(self.members, key=lambda member: member.name))
@@ -106,24 +99,7 @@ class FederationConfig:
                 value=value,
                 remedy="let each site, and the aggregator, make its own key",
             )
-        found = {name: getattr(self.settings, name) for name in AGREED}
-        wanted = " ".join(f"{name}={value}" for name, value in AGREED.items())
-        require(
-            found == AGREED,
-            f"sites must learn with {wanted}",
-            **found,
-            remedy="users and sums over time must be kept in one place, and probes of a power "
-            "method could be made up",
-        )
-        words = self.vocabulary
-        require(
-            words.kind in ("given", "hashed") and words.n_features == self.settings.n_features,
-            "words must be public, and as many as the settings say",
-            kind=words.kind,
-            words=words.n_features,
-            n_features=self.settings.n_features,
-            remedy="agree on a word list or on hashing",
-        )
+        self.kind_of_model.check(self.settings, self.vocabulary)
         for name, first, last in self.run_settings.stage_slots():
             for site, n in self.allocation(last - first).items():
                 require(
@@ -134,6 +110,21 @@ class FederationConfig:
                     slots=last - first,
                     remedy="take larger windows, or leave the site out",
                 )
+
+    @property
+    def kind_of_model(self) -> Kind:
+        """What is learned."""
+        return kind_named(self.kind)
+
+    @property
+    def privacy_unit(self) -> str:
+        """What the promise is made to."""
+        return "record" if self.kind_of_model.of_rows else "document"
+
+    @property
+    def columns_digest(self) -> str:
+        """Fingerprint of the words; empty for rows of numbers."""
+        return "" if self.vocabulary is None else self.vocabulary.fingerprint
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,8 +160,14 @@ class FederationConfig:
 
     @cached_property
     def settings_digest(self) -> str:
-        """Of the settings and the number of colluders; all that is here but sites and words."""
-        return content_digest({**_plain(self.settings), "colluders": self.colluders}).hex()
+        """Of kind, settings and the number of colluders; all that is here but sites and words."""
+        values = {**_plain(self.settings), "colluders": self.colluders, **self.said_kind}
+        return content_digest(values).hex()
+
+    @property
+    def said_kind(self) -> dict[str, str]:
+        """What a config, and what comes of it, says of the kind: nothing for `LDA`."""
+        return {} if self.kind == LDA else {"kind": self.kind}
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -208,6 +205,7 @@ class FederationConfig:
         return LedgerTerms(
             epsilon=self.settings.epsilon,
             delta=self.settings.delta,
+            privacy_unit=self.privacy_unit,
             neighboring_relation=self.settings.neighboring_relation,
         )
 
@@ -219,7 +217,7 @@ class FederationConfig:
         return NoisePlan(weights, stddevs, self.colluders)
 
     @cached_property
-    def run_settings(self) -> PrivateSettings:
+    def run_settings(self) -> AgreedSettings:
         """The settings with the epsilon of the aggregate, whose noise is that of all S sites.
 
         Its noise multiplier is at least ``z sqrt(S / (S - t))``: any S - t sites have, at an Sth
@@ -286,8 +284,8 @@ class FederationConfig:
         found = self.epsilon_against(1)
         bound = "no bound" if found is None else f"epsilon {math.ceil(found * 1000) / 1000:g}"
         return (
-            "Against any one site of the federation, which sees all sums and can take off its own "
-            f"noise, a document of another has {bound}."
+            "Against any one site of the federation, which sees all sums and can subtract its own "
+            f"noise, a {self.privacy_unit} of another has {bound}."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -306,14 +304,15 @@ class FederationConfig:
 
     @classmethod
     def _of(cls, values: dict[str, Any]) -> Self:
-        words = values["vocabulary"]
+        words, kind = values["vocabulary"], values.get("kind", LDA)
         made = cls(
             values["label"],
             tuple(Member(PublicKey(**site["key"]), site["weight"]) for site in values["sites"]),
             PublicKey(**values["aggregator"]),
-            PrivateSettings.of(values["settings"]),
-            Vocabulary.from_metadata(words["metadata"], words["words"]),
+            kind_named(kind).settings(values["settings"]),
+            None if words is None else Vocabulary.from_metadata(words["metadata"], words["words"]),
             values["colluders"],
+            kind,
         )
         written = {"format": CONFIG_FORMAT, "format_version": CONFIG_VERSION, **values}
         check_members(written, made._values())
@@ -327,12 +326,15 @@ class FederationConfig:
             "label": self.label,
             "colluders": self.colluders,
             "settings": _plain(self.settings),
-            "vocabulary": {"metadata": words.metadata(), "words": words.words},
+            "vocabulary": (
+                None if words is None else {"metadata": words.metadata(), "words": words.words}
+            ),
+            **self.said_kind,
             "aggregator": asdict(self.aggregator),
             "sites": [{"key": asdict(m.key), "weight": m.weight} for m in self.members],
         }
 
 
-def _plain(settings: PrivateSettings) -> dict[str, Any]:
+def _plain(settings: AgreedSettings) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(to_json(settings.values()))
     return plain

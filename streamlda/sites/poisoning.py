@@ -6,7 +6,9 @@ sum of them keeps, and the release is their sum with noise of known size:
 - every entry that counts is at least 0, and every block at most as long as all slots allow;
 - frequencies of words sum to the number of documents, those of pairs too: 1'p1 = 1, 1'P2 1 = 1;
 - pairs have the words of their documents: 1'P2 = p1', where nothing is clipped (worst-case bounds);
-- there are no more documents than slots, in any block.
+- there are no more documents than slots, in any block;
+- of rows of numbers, the second moment has no eigenvalue below 0, and a trace of at most the
+  squared radius for each slot.
 
 A release that breaks one by `FAR` standard deviations of its noise is refused: the round is spent,
 and no model follows. So who adds more than his slots must add documents that the count knows, and
@@ -32,6 +34,7 @@ from streamlda.checks import require
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
+from streamlda.sites.kinds.table import AgreedSettings
 from streamlda.sites.rounds import Round
 
 Array = NDArray[np.float64]
@@ -62,7 +65,7 @@ class SumCheck:
 
 
 def check_sums(
-    this: Round, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
+    this: Round, settings: AgreedSettings, stage: Stage, released: Mapping[str, Array]
 ) -> list[SumCheck]:
     """Return the checks of the released sums of a stage; refuse those that break a rule.
 
@@ -79,14 +82,17 @@ def check_sums(
             continue
         # Noise of n values is about sqrt(n) long.
         reach = sd * (math.sqrt(values.size) + FAR)
-        most = slots * block.l2_clip_norm + reach + slack
+        most = (slots + slack) * block.l2_clip_norm + reach
         made.append(SumCheck(f"{name}: length", float(np.linalg.norm(values)), most))
         if name.endswith("_norms"):
             most = slots + FAR * sd * math.sqrt(values.size) + slack
             made.append(SumCheck(f"{name}: documents", float(values.sum()), most))
         if block.nonnegative:
-            made.append(SumCheck(f"{name}: below 0", float(-values.min()), FAR * sd + slack))
-    if "first" in released:
+            most = FAR * sd + slack * block.l2_clip_norm
+            made.append(SumCheck(f"{name}: below 0", float(-values.min()), most))
+    if "second" in released:
+        made += _of_rows(settings, stage, released["second"], slack)
+    if isinstance(settings, PrivateSettings) and "first" in released:
         made += _of_pairs(settings, stddevs, released, slack)
     if "first_norms" in released:
         apart = float(released["first_norms"].sum() - released["pair_norms"].sum())
@@ -94,20 +100,32 @@ def check_sums(
             released[name].size * stddevs[name] ** 2 for name in ("first_norms", "pair_norms")
         )
         made.append(_apart("norms: documents of words and of pairs", apart, square, slack))
-    if "triple_first" in released:
+    if isinstance(settings, PrivateSettings) and "triple_first" in released:
         made.append(_moved(this, settings, stage, released))
     for check in made:
         require(
             check.kept or not check.refused,
-            "the sums of all sites must be sums of documents, and these are not",
+            "the sums of all sites must be sums of records, and these are not",
             check=check.rule,
             found=f"{check.found:.6g}",
             most=f"{check.most:.6g}",
             round=this.number,
-            remedy="a site has added what no documents add: find out which, and agree on a new "
+            remedy="a site has added what no records add: find out which, and agree on a new "
             "config without it",
         )
     return made
+
+
+def _of_rows(settings: AgreedSettings, stage: Stage, packed: Array, slack: float) -> list[SumCheck]:
+    """Return the checks that a sum of x x' has no negative eigenvalue, and no longer rows."""
+    d, sd = settings.n_features, stage.stddevs()["second"]
+    (block,) = (block for block in stage.mechanism.blocks if block.name == "second")
+    moment = unpack_pairs(packed, d)
+    # The spectral norm of the noise: off the diagonal its entries are of sd / sqrt(2).
+    most = sd * (math.sqrt(2 * d) + FAR) + slack * block.l2_clip_norm
+    below = SumCheck("second: below 0", float(-np.linalg.eigvalsh(moment)[0]), most)
+    most = (stage.last - stage.first) * block.l2_clip_norm + FAR * sd * math.sqrt(d)
+    return [below, SumCheck("second: squared lengths", float(np.trace(moment)), most)]
 
 
 def _apart(rule: str, apart: Array | float, square: Array | float, slack: float) -> SumCheck:

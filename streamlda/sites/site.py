@@ -56,6 +56,7 @@ from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
+from streamlda.private.rows import Rows
 from streamlda.private.stage import Stage
 from streamlda.sites.agreement import MAX_EPSILON_ALONE, check_alone, check_member
 from streamlda.sites.announcement import Announcement
@@ -93,7 +94,7 @@ class ShareAccumulator(Learner):
         """Rows that are wanted; None if no more are."""
         return self.last - self.documents_seen or None
 
-    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
+    def add(self, batch: DocumentBatch | Rows, users: Users | None = None, /) -> int:
         """Take rows of the stream, one a slot; those before `first` are left."""
         batch = batch.rows(0, min(batch.n_documents, self.last - self.documents_seen))
         rows = batch.rows(max(self.first - self.documents_seen, 0), batch.n_documents)
@@ -161,7 +162,7 @@ class Site:
     def slots_wanted(self, this: Round) -> tuple[int, int]:
         """Return the slots that this site fills in a round, first and last + 1.
 
-        They begin behind all that its ledger has in the stream: what was spent is not summed again.
+        They begin after all that its ledger has in the stream: what was spent is not summed again.
         """
         _, stage = this.open(self.config)
         wanted = self.config.allocation(stage.slots_left)[self.name]
@@ -181,7 +182,7 @@ class Site:
     def slots_to_come(self, this: Round) -> int:
         """Return the slots that this site fills in a round and in the rest of its window."""
         _, running = this.open(self.config)
-        stages = self.config.settings.stage_slots()
+        stages = self.config.run_settings.stage_slots()
         at = [name for name, *_ in stages].index(running.name)
         wanted = [running.slots_left, *(last - first for _, first, last in stages[at + 1 :])]
         return sum(self.config.allocation(slots)[self.name] for slots in wanted)
@@ -294,7 +295,7 @@ class Site:
             site=self.name,
             config=self.config.digest,
             settings=self.config.settings_digest,
-            vocabulary=self.config.vocabulary.fingerprint,
+            vocabulary=self.config.columns_digest,
             round=this.number,
             attempt=this.attempt,
             round_digest=this.digest,

@@ -128,6 +128,13 @@ class VectorAssociation(Association[Array]):
     Two matrix products a block: BLAS was measured to be 2 to 5 times as fast as compiled loops
     from d = 20, L = 4 to d = 2000, L = 32. Time O(n d L), memory O(d L) and one block of
     1024 vectors. Sums do not depend on the cut into batches, up to rounding.
+
+    Parameters
+    ----------
+    dimension : int
+        d.
+    order : int, default 3
+        p.
     """
 
     def __init__(self, dimension: int, order: int = 3) -> None:

@@ -48,9 +48,22 @@ def suggested_documents(sigma: float, dimension: int, lambda_min: float, error: 
     *Erratum*: the theorem prints the smaller of the two, but its proof needs both of the
     conditions (4), hence the larger.
 
-    `sigma` is the standard deviation of (x'u)^p of one document at unit u (the theorem's is a bound
-    on it for all u), `lambda_min` the smallest eigenvalue; the eigenvalues then err by `error`, and
-    eigenvectors by ``error / lambda_i`` in norm.
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of (x'u)^p of one document at unit u; the theorem's is a bound on it for
+        all u.
+    dimension : int
+        d.
+    lambda_min : float
+        The smallest eigenvalue, above 0.
+    error : float
+        By which eigenvalues may err, above 0; eigenvectors then err by ``error / lambda_i``.
+
+    Returns
+    -------
+    int
+        n, at least 1.
     """
     above(0, dimension=dimension, lambda_min=lambda_min)
     require(0 < error < math.inf, f"error must be > 0 and finite, got error={error}")
@@ -72,6 +85,20 @@ class OnlinePower(Generic[Batch]):
     round.
 
     Privacy: nothing read from here is private.
+
+    Parameters
+    ----------
+    method : PowerMethod
+        `DeflatedPower` or `SimultaneousPower`, of the association's order.
+    association : Association
+        How documents answer; `VectorAssociation` for vectors.
+    documents_per_round : int
+        n, see `suggested_documents`.
+
+    Raises
+    ------
+    InvalidSettingError
+        If the orders differ or a round has no document.
     """
 
     def __init__(

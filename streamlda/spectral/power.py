@@ -82,6 +82,23 @@ class DeflatedPower:
 
     Memory O(d (k + L)), time O(d k L) an answer. ``k R`` answers with images, and k more of values
     alone with the eigenvalue round.
+
+    Parameters
+    ----------
+    dimension, n_components : int
+        d and k, k at most d.
+    n_restarts, n_iterations : int
+        L and R, of each component.
+    order : int, default 3
+        p, of the tensor.
+    eigenvalue_round : bool, default True
+    seed : int, default 0
+        Of the random starts.
+
+    Raises
+    ------
+    InvalidSettingError
+        If one of these is out of range.
     """
 
     def __init__(
@@ -217,6 +234,22 @@ class SimultaneousPower:
     R answers in all, in place of k R: every document serves every component; further answers
     refine. From random starts it finds the span of the components; which vector becomes which is
     decided by the order of QR, so more starts than components are of no use.
+
+    Parameters
+    ----------
+    dimension, n_components : int
+        d and k, k at most d.
+    n_iterations : int
+        R.
+    order : int, default 3
+        p, of the tensor.
+    seed : int, default 0
+        Of the random starts.
+
+    Raises
+    ------
+    InvalidSettingError
+        If one of these is out of range.
     """
 
     #: Never: every answer turns the vectors.

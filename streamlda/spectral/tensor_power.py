@@ -22,6 +22,9 @@ Array = NDArray[np.float64]
 #: Relative asymmetry above which a tensor is refused.
 SYMMETRY_TOLERANCE = 1e-8
 
+#: Columns of one product of `apply_pairs`.
+_BLOCK_COLUMNS = 100
+
 
 class Eigenpairs(NamedTuple):
     """Eigenvalues and eigenvectors of a symmetric tensor, largest first.
@@ -92,10 +95,14 @@ def _refine_eigenpairs(tensor: Array, values: Array, vectors: Array, n_iteration
 
 
 def apply_pairs(tensor: Array, vectors: Array) -> Array:
-    """Return T(I, u, u) for each column u of `vectors`, shape (d, n)."""
+    """Return T(I, u, u) for each column u of `vectors`, shape (d, n); memory O(d^2 min(n, 100))."""
     d, n = vectors.shape
-    products = (vectors[:, None, :] * vectors[None, :, :]).reshape(d * d, n)
-    return tensor.reshape(d, d * d) @ products
+    images = np.empty((d, n))
+    for first in range(0, n, _BLOCK_COLUMNS):
+        block = vectors[:, first : first + _BLOCK_COLUMNS]
+        products = (block[:, None, :] * block[None, :, :]).reshape(d * d, -1)
+        np.matmul(tensor.reshape(d, d * d), products, out=images[:, first : first + _BLOCK_COLUMNS])
+    return images
 
 
 def _apply_deflated(tensor: Array, vectors: Array, values: Array, found: Array) -> Array:

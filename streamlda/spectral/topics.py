@@ -18,6 +18,7 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,8 +28,9 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
+from streamlda.spectral.joint_power import MANY_COMPONENTS, joint_power, word_starts
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import Spectrum
+from streamlda.spectral.support import Spectrum, trailing_norms
 from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, refine_eigenpairs, tensor_power
 from streamlda.spectral.whitening import centred_pairs
 
@@ -182,6 +184,11 @@ def recover_topics(
 
 def whitened_projection(moments: Moments, n_components: int, alpha_0: float) -> Array:
     """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K)."""
+    return np.ascontiguousarray(moments.whitening @ whitening_root(moments, n_components, alpha_0))
+
+
+def whitening_root(moments: Moments, n_components: int, alpha_0: float) -> Array:
+    """Return R of `whitened_projection`, shape (m, K')."""
     W = moments.whitening
     inner = W.T @ centred_pairs(moments.first_moment(), moments.pair_moment(), W, alpha_0)
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
@@ -194,7 +201,8 @@ def whitened_projection(moments: Moments, n_components: int, alpha_0: float) -> 
         remedy="read more documents",
         error=InsufficientDataError,
     )
-    return np.ascontiguousarray(W @ (vectors[:, leading] / np.sqrt(values[leading])))
+    root: Array = vectors[:, leading] / np.sqrt(values[leading])
+    return root
 
 
 def topics_along(
@@ -259,7 +267,7 @@ def alpha_0_estimate(alpha_0: float, n_topics: int) -> dict[str, Any]:
     if n_topics < LEAST_TOPICS:
         reason = (
             f"alpha_0 shows in the moments of {LEAST_TOPICS} topics or more, and word pairs tell "
-            f"{n_topics} apart; it is taken as {alpha_0:g}"
+            f"{n_topics} apart; it is set to {alpha_0:g}"
         )
     elif not low < alpha_0 < high:
         reason = f"the estimate of alpha_0 ended at the end of its range, {low:g} to {high:g}"
@@ -301,6 +309,9 @@ def diagnostics(
         warnings.append(
             f"{len(weak)} of {K} topics do not stand above sampling noise: topics {listed}; "
             "do not rely on them"
+            if len(weak) > 1
+            else f"1 of {K} topics does not stand above sampling noise: topic {listed}; "
+            "do not rely on it"
         )
     if apart and condition is not None and condition > LARGE_CONDITION_NUMBER:
         warnings.append(
@@ -347,9 +358,7 @@ class _WhitenedMoments:
         values, vectors = np.linalg.eigh(pairs - a / (a + 1) * np.outer(q, q))
         self.pair_eigenvalues, vectors = values[::-1], vectors[:, ::-1]
         noise = vectors.T @ moments.pair_noise @ vectors
-        self.pair_noise = np.array(
-            [np.linalg.norm(noise[i:, i:], 2) for i in range(min(n_components, len(W.T)))]
-        )
+        self.pair_noise = trailing_norms(noise, min(n_components, len(W.T)))
         usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
         self.rank = min(n_components, int(usable.sum()))
         self.root = vectors[:, : self.rank] / np.sqrt(self.pair_eigenvalues[: self.rank])
@@ -371,9 +380,15 @@ class _WhitenedMoments:
         """Find the eigenpairs of the whitened tensor, from given topics or from random starts."""
         if self.rank == 0:
             return Eigenpairs(np.zeros(0), np.zeros((0, 0)))
+        start = None
         if near is not None and len(near) == self.rank:
             # Projected and whitened, a topic points along its eigenvector.
-            return refine_eigenpairs(self.tensor, self._look_through.T @ near.T, n_iterations=10)
+            start = self._look_through.T @ near.T
+        if self.rank >= MANY_COMPONENTS:
+            start = word_starts(self._look_through) if start is None else start
+            return joint_power(partial(apply_pairs, self.tensor), start)
+        if start is not None:
+            return refine_eigenpairs(self.tensor, start, n_iterations=10)
         return tensor_power(self.tensor, self.rank, rng=rng)
 
 

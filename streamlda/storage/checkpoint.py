@@ -9,7 +9,7 @@ A folder of checkpoints belongs to one daemon, which holds a lock on it. In it l
 ``state-000007``
     A state file (`streamlda.storage.state`): raw, readable by its owner only.
 ``rows-000007``
-    Documents that wait for their block, as counts, and, behind `BESIDE`, what the pipeline keeps
+    Documents that wait for their block, as counts, and, after `BESIDE`, what the pipeline keeps
     for models to show; only if there is any of it.
 ``words-000007``
     Its vocabulary.
@@ -19,7 +19,7 @@ No generation shares a file with another: damage to one leaves the other whole.
 A checkpoint is copied in memory, written whole under new names and forced to the disk; then one
 transaction makes it the current one and drops the third newest. Killed at any moment, the next
 start finds the last generation or the one before, each with its own positions: a document is in
-the sums if and only if the position is behind it. Files that no row names are removed at the next
+the sums if and only if the position is after it. Files that no row names are removed at the next
 start.
 
 In a private run a generation from before a release is refused, the second newest too: its

@@ -9,7 +9,7 @@ readable and writable by its owner only. Its metadata has the members
     Null for an `Engine`. For a `PrivateLearner` an object: ``first_place``, ``vocabulary`` (where
     the columns come from), ``delta``, ``missed`` (why the last window gave no snapshot, or null),
     ``secure`` (false for seeded noise), and ``ledger_id`` and ``epoch``, which tell a state from
-    before a release from one behind it.
+    before a release from one after it.
 
 It holds sums without noise, so it is as secret as the documents, and it is no model: `load` refuses
 it. A private state goes on with its ledger only: restored after a later release, the documents of
@@ -93,7 +93,7 @@ def load_state(
     memory twice the size of the file.
     """
     file = read_arrays(path, STATE_FORMAT, STATE_VERSION)
-    remedy = "start in an empty folder, behind the last cohort of the ledger"
+    remedy = "start in an empty folder, after the last cohort of the ledger"
     with valid_content("state", path, remedy=remedy, but=(InvalidSettingError, LedgerError)):
         state, run = file.metadata["state"], file.metadata["run"]
         require(
@@ -149,7 +149,7 @@ def _check_fits(
         not others,
         f"a state must go on with the settings it was made with, not {', '.join(others)}",
         path=str(path),
-        remedy="use those, or drop the state and begin behind the last cohort",
+        remedy="use those, or drop the state and begin after the last cohort",
     )
 
 

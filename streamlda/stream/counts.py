@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamlda.stream.source import EMPTY, Damage
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
+
+#: Most damaged or empty files that are named.
+MOST_NAMED = 20
 
 
 @dataclass(slots=True)
@@ -21,6 +25,8 @@ class RecordCounts:
     `removed` are pieces that were no text (`TextAnalyzer.clean`).
     `skipped` records were taken by a release that a crash cut off from its checkpoint: what became
     of each is not known. `fields` are names of those of a record without that of the text.
+    `damaged` are files that broke off or hold no record, by reason, of which the first are `named`
+    with it; `lost_bytes` are what is after the breaks, as stored, at most.
     """
 
     records: int = 0
@@ -33,6 +39,9 @@ class RecordCounts:
     skipped: int = 0
     removed: Counter[str] = field(default_factory=Counter)
     fields: tuple[str, ...] = field(default=(), compare=False)
+    damaged: Counter[str] = field(default_factory=Counter)
+    named: dict[str, str] = field(default_factory=dict)
+    lost_bytes: int = 0
 
     def add_encoded(self, encoded: EncodedTexts, documents: int) -> None:
         """Count what became of this many documents among texts that may be blank."""
@@ -44,6 +53,20 @@ class RecordCounts:
         # What the analyzer failed on is a reject.
         self.documents -= unreadable
         self.rejects.update({UNREADABLE: unreadable} if unreadable else {})
+
+    def add_damage(self, damage: Iterable[Damage]) -> None:
+        """Count files that broke off, or hold no record."""
+        for file in damage:
+            self.damaged[file.reason] += 1
+            self.lost_bytes += file.lost_bytes or 0
+            self._name(file.name, file.reason)
+
+    def _name(self, name: str, reason: str) -> None:
+        # What broke off is named first.
+        if len(self.named) >= MOST_NAMED and reason != EMPTY and EMPTY in self.named.values():
+            self.named.pop(next(n for n, why in self.named.items() if why == EMPTY))
+        if len(self.named) < MOST_NAMED:
+            self.named[name] = reason
 
     @property
     def unseen_fraction(self) -> float:
@@ -63,12 +86,16 @@ class RecordCounts:
 
     def update(self, other: RecordCounts) -> None:
         """Add what another part of the stream has met."""
-        names = ("records", "documents", "short", "undated", "tokens", "unseen_tokens", "skipped")
+        names = ["records", "documents", "short", "undated", "tokens", "unseen_tokens", "skipped"]
+        names.append("lost_bytes")
         for name in names:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejects.update(other.rejects)
         self.removed.update(other.removed)
+        self.damaged.update(other.damaged)
         self.fields = self.fields or other.fields
+        for name, reason in other.named.items():
+            self._name(name, reason)
 
 
 def fields_found(fields: Sequence[str]) -> str:

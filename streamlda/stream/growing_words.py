@@ -4,11 +4,14 @@ Words are counted in bounded memory (`streamlda.text.frequencies`). A border com
 documents; at each, the most frequent words that are not in the vocabulary take the columns of its
 rarest ones, and then all counts are halved: what counts are the documents of the last border or
 two. A word enters where there is room, or in place of one that is at most half as frequent, so that
-chance moves none. All other words keep their columns.
+chance moves none. All other words keep their columns. The latest texts are kept: where many enter,
+they say of which topics (`streamlda.engine.entering`).
 """
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays
 from streamlda.checks import at_least
 from streamlda.columns import ColumnChange
+from streamlda.learner import Learner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
@@ -29,6 +33,14 @@ WORDS_FOR_ONE, LEAST_WORDS, WORD_BYTES = 4, 2**14, 400
 #: Documents that are counted between two borders, evenly spread. Counting takes 60 microseconds of
 #: processor time for an abstract, and learning from it 35 with 30 topics.
 COUNTED = 5000
+
+#: Share of all tokens from which words that enter are divided among topics by texts, and how many
+#: of the latest that were counted are kept for it, with at most how many characters.
+#: Of abstracts whose second half is of other fields, at most 4 % entered at a border: divided, held
+#: out perplexity was 1.008 times that of a run that knew all words, with their shares 1.013, in
+#: half of the time. Of planted themes, more texts suit themes that go on, fewer those that end.
+MANY_TOKENS = 0.05
+FEWEST_TEXTS, MOST_TEXTS, MOST_CHARACTERS = 500, 5000, 2**23
 
 #: A word takes the column of one that occurred at most 1/RATIO times as often.
 RATIO = 2
@@ -50,12 +62,19 @@ class GrowingWords:
         limits: Callable[[int], FrequencyLimits],
     ) -> None:
         at_least(1, vocabulary_grow_every=every)
-        self.every, self._size, self._limits = every, size, limits
+        self.every, self._size, self._analyzer, self._limits = every, size, analyzer, limits
         self._found = WordFrequencies(analyzer.build_analyzer(), most_counted(size))
+        self._texts: deque[str] = deque(maxlen=min(max(every, FEWEST_TEXTS), MOST_TEXTS))
+        self._characters = 0
         #: Documents until the next border.
         self.missing = every
         #: Words that have entered, and left.
         self.entered = self.left = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The function that finds words is made again.
+        parts = self.every, self._size, self._analyzer, self._limits
+        return _unpickled, (*parts, self.state())
 
     def borders(self) -> Iterator[int]:
         """Yield the numbers of documents from here until each border."""
@@ -67,8 +86,37 @@ class GrowingWords:
     def add(self, texts: Sequence[str]) -> None:
         """Count the words of documents, of which none is after the border."""
         stride = max(1, self.every // COUNTED)
-        self._found.update(texts[(self.missing - self.every) % stride :: stride])
+        counted = texts[(self.missing - self.every) % stride :: stride]
+        self._found.update(counted)
+        self._keep(counted)
         self.missing -= len(texts)
+
+    def _keep(self, texts: Sequence[str]) -> None:
+        """Keep the latest texts; which ones does not depend on how they were cut."""
+        kept = self._texts
+        for text in texts:
+            if len(kept) == kept.maxlen:
+                self._characters -= len(kept.popleft())
+            kept.append(text)
+            self._characters += len(text)
+            while self._characters > MOST_CHARACTERS:
+                self._characters -= len(kept.popleft())
+
+    def grow(
+        self, vocabulary: Vocabulary, learner: Learner
+    ) -> tuple[Vocabulary, ColumnChange] | None:
+        """Let words enter and leave at a border, if the learner can; None if nothing changed."""
+        found = self.change(vocabulary)
+        if found is None:
+            return None
+        grown, change = found
+        many = change.shares.sum() >= MANY_TOKENS
+        documents = grown.encode([*self._texts]).batch if many else None
+        if not learner.change_words(change, documents):
+            return None
+        self.entered += len(change.entered)
+        self.left += len(change.replaced)
+        return found
 
     def change(self, vocabulary: Vocabulary) -> tuple[Vocabulary, ColumnChange] | None:
         """Return the vocabulary after a border, and what changes; None if nothing does.
@@ -104,20 +152,27 @@ class GrowingWords:
         )
         return replace(vocabulary, words=(*words, *added)), change
 
-    def took(self, change: ColumnChange) -> None:
-        """Note that a change was made."""
-        self.entered += len(change.entered)
-        self.left += len(change.replaced)
-
     def state(self) -> Arrays:
         """Return all that is needed to go on, as named arrays."""
         tally = np.array([self.missing, self.entered, self.left], dtype=np.int64)
-        return {"border": tally, **self._found.state()}
+        texts = json.dumps([*self._texts]).encode("ascii")
+        kept = {"texts": np.frombuffer(texts, dtype=np.uint8)}
+        return {"border": tally, **kept, **self._found.state()}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `state` returned."""
         self.missing, self.entered, self.left = arrays["border"].tolist()
         self._found.restore(arrays)
+        # A run of before texts were kept has none.
+        if "texts" in arrays:
+            self._keep(json.loads(arrays["texts"].tobytes()))
+
+
+def _unpickled(*parts: Any) -> GrowingWords:
+    *given, state = parts
+    made = GrowingWords(*given)
+    made.restore(state)
+    return made
 
 
 def most_counted(size: int) -> int:

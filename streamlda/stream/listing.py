@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import has_magic
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import fsspec
 
@@ -48,10 +48,13 @@ LATER_SUFFIXES = {
     ".htm": "html",
 }
 
+#: Rows of numbers, as they are to "auto-rows"; else they are lines of text.
+ROW_SUFFIXES = {".npy": "npy"}
+
 FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html")
 
 #: What goes by names: text is a document a file in folders, lines elsewhere; or one of these.
-AUTO = ("auto", "auto-lines", "auto-file")
+AUTO = ("auto", "auto-lines", "auto-file", "auto-rows")
 
 #: What a link gives that leads nowhere, or to itself.
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -62,12 +65,22 @@ _require = partial(require, error=SourceError)
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
+class FilePart(NamedTuple):
+    """A file, or a `StoredFile.part` of it, and about how many stored bytes there are."""
+
+    file: StoredFile
+    part: tuple[int, int] | None
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """One file to read; `file_system` (of fsspec) knows it by `path`.
 
     `name` is the path of a local file, the URL of any other; `size` are stored bytes, where known;
-    `delimiter` is that of CSV, a tab in .tsv files; opening is cheap where it is `local`.
+    `delimiter` is that of CSV, a tab in .tsv files; opening is cheap where it is `local`. Of a
+    `part` are the lines after the first line end from one byte on to that from another, in gzip
+    files from the members that begin there on, or the row groups from one to another.
     """
 
     file_system: Any
@@ -78,11 +91,22 @@ class StoredFile:
     compression: str | None
     delimiter: str
     local: bool
+    part: tuple[int, int] | None = None
+
+    @property
+    def location(self) -> str:
+        """What a record says of where it is: the name, with the part in which it is numbered."""
+        return self.name if self.part is None else located(self.name, self.part)
 
     def open(self) -> IO[bytes]:
         """Open the stored bytes for reading."""
         raw: IO[bytes] = self.file_system.open(self.path, "rb", compression=None)
         return raw
+
+
+def located(name: str, part: tuple[int, int]) -> str:
+    """Return how a part of a file is named."""
+    return f"{name}[{part[0]}:{part[1]}]"
 
 
 def find_files(paths: Paths, format: str, compression: str | None) -> list[StoredFile]:
@@ -94,8 +118,8 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
 
     A name that exists is no glob, whatever characters it has. `format` is one of `AUTO` or
     `FORMATS`, `compression` ``"infer"``, None or one of `COMPRESSIONS`. Raises
-    `InvalidSettingError` for others, or a Parquet file compressed as a whole, and `SourceError` for
-    a path without files behind it, or a file that is named twice.
+    `InvalidSettingError` for others, a Parquet or .npy file compressed as a whole, or a .npy file
+    elsewhere, and `SourceError` for a path without files, or a file that is named twice.
     """
     by_name = "leave it out to go by the file names"
     one_of((*AUTO, *FORMATS), format=format, remedy=by_name)
@@ -246,15 +270,22 @@ def _stored(
         suffix = posixpath.splitext(stem)[1]
     text = "file" if format == "auto-file" else "text"
     later = {} if format == "auto-lines" else LATER_SUFFIXES
-    by_suffix = {**FORMAT_SUFFIXES, **later}.get(suffix, text)
+    suffixes = ROW_SUFFIXES if format == "auto-rows" else {**FORMAT_SUFFIXES, **later}
+    by_suffix = suffixes.get(suffix, text)
     found_format = by_suffix if format in AUTO else format
     found_compression = by_name if compression == "infer" else compression
     require(
-        found_format != "parquet" or found_compression is None,
-        "a Parquet file must not be compressed as a whole",
+        found_format not in ("parquet", "npy") or found_compression is None,
+        "a Parquet or .npy file must not be compressed as a whole",
         name=name,
         compression=found_compression,
         remedy="decompress it first",
+    )
+    require(
+        found_format != "npy" or local,
+        "a .npy file must be on this machine",
+        name=name,
+        remedy="copy it here, or give lines of numbers",
     )
     size = info.get("size")
     return StoredFile(

@@ -144,7 +144,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def warmup(self) -> tuple[int, int] | None:
-        """Documents of what comes before topics, and at most how many; None behind it.
+        """Documents of what comes before topics, and at most how many; None after it.
 
         First the words are learned, then the warm-up of the learner begins with the same documents.
         """
@@ -156,7 +156,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def in_no_bin(self) -> tuple[int, int] | None:
-        """Documents without a time or before the first bin, and those too late; None of no bins."""
+        """Documents without a time or before the first bin, and older ones; None of no bins."""
         late = 0 if self._learner is None else self._learner.late
         return None if self._time_bins is None else (self.counts.undated, late)
 
@@ -203,6 +203,7 @@ class Pipeline(Generic[LearnerT]):
         self.counts.documents += batch.n_documents
         self.counts.rejects.update(reject.reason for reject in batch.rejects)
         self.counts.fields = self.counts.fields or batch.fields
+        self.counts.add_damage(batch.damage)
         if self._on_reject is not None:
             for reject in batch.rejects:
                 self._on_reject(reject)
@@ -277,10 +278,9 @@ class Pipeline(Generic[LearnerT]):
         assert self.vocabulary is not None
         assert self._learner is not None
         self.flush()
-        if (found := growing.change(self.vocabulary)) and self._learner.change_words(found[1]):
+        if found := growing.grow(self.vocabulary, self._learner):
             self.vocabulary, change = found
             self._illustrations.change_words(change)
-            growing.took(change)
 
     # Releases.
 
@@ -344,12 +344,12 @@ class Pipeline(Generic[LearnerT]):
             self.provenance.add_texts(batch.located(1), batch.texts, released=released)
 
     def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
-        """Go on behind a release that no checkpoint knows of, whose records are skipped unread."""
+        """Go on after a release that no checkpoint knows of, whose records are skipped unread."""
         self.skip(skipped)
         return self._released(model)
 
     def facts(self, skipped: int = 0) -> dict[str, Any]:
-        """Return what a model of now, or behind records that are skipped, says of its stream."""
+        """Return what a model of now, or after records that are skipped, says of its stream."""
         found = {**self._about, "places": self.records + skipped}
         if self.vocabulary_documents:
             found["vocabulary_documents"] = self.vocabulary_documents
@@ -431,7 +431,7 @@ class Pipeline(Generic[LearnerT]):
         places = int(values.get("places", 0))
         # Checkpoints that count nothing else are of runs whose outcomes are not known.
         counts = dict(values.get("counts", {"skipped": places}))
-        for name in ("rejects", "removed"):
+        for name in ("rejects", "removed", "damaged"):
             counts[name] = Counter(counts.get(name, {}))
         counts["fields"] = tuple(counts.get("fields", ()))
         self.counts = RecordCounts(records=places, **counts)

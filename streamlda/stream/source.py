@@ -49,6 +49,22 @@ class Reject(NamedTuple):
     reason: str
 
 
+#: Why a file is named that lacks nothing.
+EMPTY = "empty"
+
+
+class Damage(NamedTuple):
+    """A file that broke off, or holds no record (``empty``): its name, why, and stored bytes lost.
+
+    Where nothing is after the break, what was cut off is not known, and all of the file counts;
+    None where its size is not known.
+    """
+
+    name: str
+    reason: str
+    lost_bytes: int | None
+
+
 @dataclass(slots=True)
 class LocatedTexts:
     """Documents with their locations and event times, in stream order: aligned lists."""
@@ -59,7 +75,7 @@ class LocatedTexts:
     characters: int = 0
 
     def add(self, other: LocatedTexts) -> None:
-        """Take more documents behind these."""
+        """Take more documents after these."""
         self.texts += other.texts
         self.locations += other.locations
         self.times += other.times
@@ -93,6 +109,8 @@ class RecordBatch:
     fields : tuple of str
         Names of fields, as a message may show them, of the first reject that lacks that of the
         text; empty if there is none.
+    damage : tuple of Damage
+        Files that broke off in this poll, or ended without a record.
     """
 
     texts: list[str | None] = field(default_factory=list)
@@ -102,6 +120,7 @@ class RecordBatch:
     users: list[str | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
     fields: tuple[str, ...] = ()
+    damage: tuple[Damage, ...] = ()
 
     @property
     def documents(self) -> list[str]:
@@ -144,18 +163,19 @@ class RecordBatch:
             list(compress(self.users, kept)),
             list(compress(self.times, kept)),
             self.fields,
+            self.damage,
         )
 
     def with_text(self, first: int) -> LocatedTexts:
         """Return the documents; locations as of `located`."""
-        found, times = LocatedTexts(), self.times or [None] * self.n_records
-        for text, location, time in zip(self.texts, self.located(first), times, strict=True):
-            if text is not None:
-                found.texts.append(text)
-                found.locations.append(location)
-                found.times.append(time)
-                found.characters += len(text)
-        return found
+        kept = [text is not None for text in self.texts]
+        texts = [text for text in self.texts if text is not None]
+        return LocatedTexts(
+            texts,
+            list(compress(self.located(first), kept)),
+            list(compress(self.times or [None] * self.n_records, kept)),
+            sum(map(len, texts)),
+        )
 
     def check(self, max_records: int) -> None:
         """Raise `SourceError` if the rules above are broken; the message names no user."""

@@ -32,13 +32,20 @@ VOCABULARY_CHARACTERS = 2**26
 WORDS = "words"
 
 #: How a choice of words is paid for (`ReleaseManager.release` of `streamlda.private`): returns what
-#: was drawn, from its name, first slot, slot behind the last, price, draw and facts to store.
+#: was drawn, from its name, first slot, slot after the last, price, draw and facts to store.
 Draw = Callable[[Noise], dict[str, Any]]
 PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
 
 
-def check_of_texts(analyzer: object, texts: bool, X: object) -> None:
-    """Raise `InvalidSettingError` if an analyzer is given without texts to learn from."""
+def check_of_texts(analyzer: object, grow_every: int | None, texts: bool, X: object) -> None:
+    """Raise `InvalidSettingError` if what is for texts alone is given without them."""
+    require(
+        texts or grow_every is None,
+        "grow_every must come with texts: the columns of a matrix have their words",
+        grow_every=grow_every,
+        type=type(X).__name__,
+        remedy="give a list of texts, or leave grow_every out",
+    )
     rule = "an analyzer must come with texts, and without epsilon"
     remedy = "give fit a list of texts, or leave the analyzer out"
     require(texts or analyzer is None, rule, type=type(X).__name__, remedy=remedy)
@@ -78,7 +85,12 @@ class VocabularyLearner:
         )
 
     @classmethod
-    def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
+    def by(
+        cls,
+        analyzer: str | Analyze | TextAnalyzer | None,
+        n_topics: int,
+        grow_every: int | None = None,
+    ) -> VocabularyLearner:
         """Return one that finds words by a function without English stop words, or an analyzer."""
         if not isinstance(analyzer, TextAnalyzer):
             analyzer = TextAnalyzer(stop_words="english", function=analyzer)
@@ -86,6 +98,7 @@ class VocabularyLearner:
             analyzer=analyzer,
             max_document_frequency=most_documents(n_topics),
             few_documents=FEW_DOCUMENTS,
+            grow_every=grow_every,
         )
 
     def enough(self, documents: int, characters: int) -> bool:

@@ -15,7 +15,7 @@ from streamlda.text.cleaning import STEPS, cleaned
 from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.functions import Analyze, UnreadableTextError
 from streamlda.text.phrases import learned_phrases, phrase_joiner
-from streamlda.text.scripts import folded, letter_words
+from streamlda.text.scripts import TURKISH, folded, letter_words
 
 #: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
 #: underscore. It has no marks, and its texts are not composed.
@@ -31,8 +31,9 @@ class TextAnalyzer:
 
     Parameters
     ----------
-    lowercase : bool, default True
-        Lower-case the text first. Word lists and stop words are not lower-cased.
+    lowercase : bool or "turkish", default True
+        Lower-case the text first. Word lists and stop words are not lower-cased. The small form
+        of I is ``\u0131`` in Turkish, which it is where that is the first language of stop words.
     token_pattern : str, optional
         Regular expression of a word, with at most one group. By default a word is a run of two or
         more letters of any script with their marks; ``"x86"`` or ``"2019"`` are dropped whole,
@@ -73,7 +74,7 @@ class TextAnalyzer:
     space first, so ``str.split`` never meets any other separator.
     """
 
-    lowercase: bool = True
+    lowercase: bool | str = True
     token_pattern: str | None = None
     stop_words: str | Collection[str] | None = None
     ngram_range: tuple[int, int] = (1, 1)
@@ -83,9 +84,15 @@ class TextAnalyzer:
     phrases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("lowercase", "normalize"):
-            value = getattr(self, name)
-            require(isinstance(value, bool), f"{name} must be true or false", **{name: value})
+        normalize, lowercase = self.normalize, self.lowercase
+        require(isinstance(normalize, bool), "normalize must be true or false", normalize=normalize)
+        require(
+            isinstance(lowercase, bool) or (lowercase == TURKISH and normalize),
+            f"lowercase must be true, false, or {TURKISH} with normalize",
+            lowercase=lowercase,
+        )
+        if lowercase and normalize and stop_words.begins_with_turkish(self.stop_words):
+            object.__setattr__(self, "lowercase", TURKISH)
         pattern = "" if self.token_pattern is None else self.token_pattern
         try:
             groups = re.compile(pattern).groups
@@ -153,14 +160,15 @@ class TextAnalyzer:
     def bytewise(self) -> bool:
         """Whether the words of an ASCII text follow from `ascii_classes`, byte by byte."""
         default = self.token_pattern in (None, LETTERS)
-        return self.unigrams and default and self.function is None
+        return self.unigrams and default and self.function is None and self.lowercase != TURKISH
 
     def as_in(self, saved: TextAnalyzer) -> TextAnalyzer:
         """Return these settings as version 0.1 read them, if `saved` is of that version."""
         if saved.normalize or not self.normalize:
             return self
         pattern = self.token_pattern or (LETTERS if self.function is None else None)
-        return self.changed(token_pattern=pattern, normalize=False, clean=())
+        lowercase = bool(self.lowercase)
+        return self.changed(token_pattern=pattern, lowercase=lowercase, normalize=False, clean=())
 
     @cached_property
     def stop_set(self) -> frozenset[str]:
@@ -184,7 +192,7 @@ class TextAnalyzer:
                 return findall(folded(text, lowercase))
             return findall(text.lower() if lowercase else text)
 
-        if pattern not in (None, LETTERS):
+        if pattern not in (None, LETTERS) or lowercase == TURKISH:
             return match
         ascii_table = dict(enumerate(ascii_classes(lowercase)))
 
@@ -201,7 +209,7 @@ class TextAnalyzer:
         def split(text: str) -> list[str]:
             words = functions.words_of(function, folded(text, lowercase=False))
             if self.lowercase:
-                words = [folded(word, lowercase=True) for word in words]
+                words = [folded(word, self.lowercase) for word in words]
             return [word for word in words if any(map(str.isalpha, word))]
 
         return split
@@ -301,7 +309,7 @@ def _unpickled(metadata: Mapping[str, Any], function: str | None) -> TextAnalyze
     return TextAnalyzer.from_metadata(metadata)
 
 
-def ascii_classes(lowercase: bool) -> str:
+def ascii_classes(lowercase: bool | str) -> str:
     """Return what each ASCII character is to the default pattern, 128 characters.
 
     A letter is itself, or its small form; ``"0"`` spoils the word it touches (digits, underscore)

@@ -79,7 +79,7 @@ class ColumnWords:
     def named(self) -> Vocabulary:
         """Return the vocabulary with the names of its columns, once there is a word.
 
-        A name is the most frequent word; behind `COLLISION` the second, if its counter is at least
+        A name is the most frequent word; after `COLLISION` the second, if its counter is at least
         a quarter of the first's, or else "…" where other words have more than half of the column.
         Time and memory O(columns).
         """

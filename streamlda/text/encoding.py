@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
@@ -14,9 +14,20 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
+from streamlda.kernels.cleaning import (
+    AHEAD,
+    ATTACHMENTS,
+    EMAILS,
+    HTML,
+    IN_HOST,
+    IN_NAME,
+    URLS,
+    blank_emails,
+    find_marks,
+)
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
-from streamlda.text.cleaning import cleaned
+from streamlda.text.cleaning import ASCII_HOST, ASCII_NAME, LONGEST_NAME, cleaned
 from streamlda.text.functions import UnreadableTextError
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
@@ -30,6 +41,15 @@ CACHED_WORDS, CACHED_LENGTH = 2**17, 64
 
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
+
+#: Marks of texts from which a step of cleaning may remove something.
+MARKS = {"attachments": ATTACHMENTS, "urls": URLS, "emails": EMAILS, "html": HTML}
+
+#: What each ASCII character may be part of in an e-mail address.
+_KINDS = np.array(
+    [IN_HOST * (chr(i) in ASCII_HOST) | IN_NAME * (chr(i) in ASCII_NAME) for i in range(128)],
+    dtype=np.uint8,
+)
 
 #: Reason of a reject: the user's analyzer failed on the document.
 UNREADABLE = "analyzer"
@@ -71,17 +91,22 @@ class Encoder:
         pieces that were no text.
         """
         steps = self._analyzer.clean
-        if steps:
-            texts = [cleaned(text, steps, removed) for text in texts]
         if not self._analyzer.bytewise:
-            return self.by_word(texts, unreadable)
+            return self.by_word([cleaned(text, steps, removed) for text in texts], unreadable)
         # By the method of str itself, as the kernel relies on it: a subclass may say anything.
-        others = [n for n, text in enumerate(texts) if not str.isascii(text)]
-        rest = [texts[n] for n in others]
+        others = {n: text for n, text in enumerate(texts) if not str.isascii(text)}
         for n in others:
             texts[n] = ""
-        found = self._ascii_words.ids(texts)
-        return _merged(found, others, self.by_word(rest)) if others else found
+        letters, starts = _joined(texts)
+        if steps:
+            others = {n: cleaned(text, steps, removed) for n, text in others.items()}
+            letters, left = _cleaned(letters, starts, texts, steps, removed)
+            others |= left
+        found = self._ascii_words.ids(letters, starts)
+        if others:
+            others = dict(sorted(others.items()))
+            found = _merged(found, others, self.by_word([*others.values()]))
+        return found
 
     def by_word(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
         """Return the tokens of clean texts of all kinds, one word at a time."""
@@ -154,7 +179,9 @@ class HashedWords(dict[str, int]):
 class AsciiWords:
     """What the words of ASCII texts become: the table of a kernel. About 100 bytes a word."""
 
-    def __init__(self, columns: Mapping[str, int], hash_bits: int | None, lowercase: bool) -> None:
+    def __init__(
+        self, columns: Mapping[str, int], hash_bits: int | None, lowercase: bool | str
+    ) -> None:
         # No other word is ever met.
         words = [word for word in columns if word.isascii() and word.isalpha()]
         self._letters, starts = _joined(words)
@@ -164,10 +191,9 @@ class AsciiWords:
         self._classes = np.frombuffer(ascii_classes(lowercase).encode("ascii"), dtype=np.uint8)
         self._mask = -1 if hash_bits is None else 2**hash_bits - 1
 
-    def ids(self, texts: list[str]) -> Tokens:
+    def ids(self, joined: NDArray[np.uint8], starts: NDArray[np.int64]) -> Tokens:
         """Return the tokens of ASCII texts."""
-        joined, starts = _joined(texts)
-        # A word has at least two letters, and something behind it.
+        # A word has at least two letters, and something after it.
         ids = np.empty(len(joined) // 3, dtype=np.int32)
         offsets = np.empty(len(starts), dtype=np.int64)
         find_words(
@@ -176,16 +202,70 @@ class AsciiWords:
         return ids[: offsets[-1]].copy(), offsets
 
 
+def _cleaned(
+    letters: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    texts: list[str],
+    steps: tuple[str, ...],
+    removed: Counter[str] | None,
+) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Return joined ASCII texts without what these steps remove, and those not ASCII any more.
+
+    E-mail addresses are removed by a kernel: without them few texts hold anything else.
+    """
+    kept = letters.copy()
+    marks = np.full(len(texts), sum(MARKS[step] for step in steps), dtype=np.uint8)
+    emails = np.zeros(len(texts), dtype=np.int64)
+    find_marks(kept, starts, marks)
+    if np.any(marks & EMAILS):
+        blank_emails(letters, starts, marks, _KINDS, LONGEST_NAME, kept, emails)
+        # Most texts have < before an address alone.
+        again = np.where(emails, marks & HTML, 0).astype(np.uint8)
+        find_marks(kept, starts, again)
+        marks[emails > 0] &= ~np.uint8(HTML)
+        marks |= again
+    by_mark = [tuple(step for step in steps if MARKS[step] & mark) for mark in range(16)]
+    others: dict[int, str] = {}
+    for n in np.flatnonzero(marks & ~np.uint8(EMAILS)).tolist():
+        place, found = slice(starts[n], starts[n + 1] - 1), Counter[str]()
+        if marks[n] & (ATTACHMENTS | URLS):
+            # What one step leaves has no marks that the text did not have.
+            text = cleaned(texts[n], by_mark[marks[n]], found)
+            if not found.keys() - {"emails"}:
+                continue
+            emails[n] = 0
+        else:
+            # The one step that comes after e-mail addresses.
+            text = cleaned(kept[place].tobytes().decode("ascii"), ("html",), found)
+            if not found:
+                continue
+        kept[place] = ord(" ")
+        if text.isascii():
+            # Never longer: a piece leaves one character, or what its entity stands for.
+            kept[starts[n] : starts[n] + len(text)] = np.frombuffer(text.encode("ascii"), np.uint8)
+        else:
+            others[n] = text
+        if removed is not None:
+            removed += found
+    if removed is not None and emails.any():
+        removed["emails"] += int(emails.sum())
+    return kept, others
+
+
 def _joined(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return ASCII texts as one run of bytes, a line end behind each, and where each begins."""
+    """Return ASCII texts as one run of bytes, a line end after each, and where each begins.
+
+    `AHEAD` spaces follow: for `find_marks`, and so that a copy fits where the text was in memory.
+    """
     starts = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(str.__len__, texts), np.int64, len(texts)) + 1, out=starts[1:])
-    joined = "\n".join([*texts, ""]).encode("ascii")
+    joined = "\n".join([*texts, " " * AHEAD]).encode("ascii")
     return np.frombuffer(joined, dtype=np.uint8), starts
 
 
-def _merged(ascii_tokens: Tokens, others: list[int], other_tokens: Tokens) -> Tokens:
-    """Put the tokens of the documents `others`, empty so far, among those of ASCII texts."""
+def _merged(ascii_tokens: Tokens, numbers: Iterable[int], other_tokens: Tokens) -> Tokens:
+    """Put the tokens of other documents, rising and empty so far, among those of ASCII texts."""
+    others = [*numbers]
     (ids, offsets), (other_ids, other_offsets) = ascii_tokens, other_tokens
     lengths = np.diff(offsets)
     lengths[others] = np.diff(other_offsets)

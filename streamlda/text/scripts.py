@@ -10,6 +10,10 @@ from unicodedata import category, is_normalized, normalize
 #: Joiners of Persian, Hindi and others, which stand inside words.
 JOINERS = "\u200c\u200d"
 
+#: The value of ``lowercase`` for languages whose I and \u0131 are one letter, and \u0130 and i.
+TURKISH = "turkish"
+_TURKISH = str.maketrans("I\u0130", "\u0131i")
+
 #: Scripts that put no spaces between words, by ranges of characters, and how many letters a piece
 #: between spaces has at least, on average, where it is no word: words have about 2 in Han and
 #: kana, and 4 to 6 in the others; phrases between spaces or punctuation 7 to 20.
@@ -22,11 +26,14 @@ UNSPACED = (
 UNSEGMENTED_SHARE = 0.1
 
 
-def folded(text: str, lowercase: bool) -> str:
+def folded(text: str, lowercase: bool | str) -> str:
     """Return a text in composed form (NFC), without soft hyphens; in small letters, if wanted.
 
-    The small form of a dotted capital I is ``i``, as that of others, not ``i`` and a dot.
+    The small form of a dotted capital I is ``i``, as that of others, not ``i`` and a dot; that of
+    one without a dot is ``\u0131`` in Turkish.
     """
+    if lowercase == TURKISH:
+        text = normalize("NFC", text).translate(_TURKISH)
     if lowercase:
         text = text.lower()
     if text.isascii():

@@ -27,6 +27,7 @@ from streamlda.text.frequencies import (
     checked_texts,
 )
 from streamlda.text.scripts import unsegmented
+from streamlda.text.word_lists import checked_words, distinct, listed
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
@@ -67,7 +68,7 @@ class Vocabulary:
         kinds. A record of the selection when it was made; it does not enter the fingerprint.
     names : tuple of str or None, default None
         Hashed: what each column is shown as, "" for its number. The most frequent word of the
-        documents in that column, and behind ``|`` the second one where both are frequent. They
+        documents in that column, and after ``|`` the second one where both are frequent. They
         do not enter the fingerprint: the columns are those of the hash, whatever they are called.
 
     Raises
@@ -111,7 +112,7 @@ class Vocabulary:
             at_least(1, bits=self.hash_bits)
             between(1, MAX_HASH_BITS, bits=self.hash_bits, remedy="18 gives 262144 columns")
         if self.words is not None:
-            object.__setattr__(self, "words", _checked_words(self.words))
+            object.__setattr__(self, "words", checked_words(self.words))
         if self.selection is not None:
             object.__setattr__(self, "selection", _plain_facts(self.selection))
         _require(
@@ -124,7 +125,7 @@ class Vocabulary:
     @classmethod
     def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
         """Return the vocabulary of these distinct, non-empty words, in this order."""
-        return cls("given", _listed(words), None, analyzer or TextAnalyzer())
+        return cls("given", listed(words), None, analyzer or TextAnalyzer())
 
     @classmethod
     def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -141,8 +142,12 @@ class Vocabulary:
         try:
             lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
         except OSError as error:
-            rule = f"a word list must be readable: {error.strerror}"
-            raise _failure(rule, path=str(path)) from error
+            raise _failure(
+                "a word list must be a readable file",
+                path=str(path),
+                reason=error.strerror,
+                remedy="check the name",
+            ) from error
         words: list[tuple[int, str]] = []
         for number, line in enumerate(lines, 1):
             try:
@@ -152,7 +157,7 @@ class Vocabulary:
                 raise _failure(rule, path=str(path), line=number, remedy=remedy) from error
             if word:
                 words.append((number, word))
-        return cls.given(_distinct(words, "line", path=str(path)), analyzer)
+        return cls.given(distinct(words, "line", path=str(path)), analyzer)
 
     @classmethod
     def learn(
@@ -218,7 +223,8 @@ class Vocabulary:
         if scripts is not None:
             warnings.warn(
                 f"words look like whole phrases, as {scripts} has no spaces between words: cut "
-                "them by an analyzer: --analyzer rjieba:cut, or TextAnalyzer(function=...)",
+                "them by an analyzer: --analyzer rjieba:cut (Chinese), "
+                "pythainlp:word_tokenize (Thai), or TextAnalyzer(function=...)",
                 UserWarning,
                 stacklevel=2,
             )
@@ -248,7 +254,7 @@ class Vocabulary:
         record: see `streamlda.privacy.selection.WordSelection.metadata`. It is copied.
         """
         analyzer = analyzer or TextAnalyzer()
-        return cls("selected", _listed(words), None, analyzer, selection=selection)
+        return cls("selected", listed(words), None, analyzer, selection=selection)
 
     @classmethod
     def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -407,31 +413,6 @@ class Vocabulary:
 
     def _facts(self) -> dict[str, Any] | None:
         return None if self.selection is None else dict(_plain_facts(self.selection))
-
-
-def _listed(words: Iterable[str]) -> tuple[str, ...]:
-    _require(not isinstance(words, str), "words must be a list of words, got one string")
-    return tuple(words)
-
-
-def _checked_words(words: Sequence[str]) -> tuple[str, ...]:
-    for position, word in enumerate(words):
-        if not isinstance(word, str) or not word:
-            rule = "each word must be a non-empty str"
-            raise _failure(rule, type=type(word).__name__, position=position)
-    return _distinct(enumerate(words), "position")
-
-
-def _distinct(words: Iterable[tuple[int, str]], unit: str, **where: Any) -> tuple[str, ...]:
-    """Return words that are given with their numbers, which `unit` names; at least one."""
-    first: dict[str, int] = {}
-    for number, word in words:
-        if first.setdefault(word, number) != number:
-            where_twice = where | {unit: number, f"first_{unit}": first[word]}
-            rule = "a word list must have each word once"
-            raise _failure(rule, **where_twice, remedy="remove one of them")
-    _require(first, "a word list must have at least one word", **where, words=0)
-    return tuple(first)
 
 
 def _plain_facts(selection: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,13 +10,16 @@ import pytest
 from bench import private_tasks, tables
 from bench.__main__ import main
 from bench.data import zipf_topic_documents
-from bench.kinds import Case
 from bench.measure import ROOT, run_child
 from bench.private import PRIVATE, variant
+from bench.private_plan import PRIVATE_PLAN
+from bench.private_public import PRIVATE_PUBLIC
 from bench.private_tasks import Learned
+from bench.private_text import CLUSTERS, LOCAL
 from bench.scenarios import ALL, BY_ID, RatePoint, fit_cost
 from bench.tasks import TASKS
 from streamlda.model.evaluation import document_completion
+from streamlda.papers.reproduce.kinds import Case
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from tests.bench.results import made_up, measured_by, planted_corpus, result_of
@@ -83,7 +86,9 @@ def test_every_case_has_a_task_a_label_of_its_own_and_settings_that_can_be_run(c
         cases = scenario.cases(quick, ())
         assert len({case.label for case in cases}) == len(cases)
         assert all(case.task in TASKS for case in cases)
-        private = [case.parameters for case in cases if scenario in PRIVATE]
+        if scenario not in (*PRIVATE, *PRIVATE_PUBLIC, *PRIVATE_PLAN):
+            continue
+        private = [case.parameters for case in cases]
         for wanted in (each for each in private if each.get("epsilon") is not None):
             PrivateSettings(
                 n_components=wanted["n_components"],
@@ -215,6 +220,21 @@ def test_a_corpus_is_measured_at_every_epsilon(tmp_path):
     assert found[None]["perplexity"] < 85
     assert found[10.0]["perplexity"] < 165
     assert found[1.0]["perplexity"] > 200
+
+
+def test_other_private_ways_learn_without_noise_and_not_with_much(tmp_path):
+    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 800)
+    inputs = {"corpus": str(corpus), "text_field": "text", "counts": str(tmp_path / "counts.npz")}
+    measured_by("prepare", {"vocabulary_size": 8000, "held_out_every": 40}, inputs)
+    common = {"n_components": 12, "delta": 1e-6}
+    for name, least in ((CLUSTERS, 0.85), (LOCAL, 1.05)):
+        ratios = {}
+        for epsilon in (None, 0.1):
+            asked = {**common, "contender": name, "epsilon": epsilon}
+            found = measured_by("private_text", asked, inputs)
+            ratios[epsilon] = found["perplexity"] / found["unigram_perplexity"]
+        assert ratios[None] < least, (name, ratios)
+        assert ratios[0.1] > 1.2, (name, ratios)
 
 
 @pytest.mark.parametrize("epsilon", [None, 10.0])

@@ -1,7 +1,10 @@
 """The comparison with other libraries: who takes part, what is stored, and what is said of it."""
 
 import json
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +16,10 @@ from bench.__main__ import main
 from bench.compare import COMPARE, comparison
 from bench.compare_plot import frontier
 from bench.data import planted_counts, quality
-from bench.entrants import ENTRANTS, NOT_INSTALLABLE, Entrant, missing
-from bench.kinds import Case
-from bench.measure import Harness
+from bench.entrants import ENTRANTS, NEEDS, Entrant, missing
+from bench.measure import Harness, Meter
 from bench.sittings import add_measurements, lacking, merged
+from streamlda.papers.reproduce.kinds import Case
 from tests.bench.results import MACHINE, VERSIONS, measured_by, planted_corpus
 
 SMALL = {
@@ -33,7 +36,8 @@ QUICKEST = "vowpal-wabbit-1"
 # Who takes part
 
 
-@pytest.mark.parametrize("label", ENTRANTS)
+# What the environment lacks is in no lock; `bench` measures it where it is.
+@pytest.mark.parametrize("label", [label for label in ENTRANTS if missing(label) is None])
 def test_every_contender_gives_proper_topics(label):
     train, held_out, truth = planted_counts(SMALL, 0)
     entrant = ENTRANTS[label]
@@ -47,7 +51,8 @@ def test_every_contender_gives_proper_topics(label):
     judged = quality(train, held_out, components, alpha, truth)
     # Five steps or fewer over 200 documents are not enough for one pass of variational Bayes. The
     # others were at 0.35 or below for ten seeds; topics without a relation are at 1.
-    if not label.endswith("-1") and not label.startswith("vowpal"):
+    once = label.endswith("-1") or "online" in label or label == "gensim-256"
+    if not once and not label.startswith("vowpal"):
         assert judged["l1_error"] < 0.6
         assert judged["perplexity"] < judged["unigram_perplexity"]
 
@@ -98,12 +103,40 @@ def test_counts_are_loaded_without_a_copy_and_words_that_no_document_has_are_no_
         assert components[:, :20].sum() > components[:, 20:].sum()
 
 
+def test_no_contender_pays_for_the_imports_of_this_project():
+    program = "import sys, bench.tasks; print(*{'numba', 'streamlda.kernels'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("\n", 0), done.stderr
+
+
 def test_a_contender_that_is_not_there_is_named_with_a_remedy(monkeypatch):
-    absent = Entrant("nobody", contenders.gensim, {}, "no_such_module", "no-such-package")
-    monkeypatch.setitem(ENTRANTS, "nobody", absent)
+    monkeypatch.setitem(NEEDS, "nobody", ("no_such_module", "pip install no-such-package"))
+    monkeypatch.setitem(ENTRANTS, "nobody", Entrant("nobody", contenders.gensim, {}))
     assert missing("nobody").endswith("not installed and not measured: pip install no-such-package")
     assert missing("gensim-1") is None
-    assert "not on PyPI" in missing("tlda")
+    monkeypatch.delenv("STREAMLDA_BENCH_MALLET", raising=False)
+    assert missing("mallet-500").endswith("set STREAMLDA_BENCH_MALLET to the folder of its jars")
+    monkeypatch.setenv("STREAMLDA_BENCH_MALLET", "anywhere")
+    assert missing("mallet-500") is None
+
+
+def test_documents_of_another_order_are_the_same_documents():
+    train, _, _ = planted_counts(SMALL, 0)
+    counts = entrants.PlainCounts(train.counts, train.word_ids, train.row_pointers, 30)
+    shuffled = counts.shuffled(1)
+    assert shuffled.row_pointers.dtype == counts.row_pointers.dtype
+    assert not np.array_equal(shuffled.word_ids, counts.word_ids)
+    rows, others = (contenders.sparse_rows(held).toarray() for held in (counts, shuffled))
+    np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(others, axis=0))
+    assert sorted(map(tuple, rows)) == sorted(map(tuple, others))
+
+
+def test_the_work_of_a_process_that_a_contender_starts_is_its_own():
+    meter = Meter(time.monotonic())
+    program = "import time\nwhile time.process_time() < 0.3: pass"
+    with meter.timed():
+        subprocess.run([sys.executable, "-c", program], check=True)
+    assert meter.values["cpu_seconds"] >= 0.3
 
 
 # Sittings
@@ -113,6 +146,7 @@ def test_the_others_are_measured_when_one_is_missing(tmp_path, monkeypatch, caps
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = tables.read_results()
     corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 300)
+    monkeypatch.delenv("STREAMLDA_BENCH_TLDA", raising=False)
     options = ["--topics", "3", "--quick", "--seeds", "1", "--contender", "tlda"]
     assert main(["compare", str(corpus), *options, "--contender", QUICKEST]) == 0
     (stored,) = tmp_path.glob("streamlda-bench-*/compare-planted-3.json")
@@ -123,11 +157,11 @@ def test_the_others_are_measured_when_one_is_missing(tmp_path, monkeypatch, caps
     assert (run["case"], measured["documents"]) == (QUICKEST, 270)
     assert 1 < measured["perplexity"] < 400
     assert 20e6 < measured["start_rss_bytes"] < measured["peak_rss_bytes"] < 1e9
-    assert result["missing"] == {"tlda": NOT_INSTALLABLE["tlda"]}
+    assert result["missing"] == {"tlda": missing("tlda")}
     printed = capsys.readouterr()
-    assert "not on PyPI" in printed.err
-    assert f"| {QUICKEST} | 1 |" in printed.out
-    assert "tlda: tensorly's" in printed.out
+    assert "set STREAMLDA_BENCH_TLDA to a clone" in printed.err
+    assert f"| {QUICKEST} (**failed**) | 1 |" in printed.out
+    assert "tlda: tlda is not installed" in printed.out
     assert tables.read_results() == before
 
 
@@ -214,7 +248,7 @@ def made_up(scenario, values, **header):
         for repeat, factor in enumerate((0.99, 1.0, 1.02)):
             measured = {"fit_seconds": seconds * factor, "cpu_seconds": seconds, "npmi": npmi}
             measured |= {"perplexity": perplexity * factor, "diversity": 0.7}
-            measured |= {"unigram_perplexity": 2900.0, "load_seconds": 1.0, "documents": 195_000}
+            measured |= {"unigram_perplexity": 2980.0, "load_seconds": 1.0, "documents": 195_000}
             measured |= {"start_rss_bytes": 1e8, "rss_before_bytes": 2e8}
             measured["peak_rss_bytes"] = 4e8 if label.startswith("streamlda") else 3e8 + seconds
             run = {"case": label, "repeat": repeat, "date": "2026-01-02", "commit": "abc"}
@@ -224,10 +258,10 @@ def made_up(scenario, values, **header):
 
 ARXIV = {
     "streamlda-spectral": (2.0, 1650.0, 0.15),
-    "streamlda-default": (4.0, 1380.0, 0.18),
-    "streamlda-more": (16.0, 1330.0, 0.19),
+    "streamlda-quick": (4.0, 1380.0, 0.18),
+    "streamlda-default": (16.0, 1330.0, 0.19),
     "tomotopy-200": (170.0, 1282.0, 0.185),
-    "gensim-1": (50.0, 2992.0, 0.1),
+    "gensim-1": (50.0, 2892.0, 0.1),
     "gensim-10": (500.0, 1300.0, 0.1),
     "scikit-learn-1": (39.0, 1709.0, 0.12),
 }
@@ -239,30 +273,50 @@ def test_targets_are_judged():
     )
     for row in (
         "perplexity of streamlda-spectral / tomotopy-200 | 1.287 | - |",
-        "perplexity of streamlda-default / tomotopy-200 | 1.076 | <= 1.080 (met) |",
-        "times as fast: streamlda-default, than tomotopy-200 | 42.5 | >= 40.0 (met) |",
-        "perplexity of streamlda-more / tomotopy-200 | 1.037 | <= 1.030 (**missed**) |",
-        "times as fast: streamlda-more, than tomotopy-200 | 10.6 | >= 8.0 (met) |",
-        "perplexity of streamlda-default / gensim-1 | 0.461 | <= 1.000 (met) |",
-        "perplexity of streamlda-default / gensim-10 | 1.062 | <= 1.000 (**missed**) |",
+        "perplexity of streamlda-quick / tomotopy-200 | 1.076 | <= 1.080 (met) |",
+        "times less processor time: streamlda-quick, than tomotopy-200 | 42.5 | >= 40.0 (met) |",
+        "perplexity of streamlda-default / tomotopy-200 | 1.037 | <= 1.020 (**missed**) |",
+        "times less processor time: streamlda-default, than tomotopy-200 | 10.6 | >= 8.0 (met) |",
+        "perplexity of streamlda-thorough / tomotopy-200 | not measured yet | <= 1.000 |",
+        "perplexity of streamlda-default / gensim-1 | 0.460 | <= 1.000 (met) |",
+        "perplexity of streamlda-default / gensim-10 | 1.023 | <= 1.000 (**missed**) |",
         "perplexity of streamlda-default / scikit-learn-10 | not measured yet | <= 1.000 |",
-        "times as fast: streamlda-default, than gensim-1 | 12.5 | >= 20.0 (**missed**) |",
-        "times as fast: streamlda-default, than scikit-learn-1 | 9.8 | >= 10.0 (**missed**) |",
-        "NPMI of streamlda-default, target that of tomotopy-200 | 0.180 | >= 0.185 (**miss",
-        "NPMI of streamlda-more, target that of tomotopy-200 | 0.190 | >= 0.185 (met) |",
+        "time: streamlda-quick, than gensim-1 | 12.5 | >= 20.0 (**missed**) |",
+        "time: streamlda-quick, than scikit-learn-1 | 9.8 | >= 10.0 (**missed**) |",
+        "NPMI of streamlda-quick, target that of tomotopy-200 | 0.180 | >= 0.185 (**missed**) |",
+        "NPMI of streamlda-default, target that of tomotopy-200 | 0.190 | >= 0.185 (met) |",
         "diversity of streamlda-default | 0.70 | >= 0.60 (met) |",
         "peak memory of streamlda-default / scikit-learn-1 | 1.33 | <= 1.00 (**missed**) |",
     ):
         assert row in page
     assert "| tomotopy-200 | 3 | 170.0 (168.3 to 173.4) | 170.0 | 1.0 | 300 | 100 | 100 |" in page
-    assert "Without topics the perplexity is 2,900." in page
+    assert "Without topics the perplexity is 2,980;" in page
+    assert "than the cheapest other of its perplexity | 10.6 (tomotopy-200) | - |" in page
     assert "Ratios are of different" not in page
+
+
+def test_the_sampler_that_is_judged_by_is_the_setting_with_the_least_perplexity():
+    name = "compare-arxiv-50"
+    result = made_up(name, {**ARXIV, "tomotopy-200-mean": (180.0, 1270.0, 0.17)})
+    found = {figure.name: figure.measured for figure in compare.figures(result)}
+    assert found["perplexity of streamlda-default / tomotopy-200-mean"] == "1.047"
+    assert found["times less processor time: streamlda-default, than tomotopy-200-mean"] == "11.2"
+
+
+def test_what_predicts_no_better_than_no_topics_has_failed_and_nothing_is_judged_by_it():
+    name = "compare-arxiv-50"
+    result = made_up(name, {**ARXIV, "gensim-1": (50.0, 2980.0, 0.1)})
+    page = tables.scenario_block(name, {name: result})
+    assert "| gensim-1 (**failed**) | 3 |" in page
+    assert "| scikit-learn-1 | 3 |" in page
+    assert not any(figure.name.endswith("gensim-1") for figure in compare.figures(result))
+    assert "perplexity 2,980 (**failed**)" in tables.block("compare", {name: result})
 
 
 def test_nothing_is_judged_that_was_not_asked_and_days_that_differ_are_named():
     result = made_up("compare-mine-7", ARXIV)
     judged = {figure.name for figure in compare.figures(result) if figure.met is not None}
-    assert not any("times as fast" in name or "memory" in name for name in judged)
+    assert not any("processor time" in name or "memory" in name for name in judged)
     assert compare.figures(made_up("compare-mine-7", {}))[0].measured == "not measured yet"
     result["runs"][-1] |= {"date": "2026-01-09", "commit": "def"}
     page = compare.notes(result)

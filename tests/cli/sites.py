@@ -78,10 +78,10 @@ def own_key(folder, to, site):
     return key
 
 
-def share_command(folder, to, site, round_file=None, config="config"):
+def share_command(folder, to, site, round_file=None, config="config", suffix="jsonl"):
     """Return the arguments of one site's share, which goes to TO/SITE.share, with a key there."""
     command = (
-        *("site", "share", folder / f"{site}.jsonl", "--config", folder / config, *KNOWN),
+        *("site", "share", folder / f"{site}.{suffix}", "--config", folder / config, *KNOWN),
         *("--round", to / "round1" if round_file is None else round_file),
         *("--key", own_key(folder, to, site), "--ledger", to / f"{site}.ledger"),
         *("-o", to / f"{site}.share"),

@@ -24,7 +24,7 @@ def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_pa
     monkeypatch.setattr(functions, "_ALLOWED", {})
     model = tmp_path / "m"
     made = run("fit", corpus, "-k", 2, "-o", model, *ALL_WORDS, "--analyzer", NAME)
-    assert "1 records skipped: analyzer 1" in made.stderr
+    assert "1 record skipped: analyzer 1" in made.stderr
     monkeypatch.setattr(functions, "_ALLOWED", {})
     assert load(model).vocabulary.words == ("ab", "cd", "ef", "efef", "gh", "ij")
     with pytest.raises(VocabularyError, match="must be given"):

@@ -161,7 +161,7 @@ def test_a_ledger_that_cannot_be_trusted_counts_as_used_up(folder):
     message = refused("budget", path)
     assert "there must be a ledger of that name" in message
     assert "copy" not in message
-    assert "Is a directory" in refused("budget", folder)
+    assert "no regular file" in refused("budget", folder)
     with Ledger.open(path, TERMS, create=True):
         older = path.read_bytes()
     newest = finished(folder).read_bytes()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.shell_completion import ShellComplete
 
 from streamlda.cli import commands
 from streamlda.cli.running import Progress
@@ -135,7 +136,7 @@ def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(row["location"], row["record"]) for row in rows] == [(str(path), n) for n in (1, 3, 5)]
     assert [row["tokens"] for row in rows] == [len(line.split()) for line in lines]
-    assert "1 records skipped: not-utf8 1" in result.stderr
+    assert "1 record skipped: not-utf8 1" in result.stderr
     run("infer", folder / "model", path, "--top", 2, "-o", tmp_path / "out")
     top = [json.loads(line)["topics"] for line in (tmp_path / "out").read_text().splitlines()]
     for pairs, row in zip(top, rows, strict=True):
@@ -157,7 +158,7 @@ def test_what_fails_is_one_line_and_an_exit_code(folder, tmp_path):
     for arguments, wanted, code in [
         (("fit", tmp_path / "gone.txt", "-k", 1, "-o", tmp_path / "m"), "gone.txt", 74),
         (("topics", tmp_path / "gone"), "No such file", 74),
-        (("topics", folder / "held_out.txt"), "a streamlda file must be in its format", 65),
+        (("topics", folder / "held_out.txt"), "a file must be one that streamlda wrote", 65),
         (("infer", folder / "model", tmp_path / "gone"), "gone", 74),
         (("fit", "--nonsense"), "No such option", 2),
         (ending, "must end in one of", 2),
@@ -178,13 +179,13 @@ def test_demo_shows_topics_speed_and_a_known_truth(tmp_path, monkeypatch):
 
 def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):
     with Progress() as progress:
-        progress.show_round("reading", RecordCounts(9, 5))
+        progress.show_round("reading", RecordCounts(9, 5), 0, 0)
     # Nothing stays in a log file.
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     for slots, wanted in ((False, "reading: 5 documents"), (True, "reading: 9 record slots")):
         with Progress(slots=slots) as progress:
-            progress.show_round("reading", RecordCounts(9, 5))
+            progress.show_round("reading", RecordCounts(9, 5), 0, 0)
         assert wanted in capsys.readouterr().err
 
 
@@ -229,3 +230,23 @@ def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
     assert ': <span dir="auto">mine</span></h3>' in (tmp_path / "page.html").read_text("utf-8")
     unknown = refused(*common, "--seed-topic", "mine: nowhere")
     assert "a seeded topic must have a word of the vocabulary, got topic='mine'" in unknown
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["re"], ["reduce", "report", "reproduce"]),
+        (["fit", "--privacy"], []),
+        (["fit", "--vocabulary-d"], ["--vocabulary-documents"]),
+        (["fit", "--solver", "n"], ["noisy-power"]),
+        (["fit", "--alpha-0", ""], ["auto"]),
+        (["fit", "--topics", ""], []),
+        (["fit", "reviews"], ["file"]),
+        (["fit", "--ledger", "reviews"], ["file"]),
+        (["topics", "reviews"], ["file"]),
+    ],
+)
+def test_a_shell_completes_commands_options_values_and_files(words, found):
+    complete = ShellComplete(commands, {}, "streamlda", "_STREAMLDA_COMPLETE")
+    offered = complete.get_completions(words[:-1], words[-1])
+    assert [item.type if item.type == "file" else item.value for item in offered] == found

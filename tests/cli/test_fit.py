@@ -49,6 +49,21 @@ def test_the_summary_counts_words_that_were_left_out(tmp_path):
     assert "left out" not in run(*given, 2, "--max-document-frequency", 30).stderr
 
 
+def test_the_summary_counts_documents_of_older_days_than_are_kept(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        "".join(
+            json.dumps({"text": "apple bread cheese dates", "day": 86_400 * i}) + "\n"
+            for i in range(1030)
+        )
+    )
+    given = ("fit", tmp_path / "a.jsonl", "-k", 1, "--time-field", "day", "-o", tmp_path / "m")
+    said = run(*given).stderr
+    assert "30 documents in older bins of event time than the newest 1,000" in said
+    timeline = load(tmp_path / "m").timeline
+    assert (timeline.late, timeline.starts[0]) == (30, 30 * 86_400)
+    assert "older bins" not in run(*given, "--time-bins", "month").stderr
+
+
 @pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
 def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
     options = ("--solver", solver, "--documents-per-round", 100, "--iterations", 4)
@@ -87,7 +102,7 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     path, rejects, words = (tmp_path / name for name in ("a.jsonl", "rejects", "words"))
     path.write_text("\n".join(lines), "ascii")
     words.write_text("apple\nbread\ncheese\n", "ascii")
-    common = ("-k", 1, "--vocabulary", words, "--rejects", rejects)
+    common = ("-k", 1, "--vocabulary", words, "--rejects", rejects, "--most-lost", 0.4)
     said = run("fit", path, *common, "-o", tmp_path / "m").stderr
     skipped = (
         "streamlda: warning: 3 records skipped: missing-field 1, not-json 1, not-text 1; "
@@ -105,6 +120,24 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     assert {each["location"] for each in found} == {str(path)}
     assert "1 document skipped" in said
     assert "apple" not in said
+
+
+def test_files_that_broke_off_are_named_and_end_with_65_where_too_much_is_lost(tmp_path):
+    """Also in a quiet run; the model of the rest is written."""
+    text = "".join(json.dumps({"text": f"apple bread cheese {n}"}) + "\n" for n in range(400))
+    whole = gzip.compress(text.encode(), mtime=0)
+    (tmp_path / "a.jsonl.gz").write_bytes(whole)
+    (tmp_path / "b.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "c.jsonl").write_bytes(b"")
+    given = ("fit", tmp_path / "?.jsonl*", "-k", 1, "-o", tmp_path / "m", "--quiet")
+    said = run(*given, code=65).stderr
+    stored = len(whole) // 2
+    assert f"1 file broke off and 1 file without a record, with at most {stored} stored" in said
+    assert f"{tmp_path}/b.jsonl.gz (broken-compression), {tmp_path}/c.jsonl (empty)" in said
+    assert "lost=0.33" in said
+    assert load(tmp_path / "m").documents_seen > 400
+    assert "broke off" in run(*given, "--most-lost", 0.34).stderr
+    assert run("fit", tmp_path / "a.jsonl.gz", *given[2:]).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -139,8 +172,9 @@ def test_what_comes_before_a_break_is_learned(tmp_path):
     lines = (b'{"text": "apple bread cheese"}\n' for _ in range(50_000))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines))[:-200])
     common = ("-k", 1, "-o", tmp_path / "m", *ALL_WORDS)
-    said = run("fit", tmp_path / "a.jsonl.gz", *common).stderr
-    assert "1 records skipped: broken-compression 1" in said
+    # How much was cut off is not known: all of the file may be.
+    said = run("fit", tmp_path / "a.jsonl.gz", *common, code=65).stderr
+    assert "1 record skipped: broken-compression 1" in said
     assert load(tmp_path / "m").documents_seen > 1000
 
 
@@ -201,7 +235,7 @@ def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
     fit = ("fit", source, "-k", 1, *output)
     sized = (*fit, "--vocabulary-size", 8)
     for wanted, arguments in (
-        ("--vocabulary-size goes with a vocabulary", (*sized, "--hash-bits", 4)),
+        ("--vocabulary-size needs a learned", (*sized, "--hash-bits", 4)),
         ("--topics must be an integer, got 'many' (flag)", (*fit, "--topics", "many")),
         ("topics=2 words=1", ("fit", gone, "-k", 2, *output, "--vocabulary", one)),
         ("topics=9 words=8", ("fit", gone, "-k", 9, *output, *sized[-2:])),

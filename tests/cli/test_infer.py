@@ -100,12 +100,16 @@ KAFKA = ("--kafka-bootstrap", "127.0.0.1:1", "--kafka-topic", "in")
         ((*KAFKA, "--output-topic", "in"), "must be another topic than --kafka-topic", 78),
         (
             ("a.txt", "--output-topic", "out"),
-            "--output-topic goes with --kafka-topic, and not with fil",
+            "--output-topic needs --kafka-topic, not fil",
             78,
         ),
         (("a.txt", "--infer-group", "g"), "--output-topic must be set for --infer-group", 78),
         ((*KAFKA, "--output-topic", "out", "--max-documents", 3), "must be left out for Kafka", 78),
-        ((*KAFKA, "--output-topic", "out", "--output", "x"), "do not go with --kafka-topic", 2),
+        (
+            (*KAFKA, "--output-topic", "out", "--output", "x"),
+            "must be left out with --kafka-topic",
+            2,
+        ),
         (
             (*KAFKA, "--output-topic", "out", "--dead-letters-topic", "out"),
             "must be a topic of its own",

@@ -115,7 +115,7 @@ def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
     shared = load_projection(tmp_path / "projection", words)
     other = saved("other", shared.engine(sums.settings), 6, 0, 50)
     said = refused("merge", folders[0], other, "-o", tmp_path / "model", code=78)
-    assert f"beginning={made.digest},{shared.digest}" in said
+    assert f"start={made.digest},{shared.digest}" in said
 
 
 def test_a_shared_projection_is_given_on_and_a_better_one_made_by_renew(daemons, tmp_path):
@@ -134,7 +134,7 @@ def test_an_older_generation_and_weak_data_are_warned_of(daemons, tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     for command in ("projection", "merge"):
         said = run(command, daemons[0], "-o", tmp_path / "out", "--quiet").stderr
-        older = "streamlda: warning: the newest checkpoint is damaged, an older one was taken"
+        older = "streamlda: warning: the newest checkpoint is damaged, an older one was used"
         assert older in said
         assert "generation 2" in said
     weak = Engine(SETTINGS)

@@ -12,7 +12,7 @@ PRIVATE = ("--epsilon", "1", "--delta", "1e-6")
 
 def test_a_plan_is_shown_in_words_and_as_json():
     planned = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--vocabulary-size", 8000)
-    assert "1 windows of 60,000 record slots" in planned.stdout
+    assert "1 window of 60,000 record slots" in planned.stdout
     assert "about 10 of 20 topics of text shown" in planned.stdout
     assert "noise should not hide topics" in planned.stderr
     shown = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--json")
@@ -27,9 +27,17 @@ def test_a_private_choice_of_words_takes_its_records_first():
     found = json.loads(run("plan", "--records", 25_000, *PRIVATE, *more).stdout)
     assert (found["words_records"], found["documents_per_snapshot"]) == (5000, 20_000)
     assert (found["windows"], found["delta"]) == (1, 1e-6)
+    assert 200 < found["words_chosen"] < 500
     # By default, a quarter of the records of a window.
     found = json.loads(run("plan", "--records", 25_000, *PRIVATE, *more[:2], "--json").stdout)
     assert (found["words_records"], found["documents_per_snapshot"]) == (5000, 20_000)
+
+
+def test_a_plan_with_a_public_model_has_its_words_and_its_digest(folder):
+    truth = load(folder / "truth")
+    asked = (*PRIVATE, "-k", 5, "--public-model", folder / "truth")
+    found = json.loads(run("plan", "--records", 20_000, *asked, "--json").stdout)
+    assert (found["public_model"], found["n_features"]) == (truth.digest, truth.n_features)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""``streamlda fit --epsilon``: what a private run asks for, writes, spends, prints and refuses."""
+"""``streamlda fit --epsilon``: what a private run asks for, writes, spends, prints and refuses.
+
+Noise in this process has the same keys in every run: what it decides is no luck.
+"""
 
 import json
 import re
@@ -20,6 +23,9 @@ from streamlda.storage.snapshots import Snapshots
 from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of
 from tests.cli.test_fit import fail_behind
 from tests.cli.test_process import wait_until
+from tests.noise import same_keys
+
+pytestmark = pytest.mark.usefixtures("same_noise")
 
 EVERY = 4000
 
@@ -63,7 +69,8 @@ def fitted(folder):
     """A private run over the corpus: its folder, and what it printed."""
     to = folder / "fitted"
     to.mkdir()
-    done = run("fit", folder / "a.jsonl", *options(folder, to, "--output-folder", to / "all"))
+    with same_keys():
+        done = run("fit", folder / "a.jsonl", *options(folder, to, "--output-folder", to / "all"))
     return to, done
 
 
@@ -366,7 +373,7 @@ def test_noise_has_no_seed(folder, tmp_path):
 
 @pytest.mark.statistical
 def test_words_that_one_document_has_are_never_published(folder, tmp_path):
-    """With probability at most 5000 delta, 0.5 %, a word of one of 5,000 documents is kept."""
+    """Under other keys a word of one of 5,000 documents is kept in 5000 delta, 0.5 %, at most."""
     source = tmp_path / "u.txt"
     with (folder / "plain.jsonl").open(encoding="ascii") as file, source.open("w") as out:
         for i, line in enumerate(file):
@@ -424,7 +431,7 @@ def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_
     words = chosen_words(200, 4000)
     assert "at most 5200" in fit(folder, tmp_path, *words, every=5201, words=False, code=65)
     said = fit(folder, tmp_path, *words, every=5200, words=False)
-    wanted = r"half of the words wanted .*words=\d+ wanted=200 documents=4000 topics=3 threshold="
+    wanted = r"half of those wanted .*words=\d+ wanted=200 documents=4000 topics=3 threshold="
     assert re.search(wanted, said)
     report = check_releases(tmp_path)
     assert slots_of(report)[-1][1] == 9200
@@ -450,8 +457,15 @@ def test_public_words_come_beside_those_that_are_chosen(folder, tmp_path):
 @pytest.mark.statistical
 @pytest.mark.parametrize("every", [9000, 4000])
 def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp_path, every):
-    """Once in a thousand runs, noise passes for documents and the window is read to its end."""
-    said = fit(folder, tmp_path, "--text-field", "body", every=every, code=65)
+    """Under one of a thousand keys, noise passes for documents and the window is read on."""
+    field, records = ("--text-field", "body"), (folder / "a.jsonl").read_text("ascii")
+    said = fit(folder, tmp_path, *field, every=every, code=65)
+    assert "no record of these files has one" in said
+    assert "nothing was spent" in said
+    # One record has the field.
+    (tmp_path / "b.jsonl").write_text(records + '{"body": "one"}\n', "ascii")
+    given = options(folder, tmp_path, *field, every=every)
+    said = run("fit", tmp_path / "b.jsonl", *given, code=65).stderr
     assert "must show documents above the noise" in said
     assert "source.text_field" in said
     ((first, last),) = slots_of(check_releases(tmp_path))
@@ -467,7 +481,7 @@ def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
     done = subprocess.run(command, input="".join(records), text=True, stderr=subprocess.PIPE)
     said = done.stderr
     assert (done.returncode, "slots=300 " in said) == (65, True), said
-    assert "slots are counted before" in said
+    assert "slots cannot be counted before" in said
     assert "spent: epsilon=8 of 8 by releases=1 " in said
     assert "give no model" in said
 
@@ -475,7 +489,7 @@ def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
 def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):
     full = ("fit", folder / "a.jsonl", *options(folder, tmp_path))
     for wanted, arguments in (
-        ("--refinement-rounds must have --epsilon", (*full[:6], "--refinement-rounds", 0)),
+        ("--refinement-rounds needs --epsilon", (*full[:6], "--refinement-rounds", 0)),
         ("--min-document-frequency must be left out", (*full, "--min-document-frequency", 2)),
         ("or another output", (*full, "--ledger", tmp_path / "m")),
         ("must not replace what is read", (*full, "--ledger", folder / "a.jsonl")),
@@ -537,10 +551,10 @@ def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
     ("given", "words", "code", "rule"),
     [
         (("missing",), False, 74, "No such file"),
-        (("words",), True, 65, "a streamlda file must be in its format"),
-        (("truth", "--vocabulary-kind", "private"), False, 78, "--vocabulary-kind must be given"),
-        (("truth", "--hash-bits", 8), False, 78, "--vocabulary-kind must be given"),
-        (("truth", "--stop-words", "none"), False, 78, "--stop-words must have --vocabulary"),
+        (("words",), True, 65, "a file must be one that streamlda wrote"),
+        (("truth", "--vocabulary-kind", "private"), False, 78, "must have its own words"),
+        (("truth", "--hash-bits", 8), False, 78, "must have its own words"),
+        (("truth", "--stop-words", "none"), False, 78, "--stop-words needs --vocabulary"),
         (("truth", "--mode", "prefix", "--snapshots", 2), True, 78, "--mode must be window"),
         (("truth", "-k", 2), True, 78, "topics=3 n_components=2"),
     ],

@@ -248,8 +248,8 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added():
     other_start.stepwise.steps += 1
     for other, rule in [
         (learner, "the same engine twice; its documents would count twice"),
-        (KINDS["refining"].engine(), r"one beginning.*beginning=[0-9a-f]{16},None; make one"),
-        (Engine(SETTINGS, shared_start=other_start), r"beginning=[0-9a-f]{16},[0-9a-f]{16};"),
+        (KINDS["refining"].engine(), r"one start.*start=[0-9a-f]{16},None; make one"),
+        (Engine(SETTINGS, shared_start=other_start), r"start=[0-9a-f]{16},[0-9a-f]{16};"),
         (KINDS["started"].engine(seed=7), "equal settings to be merged, got seed=0,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):

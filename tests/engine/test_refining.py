@@ -329,5 +329,65 @@ def test_sums_that_are_gone_are_not_read(documents):
     for read in (learner.topics, learner.better_projection):
         with pytest.raises(InvalidSettingError, match=r"take a snapshot.*topics\.refine = false"):
             read()
-    with pytest.raises(InvalidSettingError, match=r"one beginning.*got beginning=None,None"):
+    with pytest.raises(InvalidSettingError, match=r"one start.*got start=None,None"):
         learner.merge(fed(engine(), documents, 0, 500))
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Twelve topics are many, so that documents answer in place of triple sums."""
+    monkeypatch.setattr("streamlda.engine.rounds.MANY_COMPONENTS", K)
+
+
+@pytest.mark.parametrize("size", [None, 77])
+def test_a_stream_of_many_topics_begins_without_triple_sums(documents, many, size):
+    learner = fed(engine(warmup_documents=600), documents, 0, 599, size)
+    found = learner.snapshot()
+    assert "refinement" in found.diagnostics
+    learner = fed(resumed(learner), documents, 599, 2000, size)
+    assert learner.refining
+    assert_same_state(learner, fed(engine(warmup_documents=600), documents, 0, 2000))
+
+
+def test_long_documents_end_a_warm_up_of_many_topics_and_documents_answer(
+    documents, many, monkeypatch
+):
+    """The warm-up ends by its counts; until the start no round ends, and a state has no cube."""
+    monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", 5000)
+    changes = {"warmup_documents": 1500, "round_growth": 1.5}
+    learner = fed(engine(**changes), documents, 0, 1400)
+    assert learner.rounds_finished == 0
+    arrays, _ = learner.state()
+    assert arrays["current.cube"].size == 0
+    assert int(arrays["current.tally"][0]) > 1000
+    assert len(learner.topics().alpha) == K
+    other = fed(resumed(learner), documents, 1400, 1600)
+    assert_same_state(other, fed(engine(**changes), documents, 0, 1600, 100))
+
+
+def test_many_topics_that_stay_spectral_are_summed_with_their_triples(many, monkeypatch):
+    """As without that: sums of the documents kept, and of those set aside."""
+    monkeypatch.setattr("streamlda.engine.rounds.MANY_COMPONENTS", 4)
+    stream = planted_corpus().documents(900)
+    settings = EngineSettings(**PLANTED)
+    learner = fed(Engine(settings), stream)
+    monkeypatch.setattr("streamlda.engine.rounds.MANY_COMPONENTS", 100)
+    expected = fed(Engine(settings), stream)
+    mine, theirs = learner.state()[0], expected.state()[0]
+    assert mine.keys() == theirs.keys()
+    for name in ("current.tally", "current.cube", "current.word_totals", "current.triple_cross"):
+        scale = np.abs(theirs[name]).max()
+        upper = np.isfinite(mine[name])
+        np.testing.assert_allclose(mine[name][upper], theirs[name][upper], atol=1e-9 * scale)
+
+
+def test_documents_in_memory_of_many_topics_begin_by_themselves(documents, many, monkeypatch):
+    """Neither the start nor a comparison takes triple sums."""
+    monkeypatch.setattr("streamlda.engine.fit._summed", lambda *_: pytest.fail("summed"))
+    monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 2000)
+    monkeypatch.setattr("streamlda.refinement.choice.CLOSE_GAIN", 10.0)
+    _, by_documents = fit(EngineSettings(**TEXT), documents)
+    assert "refinement" in by_documents.diagnostics
+    assert by_documents.documents_seen == len(documents)
+    _, again = fit(EngineSettings(**TEXT), documents)
+    np.testing.assert_array_equal(by_documents.components, again.components)

@@ -13,7 +13,7 @@ from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import load
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.spectral.seeds import WORD_SHARE, SeedTopic, seeded
+from streamlda.spectral.seeds import START_SHARE, WORD_SHARE, SeedTopic, seeded
 from streamlda.storage.identity import follow
 from tests.engine.kinds import (
     KINDS,
@@ -124,6 +124,12 @@ def test_other_topics_stay_as_they_were(seeds):
     assert np.all(np.diff(rows) > 0)
     np.testing.assert_array_equal(other.topics[3:], found.normalized()[rows])
     np.testing.assert_array_equal(other.eigenvalues[3:], found.eigenvalues[rows])
+    # The seeded ones are those that are missing, with a part of them on their words.
+    places = np.setdiff1d(np.arange(12), rows)
+    for topic, seed in zip(other.topics, seeds, strict=False):
+        words = np.isin(np.arange(300), seed.columns) / len(seed.columns)
+        starts = (1 - START_SHARE) * found.normalized()[places] + START_SHARE * words
+        assert np.abs(starts - topic).sum(axis=1).min() < 1e-12
     assert seeded(found, ()) is found
 
 

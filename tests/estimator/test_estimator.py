@@ -73,7 +73,7 @@ def test_estimator_passes_all_checks_of_scikit_learn(lda):
     )
     for result in results:
         if result["status"] == "xfail":
-            assert "which partial_fit must not keep" in str(result["exception"])
+            assert "which partial_fit does not keep" in str(result["exception"])
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert failed == {}
@@ -264,7 +264,7 @@ def test_every_parameter_reaches_the_engine():
         ({"solver": "online-power", "epsilon": 1.0, "delta": 1e-6}, "solver must not be online-"),
         (
             {"documents_per_round": 9, "epsilon": 1.0, "delta": 1e-6},
-            "documents_per_round must be left out with epsilon: rounds are parts of documents_per_",
+            "documents_per_round must be left out with epsilon: the rounds share documents_per_",
         ),
     ],
 )

@@ -1,6 +1,8 @@
 """What `StreamLDA` takes, and what it refuses without a change or a word of a document."""
 
 import pickle
+import re
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -13,11 +15,12 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from streamlda import StreamLDA, load
 from streamlda.engine.engine import Engine
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.matrices import texts_of
 from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
 from tests import oracle_text
 
 
@@ -199,9 +202,7 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
     if texts_of(texts) is None:
         calls += [StreamLDA(2).fit, StreamLDA(2).partial_fit]
     for call in (*calls, fitted.transform, fitted.score, fitted.perplexity):
-        with pytest.raises(
-            ValueError, match=r"counts of words, not texts.*CountVectorizer"
-        ) as told:
+        with pytest.raises(ValueError, match=r"matrix of word counts or.*CountVectorizer") as told:
             call(texts)
         assert told.value.__context__ is None
         assert not any(word in str(told.value) for word in ("patient", "noon"))
@@ -280,7 +281,7 @@ def test_a_bad_analyzer_is_refused_and_nothing_is_lost(X, analyzer, says):
         with pytest.raises(ValueError, match=says) as told:
             call(X, analyzer=analyzer)
         assert "\n" not in str(told.value)
-    with pytest.raises(ValueError, match="with the first batch alone"):
+    with pytest.raises(ValueError, match="with the first batch only"):
         lda.partial_fit(SEA, analyzer=by_hyphens)
     assert lda.documents_seen_ == len(SEA + CITY)
     assert lda.transform(SEA[:1]).shape == (1, 2)
@@ -320,3 +321,42 @@ def test_seeded_topics_are_named_by_columns_or_by_their_numbers():
     np.testing.assert_array_equal(named.components, model.components)
     part = StreamLDA(3, random_state=0, seed_topics={"mine": columns}).partial_fit(X)
     assert part.to_model().names == ["mine", None, None]
+
+
+def test_words_of_texts_grow_in_batches_of_any_size():
+    texts = PlantedLDA(3, 80, mean_length=30, seed=2).texts(1500)
+    texts[750:] = [re.sub("w000([0-3])", r"v000\1", text) for text in texts[750:]]
+    analyzer = TextAnalyzer(token_pattern=r"[vw]\d+")
+
+    def made(*cuts):
+        lda = StreamLDA(3, grow_every=250, warmup_documents=200, random_state=1)
+        for number, (start, stop) in enumerate(pairwise([0, 400, *cuts, 1500])):
+            given = {} if number else {"analyzer": analyzer}
+            lda.partial_fit(texts[start:stop], **given)
+            lda = pickle.loads(pickle.dumps(lda))
+        return lda
+
+    one, two = made(), made(499, 501, 1250)
+    np.testing.assert_array_equal(one.components_, two.components_)
+    assert one.vocabulary_ == two.vocabulary_
+    words = one.vocabulary_.words
+    assert one.components_.shape == (3, len(words)) == (3, one.n_features_in_)
+    assert sum(word.startswith("v") for word in words) >= 20
+    assert one.transform(texts[:4]).shape == (4, 3)
+    known = StreamLDA(3, grow_every=250, random_state=1).fit(texts, analyzer=analyzer)
+    assert sum(word.startswith("v") for word in known.vocabulary_.words) >= 20
+
+
+@pytest.mark.parametrize(
+    ("given", "X", "says"),
+    [
+        ({}, np.ones((4, 5)), "grow_every must come with texts"),
+        ({"seed_topics": {"sea": ["wave"]}}, ["a b"], "seed_topics must be left out with grow_e"),
+        ({"epsilon": 1.0, "delta": 1e-6}, ["a b"], "grow_every must be left out with epsilon"),
+        ({"refinement_passes": 0}, ["a b"], "needs refinement_passes above 0"),
+    ],
+)
+def test_words_that_cannot_grow_are_refused(given, X, says):
+    for learn in ("fit", "partial_fit"):
+        with pytest.raises(InvalidSettingError, match=says):
+            getattr(StreamLDA(2, grow_every=250, **given), learn)(X)

@@ -14,6 +14,7 @@ from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.choice import learned_before
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
+from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement as twin
 
@@ -108,7 +109,7 @@ def test_a_small_fit_equals_the_definition():
         smooth = totals + 0.01 * totals.mean()
         flat = gentle.annealing if step == 0 else 0.0
         phi = (1 - flat) * smooth / smooth.sum(axis=1, keepdims=True) + flat * background
-        shares = twin.expect_topics(part, phi.T, alpha, 3)
+        shares = twin.expect_topics(part, phi.T, alpha, 4)
         statistic = np.zeros_like(totals)
         for document in twin.documents_of(part):
             for entry, word, count in document:
@@ -119,6 +120,24 @@ def test_a_small_fit_equals_the_definition():
     expected = smooth / smooth.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found.components_, expected, rtol=1e-4)
     assert not np.allclose(start.components_, expected, rtol=0.05)
+
+
+def test_thorough_fits_make_more_passes_and_are_for_one_fit(X):
+    usual, found = fit(X, "auto"), fit(X, "thorough")
+    made = [lda.to_model().settings["refinement_passes"] for lda in (usual, found)]
+    assert made[1] == 4 * made[0] > 0
+    assert fit(X, "thorough", solver="online-power").diagnostics_.get("refinement") is None
+    for wrong, message in (
+        ("slow", "must be a number"),
+        (-1, "integer or auto or quick or thorough|>= 0"),
+    ):
+        with pytest.raises(InvalidSettingError, match=message):
+            fit(X, wrong)
+    lda = StreamLDA(K, refinement_passes="thorough")
+    with pytest.raises(InvalidSettingError, match="partial_fit does not keep"):
+        lda.partial_fit(X)
+    with pytest.raises(InvalidSettingError, match="must be 0 or auto with epsilon"):
+        lda.set_params(epsilon=1.0, delta=1e-6).fit(X)
 
 
 def test_equal_seeds_give_equal_results_and_others_do_not(X, spectral, both):
@@ -229,7 +248,7 @@ def test_a_refinement_is_refused_with_epsilon_and_in_partial_fit(X, options):
     for learn in (lda.fit, lda.partial_fit):
         with pytest.raises(InvalidSettingError, match="epsilon: a refinement reads documents with"):
             learn(X)
-    with pytest.raises(InvalidSettingError, match="which partial_fit must not keep, got refine"):
+    with pytest.raises(InvalidSettingError, match="which partial_fit does not keep, got refine"):
         StreamLDA(K, **options).partial_fit(X)
     fitted = fit(X[:100])
     before = fitted.components_.copy()
@@ -250,3 +269,35 @@ def test_bad_numbers_and_documents_are_refused_before_anything_is_fitted(X, spec
             refined(model, batch, **{name: -1})
         with pytest.raises(InvalidDocumentsError, match=f"n_features=299 expected={V}"):
             refined(model, other, **{name: 1})
+
+
+def test_reading_topics_often_in_a_warm_up_goes_over_new_documents_alone(monkeypatch):
+    """All documents are gone over where they have doubled; what is read is about as good."""
+    planted = PlantedLDA(10, 400, alpha_0=3, topic_concentration=0.05, mean_length=40, seed=0)
+    X, aside = planted.documents(4000).to_csr(), planted.documents(1000).to_csr()
+    # Documents that follow the model would keep spectral topics.
+    X.data = np.minimum(X.data, 2)
+    read, work = StreamLDA(10, random_state=0), []
+
+    def added(self, documents, add=StepwiseEM.add):
+        work[-1] += documents.n_documents
+        return add(self, documents)
+
+    monkeypatch.setattr(StepwiseEM, "add", added)
+    for start in range(0, 4000, 500):
+        read.partial_fit(X[start : start + 500])
+        work.append(0)
+        assert read.documents_seen_ == start + 500
+    whole = [number for number, documents in enumerate(work) if documents > 2000]
+    assert whole == [0, 1, 3, 7]
+    assert [work[number] for number in (2, 4, 5, 6)] == [500, 500, 1000, 1500]
+    seven = StreamLDA(10, random_state=0).partial_fit(X[:3500])
+    read = StreamLDA(10, random_state=0).partial_fit(X[:2000])
+    assert "passes" in read.diagnostics_["refinement"]
+    read.partial_fit(X[2000:3500])
+    assert read.perplexity(aside) < 1.01 * seven.perplexity(aside)
+    # The stream itself knows nothing of what was read.
+    for lda in (read, seven):
+        lda.partial_fit(X[3500:])
+    one, other = (lda._learner.snapshot() for lda in (read, seven))
+    np.testing.assert_array_equal(one.components, other.components)

@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from tests.kafka.jars import BrokerUnavailable, java, kafka_jars, keytool
 from tests.kafka.kfake.build import kfake_program
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 USER, PASSWORD = "reader", "only for tests"
 
 PROPERTIES = """\
@@ -59,10 +59,19 @@ log4j.appender.A.layout=org.apache.log4j.SimpleLayout
 
 
 def free_ports(count):
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in taken]
-    for server in taken:
-        server.close()
+    """Return ports that no other program is given until this one ends.
+
+    Of a socket that is bound and does not listen, Linux gives the port to servers that name it
+    (all of them set SO_REUSEADDR), and to nobody who takes any port.
+    """
+    ports = []
+    for _ in range(count):
+        kept = socket.socket()
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        ports.append(kept.getsockname()[1])
+        # Nobody closes it.
+        kept.detach()
     return ports
 
 

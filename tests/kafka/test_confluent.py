@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlda_connectors.kafka.confluent import Fetches
+from streamlda_connectors.kafka.fetches import Fetches
 
 
 def said(sent, connects=1, disconnects=0, timeouts=0):

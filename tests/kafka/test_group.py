@@ -75,10 +75,14 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
     assert second.given_up == [moved]
     wait_until(lambda: first.has == {0, 1, 2, 3})
     name = first._consumer.group_metadata().member_id
+    first.may.clear()
     topics.admin.remove_group_members(topic, [MemberToRemove(name)])
     assert not first.confirm(0)
     wait_until(lambda: len(first.given_up) == 2)
     assert first.given_up[-1] == {0, 1, 2, 3}
+    # The group does not know it: that is no generation, and none that others could be below.
+    assert first.assigned() == (frozenset(), None)
+    first.may.set()
     wait_until(lambda: first.has == {0, 1, 2, 3})
     assert first.assigned().generation > 0
     assert first.confirm(0)

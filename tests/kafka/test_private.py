@@ -176,7 +176,7 @@ def test_without_checkpoints_a_run_skips_the_records_of_its_release_alone(
     with open_run(**MANY) as (run, source, _):
         release(run, source)
     with (
-        pytest.raises(LedgerError, match="must begin behind all releases of its log"),
+        pytest.raises(LedgerError, match="must begin after all releases of its log"),
         open_run(**MANY | {name.replace("__", "."): value for name, value in other.items()}),
     ):
         pass
@@ -194,7 +194,7 @@ def test_partitions_copied_to_another_topic_are_known_by_what_they_say(
     copied = {"kafka.topic": f"{topic}-copy", "kafka.partitions": "1,2"}
     with (
         open_run("new", **MANY | copied) as (run, source, _),
-        pytest.raises(LedgerError, match=f"under whatever name, got source='{topic}-copy/2'"),
+        pytest.raises(LedgerError, match=f"another name, got source='{topic}-copy/2'"),
     ):
         release(run, source)
     assert len(ranges(tmp_path)) == 1
@@ -248,7 +248,7 @@ def test_documents_copied_to_another_topic_are_known_by_what_they_say(
             source,
             _,
         ),
-        pytest.raises(LedgerError, match="under whatever name"),
+        pytest.raises(LedgerError, match="under this or another name"),
     ):
         release(run, source)
     assert len(ranges(tmp_path)) == 1

@@ -362,7 +362,7 @@ def test_settings_that_are_wrong(settings, rule):
 def test_a_package_that_is_missing_is_named(registry, monkeypatch, package, named):
     find = module.find_spec
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else find(name))
-    with pytest.raises(MissingExtraError, match=rf"{named} .*streamlda\[registry\]"):
+    with pytest.raises(MissingExtraError, match=rf"{named} .*extra registry"):
         decoder(registry)
 
 

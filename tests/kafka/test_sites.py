@@ -4,6 +4,9 @@ Which records of a topic are refused, and as what, is tested in tests/sites/test
 """
 
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -11,11 +14,17 @@ from streamlda.exit_codes import CONFIGURATION, DATA, IO, USAGE
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
+from streamlda.sites.estimate import read
+from streamlda.sites.federation import FederationConfig
+from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
+from streamlda.sites.site import ShareAccumulator, Site
+from tests.cli import site_rows
 from tests.cli.sites import (
     SITES,
     aggregate_command,
     begun,
+    in_processes,
     made_at,
     make_config,
     share_command,
@@ -23,6 +32,8 @@ from tests.cli.sites import (
 )
 from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
+from tests.kafka.test_rounds import in_turns
+from tests.sites.rows import planted_mixture, planted_subspace
 
 
 def to_topic(bootstrap, topic, *more):
@@ -91,6 +102,53 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
     assert [row.key.decode().partition("/")[0] for row in rows] == [*SITES, *[*SITES, "south"] * 2]
     assert rows[5].value == rows[6].value
     assert dict(rows[-1].headers)["streamlda.round"] == b"2"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "plant", "check"),
+    [
+        ("pca", planted_subspace, site_rows.check_directions),
+        ("mixture", planted_mixture, site_rows.check_means),
+    ],
+)
+def test_three_sites_and_one_topic_learn_of_rows(kind, plant, check, topics, topic, tmp_path):
+    rows, truth = plant(site_rows.ROWS, site_rows.D)
+    site_rows.write_rows(site_rows.make_keys(tmp_path), rows)
+    site_rows.config_of_rows(tmp_path, kind)
+    to, round_file = to_topic(topics.bootstrap, topic), tmp_path / "round1"
+    for site in SITES:
+        run(*sign_command(tmp_path, tmp_path, site, kind), *to)
+    hub = ("--config", tmp_path / kind, "--key", tmp_path / "hub.key")
+    run("site", "begin", *hub, "-o", round_file, *to)
+    commands = [share_command(tmp_path, tmp_path, site, round_file, kind, "csv") for site in SITES]
+    in_processes([[*map(str, (*command[:-2], *to))] for command in commands])
+    run(*aggregate_command(tmp_path, tmp_path, (), round_file, kind), *to)
+    check(read(tmp_path / "model"), rows, truth)
+    # A share that was altered on its way is refused by name.
+    (row,) = (row for row in topics.read(topic)[3:] if row.key.startswith(b"south/"))
+    altered = row.value[:-1] + bytes([row.value[-1] ^ 1])
+    topics.send(topic, [None, altered], key=row.key)
+    again = aggregate_command(tmp_path, tmp_path, (), round_file, kind)
+    assert "to withdraw what site='south' has there" in run(*again, *to, code=DATA).stderr
+
+
+@pytest.mark.long
+def test_three_sites_and_one_topic_learn_topics_that_documents_do_not_mix(topics, topic, tmp_path):
+    truth = site_rows.write_documents(site_rows.make_keys(tmp_path))
+    site_rows.config_of_topics(tmp_path)
+    to, round_file = to_topic(topics.bootstrap, topic), tmp_path / "round1"
+    for site in SITES:
+        run(*sign_command(tmp_path, tmp_path, site), *to)
+    hub = ("--config", tmp_path / "config", "--key", tmp_path / "hub.key")
+    run("site", "begin", *hub, "-o", round_file, *to)
+    for following in ("round2", "round3"):
+        commands = [share_command(tmp_path, tmp_path, site, round_file) for site in SITES]
+        in_processes([[*map(str, (*command[:-2], *to))] for command in commands])
+        shares = aggregate_command(tmp_path, tmp_path, (), round_file, following=following)
+        run(*shares, *to)
+        round_file = tmp_path / following
+    site_rows.check_topics(read(tmp_path / "model"), truth)
 
 
 def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
@@ -199,3 +257,101 @@ def test_options_that_do_not_go_together_are_refused(signed, folder, tmp_path):
     ):
         assert rule in run(*arguments, code=code).stderr
     assert left_in(tmp_path) == []
+
+
+# Each site reads its partitions of one topic.
+
+N_PARTITIONS = 6
+#: Of each, more than the largest site needs.
+OFFSETS = 2500
+
+
+def partitions_of(folder):
+    """Return values of each partition: the records of all sites by turns, and some of none."""
+    lines = b"".join((folder / f"{site}.jsonl").read_bytes() for site in SITES).splitlines(True)
+    return [
+        [None if i % 50 == 0 else value for i, value in enumerate(lines[number::N_PARTITIONS])]
+        for number in range(N_PARTITIONS)
+    ]
+
+
+def from_topic(folder, to, site, topics, topic, round_file):
+    command = share_command(folder, to, site, round_file, "streams")
+    source = command.index(str(folder / f"{site}.jsonl"))
+    records = ["--records-topic", topic, "--kafka-bootstrap", topics.bootstrap]
+    return [*command[:source], *records, *command[source + 1 :]]
+
+
+def slots_of(to, site):
+    """Return the ranges of each log that each release of a site's ledger has."""
+    report = json.loads(run("budget", to / f"{site}.ledger", "--json").stdout)
+    assert {shot["state"] for shot in report["snapshots"]} == {"committed"}
+    return [
+        {int(stream.rpartition("/")[2]): (start, stop) for stream, start, stop in shot["documents"]}
+        for shot in report["snapshots"]
+    ]
+
+
+def sums_of(config, round_file, site, values):
+    """Return the raw sums of some values of records, one a slot."""
+    accumulator = ShareAccumulator(Round.load(round_file), config, site, 0, len(values))
+    texts = [json.loads(v)["text"] if v is not None and v[-2:] == b"}\n" else "" for v in values]
+    accumulator.add(config.vocabulary.encode(texts).batch)
+    return accumulator.sums()
+
+
+@pytest.mark.long
+def test_daemons_of_one_topic_are_sites_of_one_promise(
+    folder, topics, topic, tmp_path, monkeypatch
+):
+    """Each is killed while it reads; no offset is in two shares, of whatever site or round."""
+    summed = []
+    publish = Site.publish
+
+    def noting(at_work, accumulator):
+        summed.append(accumulator.sums())
+        return publish(at_work, accumulator)
+
+    monkeypatch.setattr(Site, "publish", noting)
+    make_config(folder, "streams", clipping="worst-case", epsilon=12, delta="1e-4")
+    config = FederationConfig.load(folder / "streams")
+    round_file = begun(folder, tmp_path, "streams")
+    sent = partitions_of(folder)
+    topics.fill(topic, *(values[:100] for values in sent))
+    commands = [from_topic(folder, tmp_path, site, topics, topic, round_file) for site in SITES]
+    program = [sys.executable, "-m", "streamlda"]
+    waiting = [subprocess.Popen([*program, *map(str, command)]) for command in commands]
+    # What they are to have is not there yet.
+    time.sleep(4)
+    for process in waiting:
+        process.kill()
+        assert process.wait() < 0
+    for number, values in enumerate(sent):
+        topics.send(topic, values[100:], number)
+    begins = dict.fromkeys(range(N_PARTITIONS), 0)
+    for number in (1, 2):
+        for place, site in enumerate(sorted(SITES)):
+            command = from_topic(folder, tmp_path, site, topics, topic, round_file)
+            run(*command)
+            released = slots_of(tmp_path, site)
+            assert len(released) == number
+            assert set(released[-1]) == {place, place + 3}
+            n_slots = sum(stop - start for start, stop in released[-1].values())
+            own = {n: begins[n] for n in released[-1]}
+            order = in_turns(own, dict.fromkeys(own, OFFSETS), 64)[:n_slots]
+            for n, (start, stop) in released[-1].items():
+                assert [at for m, at in order if m == n] == list(range(start, stop))
+                begins[n] = stop
+            wanted = sums_of(config, round_file, site, [sent[n][at] for n, at in order])
+            found = summed.pop()
+            assert not summed
+            assert {k: v.tolist() for k, v in found.items()} == {
+                k: v.tolist() for k, v in wanted.items()
+            }
+        shares = [tmp_path / f"{site}.share" for site in SITES]
+        given = {"round_file": round_file, "config": "streams", "following": f"round{number + 1}"}
+        run(*aggregate_command(folder, tmp_path, shares, **given))
+        round_file = tmp_path / "round2"
+    model = load(tmp_path / "model")
+    check_statement(model.privacy)
+    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.3

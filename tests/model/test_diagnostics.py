@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streamlda.cli.topics import table as table_of
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
@@ -193,6 +194,12 @@ def test_a_copy_is_that_of_a_larger_topic_that_is_no_noise():
     noise = {"topic_supported": [True] * 4 + [False, True]}
     made = replace(made, diagnostics=noise)
     assert junk_topics(made) == [(), (), (), (), ("noise",), ("copy",)]
+    # In a table, one topic too many has another mark than a bad one.
+    lines = table_of(made, 3)
+    marks = {int(line.split()[0]): line for line in lines[1 : 1 + len(made.components)]}
+    assert [k for k, line in marks.items() if " ? " in line] == [4]
+    assert [k for k, line in marks.items() if " = " in line] == [5]
+    assert "    = repeats a more prevalent topic: 5" in lines
 
 
 def test_words_that_are_apart_mark_small_topics_beside_others():

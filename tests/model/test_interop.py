@@ -161,7 +161,7 @@ def test_pyldavis_gets_what_it_asks_for(tokens):
         given = bridges.to_pyldavis(wider)
     wanted = ["sizes of topics are the shares of alpha: prevalence was not measured"]
     if not tokens:
-        wanted.append("counts are of 1,000,000 tokens: their number is not known")
+        wanted.append("counts are scaled to 1,000,000 tokens: the true number is not known")
     assert [str(each.message) for each in caught] == ["; ".join(wanted)]
     assert set(given) == {
         *("topic_term_dists", "doc_topic_dists", "doc_lengths", "vocab", "term_frequency"),
@@ -234,7 +234,7 @@ def test_octis_and_tables_hold_the_top_words():
 def test_a_library_that_is_not_installed_is_named(module, package, monkeypatch):
     bridge = getattr(bridges, f"to_{'arrow' if package == 'pyarrow' else package}")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf"package={package}; .*streamlda\[bridges\]"):
+    with pytest.raises(MissingExtraError, match=rf"package={package}; .*extra bridges"):
         bridge(planted()[1])
 
 

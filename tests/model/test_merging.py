@@ -122,7 +122,7 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     assert shown["matched"][0]["prevalence"] == [first.shares[2], second.shares[0]]
     assert shown["only_second"][0]["words"] == [word for word, _ in second.top_words()[3]]
     table = run("compare", tmp_path / "a", tmp_path / "b", "--words", 3).stdout.splitlines()
-    assert table[0] == "3 topics of both, 1 of the first alone, 1 of the second alone"
+    assert table[0] == "3 topics in both, 1 only in the first, 1 only in the second"
     assert table[4].split()[:3] == ["2", "0", f"{apart:.2f}"]
     assert f"+{WORDS[weakest]}" in table[5]
     assert [row.split()[0] for row in table[-2:]] == ["3", "3"]
@@ -391,7 +391,7 @@ def test_the_command_merges_model_files(tmp_path):
     for arguments, wanted, code in (
         ((*files, tmp_path / "folder", *output), "files=2 folders=1", 2),
         ((*files, *output, "--state", tmp_path / "s"), "without --state", 2),
-        ((tmp_path / "folder", *output, "--max-distance", 0.5), "come with model files", 2),
+        ((tmp_path / "folder", *output, "--max-distance", 0.5), "needs model files", 2),
         ((*files, "-o", tmp_path / "a"), "must not replace", 78),
         ((tmp_path / "a", *output), "two or more", 78),
         ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),

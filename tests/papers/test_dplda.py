@@ -72,8 +72,8 @@ def test_only_configuration_1_is_proven_and_one_open_reason_is_enough():
     assert not Configuration("x", ("e9",), ()).proven
 
 
-def plan_of(name="1", epsilon=1.0, delta=1e-5, mechanism="gaussian", accounted="exact"):
-    cells = {"gaussian_cells": 1000, "laplace_cells": 2}
+def plan_of(name="1", epsilon=1.0, delta=1e-5, mechanism="gaussian", accounted="exact", parts=None):
+    cells = {"gaussian_cells": 1000, "laplace_cells": 2, "parts": parts}
     chosen = {"mechanism": mechanism, "accounted": accounted}
     return make_plan(configuration(name), epsilon, delta, **chosen, **cells)
 
@@ -92,19 +92,34 @@ def test_gaussian_plans_cost_what_they_may(name, epsilon):
         if plan is exact:
             # The rest of the budget is used: 2 % less noise would not fit.
             less = Composed([GaussianRelease(0.98 * e.noise_multiplier) for e in gaussian])
-            assert epsilon_spent(less, left) > epsilon - plan.pure_epsilon * len(pure)
+            assert epsilon_spent(less, left) > epsilon - sum(plan.pure.values())
         else:
             releases = len(gaussian) + len(pure)
             multiplier = math.sqrt(2 * math.log(1.25 / plan.failure)) / (epsilon / releases)
             assert gaussian[0].noise_multiplier == pytest.approx(multiplier)
             assert plan.failure * releases + plan.sampler_delta <= 1e-5
-    assert exact.noise_multiplier < 0.95 * paper.noise_multiplier
+    for edge in chosen.edges:
+        assert exact.multipliers[edge] < 0.95 * paper.multipliers[edge]
+
+
+@pytest.mark.parametrize("accounted", ["exact", "paper"])
+def test_parts_of_a_budget_are_those_of_its_releases(accounted):
+    parts = {"sigma_k": 0.1, "e5": 0.3, "e6": 0.6}
+    plan = plan_of("2", 1.0, accounted=accounted, parts=parts)
+    assert plan.pure == {"sigma_k": pytest.approx(0.1)}
+    # Noise falls as the part rises; together they cost no more than before.
+    assert plan.multipliers["e5"] == pytest.approx(2 * plan.multipliers["e6"])
+    spent = epsilon_spent(plan.event, 1e-5 - plan.failure - plan.sampler_delta)
+    assert spent <= 1.0
+    assert spent > 0.99 or accounted == "paper"
+    pure = plan_of("1", 1.0, 0.0, "laplace", parts={"e2": 0.5, "e3": 0.25, "e5": 0.25})
+    assert pure.pure == {"e2": 0.5, "e3": 0.25, "e5": 0.25}
 
 
 def test_pure_plans_add_up():
     plan = plan_of("1", 0.9, 0.0, "laplace")
     assert plan.event.events == (LaplaceRelease(0.9 / 3),) * 3
-    assert plan.noise_multiplier is None
+    assert not plan.multipliers
     assert plan.by_l1
     assert plan.sampler_delta >= (1 + math.exp(0.9)) * 2 * TV_DISTANCE_BOUND
 
@@ -131,7 +146,7 @@ def test_lower_bounds_fail_with_probability_delta_1(accounted):
         assert law.ppf(1e-6) <= failed <= law.isf(1e-6)
         assert failed < stats.binom(3000, 2 * plan.failure).ppf(1e-6)
         if (name, accounted) != ("gamma_s", "paper"):  # cut off at 0
-            spread = math.sqrt(2) * sensitivity(facts) / plan.pure_epsilon
+            spread = math.sqrt(2) * sensitivity(facts) / plan.pure[name]
             assert np.std(values) == pytest.approx(spread, rel=0.15)
 
 
@@ -203,7 +218,7 @@ def covers(steps, kind, pairs, triples):
     )
     scales = release(steps, settings, SeededNoise(2)).scales
     plan = plan_of(mechanism=mechanism, accounted=accounted)
-    multiplier = plan.noise_multiplier or 1 / plan.pure_epsilon
+    multiplier = plan.multipliers["e2"] if plan.multipliers else 1 / plan.pure["e2"]
     wanted = {"e2": pairs, "e3": triples, "e5": pairs}
     return all(scales[edge] >= multiplier * moved for edge, moved in wanted.items())
 

@@ -33,8 +33,8 @@ def documents_of(*rows):
 
 
 def within(observed, law):
-    """Return whether a statistic is between the quantiles of a false-alarm rate of 1e-6."""
-    low, high = law.ppf([5e-7, 1 - 5e-7])
+    """Return whether a statistic is between the quantiles of a false-alarm rate of 1e-8."""
+    low, high = law.ppf([5e-9, 1 - 5e-9])
     return low <= observed <= high
 
 

@@ -268,7 +268,7 @@ def test_export_to_dp_accounting(monkeypatch):
     )
     assert to_dp_event(Parallel([])) == dp_accounting.ComposedDpEvent([])
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtraError, match=r"streamlda\[accounting\]"):
+    with pytest.raises(MissingExtraError, match=r"extra accounting"):
         to_dp_event(gaussian)
 
 

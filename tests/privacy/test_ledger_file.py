@@ -144,6 +144,7 @@ def sql(path, *statements):
     [
         *((partial(os.truncate, length=size), "whole") for size in (0, 99, 100, 5000)),
         (Path.unlink, "must not go missing"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "no regular file"),
         (lambda path: marker(path).unlink(), "marker"),
         *(
             (lambda path, text=text: marker(path).write_text(text), "marker file is damaged")

@@ -224,7 +224,6 @@ WRONG_RANGES = [(5, 5), (-1, 5), (0, 2**63), (0.0, 5)]
                 *({"epsilon": 0}, {"epsilon": float("nan")}, {"delta": 0}, {"delta": 1}),
                 *({"privacy_unit": "word"}, {"neighboring_relation": "near"}, {"mode": "tree"}),
                 *({"mode": "prefix"}, {"horizon": 3}),
-                {"mode": "prefix", "horizon": 3, "privacy_unit": "user"},
             ]
         ),
         *(lambda ends=ends: DocumentRange("s", *ends) for ends in WRONG_RANGES),

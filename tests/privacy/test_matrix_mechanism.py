@@ -93,6 +93,62 @@ def test_constants_found_by_another_optimiser(theta, omega, horizon, sensitivity
     assert ours.errors()[-1] == pytest.approx(theirs.errors()[-1], rel=1e-5)
 
 
+#: Releases at which the privacy page compares, and most rounds that are tried there.
+AT, MOST = np.array([10, 100, 1000]), 1000
+
+
+def perturbed(gamma, delta):
+    """Return the noise of C with (1 - z)^(-1/2) L^gamma M^delta, of no horizon, from below.
+
+    L = ln(1 / (1 - z)) / z and M = 2 ln(L) / z (arXiv 2506.15018, whose rows have no end). Of
+    the norm of a column the first `MOST` terms are taken.
+    """
+
+    def logarithm(a):
+        found = np.zeros(len(a))
+        for k in range(1, len(a)):
+            found[k] = a[k] - (np.arange(1, k) * found[1:k]) @ a[k - 1 : 0 : -1] / k
+        return found
+
+    def exponential(a):
+        found, steps = np.eye(1, len(a))[0], np.arange(len(a)) * a
+        for k in range(1, len(a)):
+            found[k] = steps[1 : k + 1] @ found[k - 1 :: -1][:k] / k
+        return found
+
+    of_l = logarithm(1 / np.arange(1.0, MOST + 2))
+    of_m = logarithm(2 * of_l[1:])
+    root = np.concatenate([[0], 0.5 / np.arange(1, MOST)])
+    more = gamma * of_l[:-1] + delta * of_m
+    column, row = exponential(root + more), exponential(root - more)
+    np.testing.assert_allclose(np.convolve(column, row)[:MOST], 1, atol=1e-9)
+    return np.linalg.norm(column) * np.sqrt(np.cumsum(row**2))[AT - 1]
+
+
+def in_epochs(times):
+    """Return the noise of mechanisms that follow each other, each longer by one factor."""
+    found = []
+    for t in AT.tolist():
+        size, passed, variance = 10, 0, 0.0
+        while passed + size < t:
+            variance += default(size).errors()[-1] ** 2
+            passed, size = passed + size, size * times
+        found.append(math.sqrt(variance + default(size).errors()[t - passed - 1] ** 2))
+    return found
+
+
+def test_no_mechanism_without_a_horizon_has_less_noise_than_one_of_the_right_horizon():
+    known = [default(int(t)).errors()[-1] for t in AT]
+    assert known == pytest.approx([1.80, 2.54, 3.27], abs=0.005)
+    assert in_epochs(10) == pytest.approx([1.80, 3.09, 4.50], abs=0.005)
+    assert default(10**4).errors()[AT - 1] == pytest.approx([2.66, 3.22, 3.65], abs=0.005)
+    best = [best_toeplitz_error(int(t)) for t in AT]
+    assert perturbed(-1.0, 1.0) == pytest.approx([2.10, 2.84, 3.62], abs=0.005)
+    for gamma, delta in ((-0.6, 0.0), (-0.8, 0.25), (-1.0, 0.5), (-1.0, 1.0)):
+        found = perturbed(gamma, delta)
+        assert (found > 1.05 * np.array(best)).all(), (gamma, delta, found)
+
+
 @pytest.mark.parametrize("horizon", [1, 2, 7, 60, 333, 20_000])
 def test_within_one_percent_of_the_best_toeplitz_matrix(horizon):
     strategy, best = default(horizon), best_toeplitz_error(horizon)

@@ -205,6 +205,14 @@ def test_without_the_key_fingerprints_are_other_numbers():
     assert KEY.of_text("\ud800") != b""
 
 
+@given(st.text(st.characters(max_codepoint=127)))
+@example("A_b-C\x1c\t9")
+@example("__ \x1f -")
+def test_ascii_is_known_as_all_text_is(text):
+    # A character without a width takes it the way of other text.
+    assert KEY.of_text(text) == KEY.of_text(text + "\u200b")
+
+
 def test_rows_are_known_by_columns_and_counts():
     columns, counts = np.array([1, 5], np.int32), np.array([2.0, 1.0])
     row = KEY.of_counts(columns, counts)

@@ -33,8 +33,8 @@ from streamlda.simulate import PlantedLDA
 from tests.private import streams
 
 #: Standard deviations of a sound audit's bound: a correct mechanism exceeds its claim by chance
-#: with probability 1.0e-6, as the lower bound has this confidence.
-SURE = float(norm.isf(1e-6))
+#: with probability 1.0e-8, as the lower bound has this confidence.
+SURE = float(norm.isf(1e-8))
 
 #: Of the bound that is reported, at 95 % confidence.
 LIKELY = float(norm.isf(0.05))
@@ -86,11 +86,11 @@ class Finding:
 
     claim: float
     likely: float  # At 95 % confidence.
-    sure: float  # At confidence 1 - 1e-6.
+    sure: float  # At confidence 1 - 1e-8.
 
     @property
     def sound(self):
-        """False where the claim is refuted: by chance with probability 1e-6."""
+        """False where the claim is refuted: by chance with probability 1e-8."""
         return self.sure <= self.claim
 
 

@@ -35,7 +35,11 @@ from scipy.stats import chi2, norm
 from streamlda.container import read_arrays
 from streamlda.errors import InsufficientDataError
 from streamlda.privacy.accounting import mu_of
-from streamlda.privacy.matrix_mechanism import PrefixSums, buffered_toeplitz
+from streamlda.privacy.matrix_mechanism import (
+    BufferedToeplitz,
+    PrefixSums,
+    buffered_toeplitz,
+)
 from streamlda.privacy.noise import Noise
 from streamlda.private.release_manager import (
     RELEASE_FORMAT,
@@ -277,10 +281,7 @@ class Scene:
         settings, terms = prepared
         terms = copy.deepcopy(terms)
         manager = _Reenactment(releases, self.words, to_the_end)
-        words = terms.words
-        if terms.choice is not None:
-            words = opening._selection(settings, terms.choice, manager)
-        pipeline = opening._private_pipeline(settings, terms, words, manager)
+        pipeline = opening._private_pipeline(settings, terms, manager)
         model, at = None, 0
         while manager.left:
             start, at = at, at + pipeline.due
@@ -302,7 +303,7 @@ class Evidence:
 
     `told` counts runs in which something else was published than the releases lead to,
     `lone_words` those that show a word that one record has; `noise` has squares and numbers of the
-    noise by block, in units of what it is said to be.
+    noise by block and by release, in units of what it is said to be.
     """
 
     scene: Scene
@@ -318,9 +319,11 @@ class Evidence:
         self.told += told
         self.lone_words += lone
         for name, values in noise.items():
-            squares, n = self.noise.get(name, (0.0, 0))
             seen = values[~np.isnan(values)]
-            self.noise[name] = squares + float(seen @ seen), n + len(seen)
+            # Of the block, and of its whole release.
+            for of in (name, name.rpartition(" ")[0]):
+                squares, n = self.noise.get(of, (0.0, 0))
+                self.noise[of] = squares + float(seen @ seen), n + len(seen)
 
     def verdict(self):
         """Weigh all of it."""
@@ -375,8 +378,8 @@ class Evidence:
 
 
 def _covariance(noise, shift):
-    # Where noise is missing the variance is 0; that little must do for it.
-    found = noise.T @ noise / len(noise)
+    # Where noise is missing the variance is 0, of few runs in all: that little must do for it.
+    found = noise.T @ noise / max(1, len(noise))
     return found + 1e-6 * np.diag(np.diag(found) + np.square(shift).mean(axis=0) + 1e-9)
 
 
@@ -411,7 +414,7 @@ class Finding:
 class Verdict:
     """What was found out about all canaries; `likely` is a bound on their mu, at 95 %.
 
-    `quiet` are blocks with less noise than is said.
+    `quiet` are blocks and releases with less noise than is said.
     """
 
     findings: dict[str, Finding]
@@ -514,7 +517,9 @@ def _in_noise(scene, releases, sums):
         for name, stddev in release.stddevs.items():
             found[f"{label} {name}"] = np.reshape(arrays[name], -1) / stddev
     if rounds:
-        strategy = buffered_toeplitz(int(scene.flags["snapshots.most"]))
+        horizon = int(scene.flags["snapshots.most"])
+        # Users are in all rounds, each of which is released by itself.
+        strategy = BufferedToeplitz((), (), horizon) if scene.users else buffered_toeplitz(horizon)
         impulses = PrefixSums(strategy, (strategy.horizon,))
         mixed = np.array([impulses.step(row) for row in np.eye(strategy.horizon)])[: len(rounds)]
         for name, stddev in rounds[0][0].stddevs.items():

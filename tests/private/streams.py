@@ -139,7 +139,7 @@ KINDS = ["norms", "triple norms", "pairs dense", "pairs through a projection", "
 ROUNDS = [f"{answers} {probes}" for answers in ("images", "values") for probes in PROBES]
 ROUNDS += [f"refined {public}" for public in PUBLIC]
 ROUNDS += [*(f"compared {which}" for which in COMPARED), "lengths", "fits", "public"]
-ROUNDS += ["common words", "common pairs"]
+ROUNDS += ["common words", "common pairs", "all words"]
 
 #: Common words; the others are 0 and 4.
 SOME = np.array([1, 2, 3])
@@ -154,6 +154,8 @@ def statistics_of(kind, bound, d=D):
         return [FITTING.shares()]
     if kind in (common_words.WORDS, common_words.PAIRS):
         return common_words.statistics(kind, None if kind == common_words.WORDS else SOME, d)
+    if kind == "all words":
+        return [RefinementStatistic(*PUBLIC["apart"], background_too=True, totals_weight=1.0)]
     if kind in ROUNDS:
         which, name = kind.split(" ", 1)
         if which == "refined":

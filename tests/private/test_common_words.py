@@ -10,8 +10,18 @@ from streamlda.private import common_words
 from streamlda.private.common_words import MORE_TOPICS, Frequencies, OfCommon, topics_of
 from streamlda.private.contributions import PairStatistic, View
 from streamlda.private.packing import pack_pairs
-from streamlda.private.published import clip_bounds
-from streamlda.private.settings import COMMON, COMMON_ROUNDS, MOST_WORDS, STARTS, PrivateSettings
+from streamlda.private.published import clip_bounds, notes_of
+from streamlda.private.refinement import RefinementRounds
+from streamlda.private.responsibilities import RefinementStatistic
+from streamlda.private.settings import (
+    COMMON,
+    COMMON_ROUNDS,
+    COMMON_ROUNDS_FRACTION,
+    LITTLE_NOISE_ROUNDS_FRACTION,
+    MOST_WORDS,
+    STARTS,
+    PrivateSettings,
+)
 from streamlda.simulate import PlantedLDA
 from tests.private.streams import (
     Run,
@@ -45,16 +55,24 @@ def config_of(**options):
         {"clipping": "worst-case"},
         {"solver": "simultaneous"},
         {"mode": "prefix", "snapshots": 3},
-        {"documents_per_snapshot": 1_000_000},
     ],
     ids=str,
 )
-def test_they_are_for_large_vocabularies_and_much_noise(change):
-    names = ["norms", "common words", "common pairs", "refine 1"]
+def test_they_are_for_large_vocabularies(change):
+    names = ["norms", "common words", "common pairs", "refine 1", "choice"]
     assert list(config_of().stages) == names
     assert sum(config_of().stages.values()) == pytest.approx(1.0)
-    assert config_of(refinement_rounds=3).n_stages == 6
+    assert config_of(refinement_rounds=3).n_stages == 7
     assert "common pairs" not in config_of(**change).stages
+
+
+def test_little_noise_leaves_more_to_more_rounds():
+    size = {"n_features": 8000, "n_components": 20, "epsilon": 3.0, "delta": 1e-6}
+    few, many = (config_of(**size, documents_per_snapshot=n) for n in (105_000, 115_000))
+    assert few.stages["refine 1"] == pytest.approx(COMMON_ROUNDS_FRACTION)
+    rounds = [part for name, part in many.stages.items() if name.startswith("refine")]
+    assert rounds == pytest.approx([LITTLE_NOISE_ROUNDS_FRACTION / 4] * 4)
+    assert sum(many.stages.values()) == pytest.approx(1.0)
 
 
 def test_settings_of_before_there_were_any_say_moments():
@@ -206,7 +224,7 @@ def test_topics_are_nearer_than_those_of_moments_where_noise_is_large(options):
 
 
 @pytest.mark.parametrize("rounds", [COMMON_ROUNDS, 3])
-@pytest.mark.parametrize("stage", ["common words", "common pairs", "refine 1"])
+@pytest.mark.parametrize("stage", ["common words", "common pairs", "refine 1", "choice"])
 def test_a_saved_engine_goes_on_bit_for_bit(stage, rounds):
     config = config_of(refinement_rounds=rounds)
     middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
@@ -214,10 +232,43 @@ def test_a_saved_engine_goes_on_bit_for_bit(stage, rounds):
     runs[0].save(and_restore=False)
     arrays = runs[1].save(and_restore=True)
     assert ("common" in arrays) == (stage == "common pairs")
-    assert bool(named(arrays, "refinement/frequencies/")) == (stage == "refine 1")
+    assert bool(named(arrays, "refinement/frequencies/")) == (stage in ("refine 1", "choice"))
     for own in runs:
         own.add(ROWS, start=middle)
     assert_same_snapshots(*runs)
+
+
+@pytest.mark.parametrize("preferred", [5.0, -5.0])
+def test_word_frequencies_are_published_where_documents_prefer_them(preferred):
+    config = config_of()
+    (snapshot,) = run(config, ROWS).snapshots
+    frequencies = Frequencies(V)
+    frequencies.add(1000 * snapshot.topics.background, 1.0)
+    rounds = RefinementRounds(config, snapshot.topics, frequencies)
+    said = {"preferred": np.array(preferred), "tokens": np.full(K, 9.0), "start_tokens": [9.0]}
+    rounds.compare({name: np.array(sums) for name, sums in said.items()}, dict.fromkeys(said, 1.0))
+    found = rounds.topics()
+    warnings = " ".join(notes_of(found, K)["warnings"])
+    assert len(found.components) == (K if preferred > 0 else 1)
+    assert ("word frequencies" in warnings) == (preferred < 0)
+    if preferred < 0:
+        np.testing.assert_array_equal(found.components[0], found.background)
+    assert found.prevalence.sum() == pytest.approx(1.0)
+
+
+def test_all_words_are_summed_beside_the_topics():
+    rng = np.random.default_rng(4)
+    counts, weights = rng.integers(0, 4, (6, 5)), np.array([1.0, 2.0, 1.5, 3.0, 1.0])
+    given = np.full((2, 5), 0.2), np.ones(2), np.full(5, 0.2), weights
+    statistic = RefinementStatistic(*given, totals_weight=0.5)
+    rows = [dict(enumerate(row)) for row in counts.tolist()]
+    batch = batch_of_counts([{w: c for w, c in row.items() if c} for row in rows])
+    active = np.array([True, True, False, True, True, True])
+    statistic.add(View(batch, active))
+    weighted = counts * weights
+    expected = (weighted / np.linalg.norm(weighted, axis=1, keepdims=True))[active].sum(axis=0)
+    np.testing.assert_allclose(statistic.take()["words"], expected, rtol=1e-6)
+    assert not statistic.take()["words"].any()
 
 
 def test_snapshots_are_made_of_released_sums_alone():

@@ -154,6 +154,21 @@ def test_no_more_than_g_documents_of_a_user_count_in_a_stage():
     assert free.raw[1]["pair_kept"] > own.raw[1]["pair_kept"]
 
 
+def test_rounds_of_prefix_sums_count_users_again_and_are_added_as_they_are():
+    config = user_settings(mode="prefix", snapshots=3, clipping="worst-case")
+    users = [f"own{n}" for n in range(N)] + ["one"] * (2 * N)
+    own = run(config, batch_of(planted(3 * N), D), users)
+    assert [name for name, *_ in own.stages] == ["pairs", "triples", "prefix", "prefix"]
+    kept = [float(raw["pair_kept"]) for raw in own.raw[2:]]
+    assert kept[0] == kept[1] > 0
+    step = own.engine._prefix.mechanism.steps["pair_kept"]
+    assert kept[0] * step == pytest.approx(config.documents_per_user, rel=1e-6)
+    prefix = own.engine._prefix
+    for name, stddev in prefix.mechanism.stddevs.items():
+        found = [prefix.stddevs(t)[name] / stddev for t in (1, 2)]
+        assert found == pytest.approx([1, np.sqrt(2)])
+
+
 @pytest.mark.parametrize("users", [None, [None] * N, [""] * N])
 def test_rows_of_nobody_add_nothing(users):
     own = run(user_settings(clipping="worst-case"), ROWS.rows(0, N), users)
@@ -216,14 +231,15 @@ def test_a_round_that_is_lost_is_one_of_the_horizon():
     assert [s.number for s in own.snapshots] == [1, 2]
 
 
+@pytest.mark.parametrize("of", ["config_of", "user_settings"])
 @pytest.mark.parametrize(("snapshots", "made"), [(4, 3), (2, 1), (1, 0)])
-def test_releases_of_a_lost_first_window_are_of_the_horizon(snapshots, made):
-    config = config_of(mode="prefix", snapshots=snapshots, clipping="worst-case")
+def test_releases_of_a_lost_first_window_are_of_the_horizon(snapshots, made, of):
+    config = globals()[of](mode="prefix", snapshots=snapshots, clipping="worst-case")
     own = Run(config)
     own.engine.skip(N)
     own.settle(LOST)
     own.save(and_restore=True)
-    own.add(batch_of(planted(4 * N), D))
+    own.add(batch_of(planted(4 * N), D), [f"own{n}" for n in range(4 * N)])
     assert own.engine.stage is None
     assert (own.lost, len(own.snapshots)) == (1, made)
     assert len(own.stages) <= ledger_terms(config).horizon

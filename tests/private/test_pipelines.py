@@ -8,7 +8,11 @@ hundred are looked at in a test; that what is published follows from the release
 canary reaches, are looked up, not estimated. Power: with `PAIRS` pairs of runs the lower bound of
 mu at 95 % is above half of the claim with probability above 0.99, and above 0.96 for users, whose
 canaries share some noise, and for "noisy-power", whose questions a canary answers by half. A
-planted bug is found with probability above 1 - 1e-5 in the runs that are made.
+planted bug is missed with probability below 1e-7 in the runs that are made: of those that show in
+some runs alone, tokens of common words in a fifth of them (80 runs), tokens of refinement in four
+fifths (12), preferences without clipping in two thirds (24), the choice by raw sums in an eighth
+(130), frequencies in all but the twentieth whose window noise ends (6). Votes are 8 a run, so that
+18 runs are enough to see half of their noise.
 """
 
 import copy
@@ -22,11 +26,12 @@ from streamlda.privacy import noise as noise_module
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.selection import WordSelection
 from streamlda.privacy.users import UserBound
-from streamlda.private import budget, contributions
+from streamlda.private import budget, common_words, comparison, contributions, responsibilities
 from streamlda.private import engine as engine_module
 from streamlda.private import settings as settings_module
 from streamlda.private.contributions import PairStatistic
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.stage import Stage
 from streamlda.stream import source as source_module
 from streamlda.text.vocabulary import Vocabulary
@@ -47,7 +52,9 @@ PAIRS = 3000
 
 WORST = {"privacy.clipping": "worst-case"}
 ROUTES = {
+    "common-words": {},
     "quantile": {},
+    "public": {},
     "worst-case": WORST,
     "replace-one": {"privacy.relation": "replace-one"},
     "projection": {"topics.oversampling": 0, "privacy.refinement_rounds": 0},
@@ -56,8 +63,14 @@ ROUTES = {
     "noisy-power": {**WORST, "topics.solver": "noisy-power", "topics.iterations": 1},
     "prefix": {**WORST, "privacy.mode": "prefix", "snapshots.most": 3},
     "users": {"privacy.unit": "user", "privacy.documents_per_user": 2, "snapshots.most": 1},
-    "public": {},
     "words": {**WORST, "vocabulary.kind": "private", "vocabulary.documents": 500},
+}
+
+#: Looked at in short runs alone.
+SHORT = {
+    "users-prefix": {**ROUTES["prefix"], **ROUTES["users"], "snapshots.most": 3},
+    "common-words-rounds": {"privacy.refinement_rounds": 3},
+    "seeds": {"topics.seeds": (f"rare: {WORDS[0]}", f"other: {WORDS[3]}")},
 }
 
 
@@ -86,34 +99,40 @@ def records(n, fraction=0.2, seed=1):
 
 def scene_of(route, folder, monkeypatch, *, of_each_word=False):
     """Return a scene with a canary in each stage, and in the pairs one of each word."""
-    slots = 600 if route == "prefix" else SLOTS
-    flags = {"snapshots.every": slots, "topics.restarts": 1, **ROUTES[route]}
-    if route == "projection":
+    slots = 600 if "prefix" in route else SLOTS
+    flags = {"snapshots.every": slots, "topics.restarts": 1, **{**ROUTES, **SHORT}[route]}
+    if route.startswith(("projection", "common-words")):
         monkeypatch.setattr(settings_module, "DENSE_FEATURES", len(WORDS) - 1)
+    if route.startswith("common-words"):
+        # Half of the words are common, and that of the canaries is among them.
+        monkeypatch.setattr(common_words, "WORDS_FOR_TOPIC", 2)
+        monkeypatch.setattr(common_words, "LEAST", 2.5)
     if route == "public":
         flags["privacy.public_model"] = str(public_model_beside(folder))
     voters, snapshots = flags.get("vocabulary.documents", 0), flags.get("snapshots.most", 1)
     # Clear topics: another route is hardly ever taken.
-    texts = records(voters + snapshots * slots, 0.6 if route == "public" else 0.2)
+    clear = route.startswith(("public", "common-words"))
+    texts = records(voters + snapshots * slots, 0.6 if clear else 0.2)
     if voters:
         texts[1 : 1 + len(LONE)] = LONE
-    users = [f"user {i}" for i in range(len(texts))] if route == "users" else []
+    users = [f"user {i}" for i in range(len(texts))] if "users" in route else []
     scene = Scene(flags, tuple(texts), (), tuple(users))
     stages = scene.prepared(folder)[1].settings.stage_slots()
     stages = [(name, voters + first, voters + last) for name, first, last in stages]
-    if users:
-        return Scene(flags, scene.texts, users_in(stages), scene.users)
     if route == "public":
         stages = [stage for stage in stages if stage[0] in ("norms", "public")]
     if voters:
         stages.append(("words", 0, voters))
-    rounds = range(1, snapshots) if route == "prefix" else ()
+    rounds = range(1, snapshots) if "prefix" in route else ()
     stages += [(f"prefix {i}", i * slots, (i + 1) * slots) for i in rounds]
+    if users:
+        found = users_in(stages)[: 1 if route in SHORT else None]
+        return Scene(flags, scene.texts, found, scene.users)
     replaced = route == "replace-one"
     other = " ".join(WORDS) if replaced else ""
     # At the end of a stage: what is used once too often is often that.
     # One word gets half of the votes of a document at most.
-    texts_of = {"words": " ".join(WORDS[:4])}
+    texts_of = {"words": " ".join(WORDS[:4]), "choice": only(WORDS[0], 40)}
     canaries = [
         Canary(name, (last - 1,), texts_of.get(name, only(WORDS[0])), other)
         for name, _, last in stages
@@ -160,12 +179,12 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
     assert verdict.likely > CLAIM / 2, str(verdict)
 
 
-@pytest.mark.parametrize("route", ["quantile", "public", "words"])
+@pytest.mark.parametrize("route", ["common-words", *SHORT, "quantile", "public", "words"])
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
     verdict = audit(scene_of(route, folder, monkeypatch), 6, folder, echoes=False)
     assert not verdict.faults, str(verdict)
-    # Canaries attain what is claimed: a bug that doubles it is seen.
-    assert all(each.reach > 0.85 * CLAIM for each in verdict.findings.values()), str(verdict)
+    # Canaries attain most of what is claimed: a bug that doubles it is seen.
+    assert all(each.reach > 0.75 * CLAIM for each in verdict.findings.values()), str(verdict)
 
 
 # Planted bugs, each where the product could have it.
@@ -195,6 +214,18 @@ def pairs_without_clipping(patch):
     def add(self, view):
         with pytest.MonkeyPatch.context() as within:
             within.setattr(contributions, "clip_factors", lambda norms, _: np.ones(len(norms)))
+            original(self, view)
+
+    patch.setattr(PairStatistic, "add", add)
+
+
+def pairs_of_half_as_much_again(patch):
+    """More would be refused: the sum was longer than all its documents."""
+    original, clip = PairStatistic.add, contributions.clip_factors
+
+    def add(self, view):
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(contributions, "clip_factors", lambda *norms: 1.5 * clip(*norms))
             original(self, view)
 
     patch.setattr(PairStatistic, "add", add)
@@ -246,6 +277,23 @@ def raw(*names):
     return bug
 
 
+def raw_and_kept(*names):
+    """Return a bug as `raw`, where refined topics are kept whatever is released of the choice."""
+
+    def bug(patch):
+        raw(*names)(patch)
+        accept = PrivateEngine.accept
+
+        def accepted(self, released):
+            if "preferred" in released:
+                released = {**released, "preferred": np.abs(released["preferred"])}
+            accept(self, released)
+
+        patch.setattr(PrivateEngine, "accept", accepted)
+
+    return bug
+
+
 def choice_by_raw_sums(patch):
     """Whether refined topics are kept goes by the sum without noise; what is said of it, not."""
     accept = PrivateEngine.accept
@@ -258,6 +306,40 @@ def choice_by_raw_sums(patch):
         accept(self, released)
 
     patch.setattr(PrivateEngine, "accept", accepted)
+
+
+def choice_with_half_the_noise(patch):
+    original = JointGaussian.noise_on_grid
+
+    def noise_on_grid(self, noise):
+        drawn = original(self, noise)
+        return {name: n // (2 if "preferred" in drawn else 1) for name, n in drawn.items()}
+
+    patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
+
+
+def preferences_without_clipping(patch):
+    """Of long documents, which the canary is; of all, the sum might be refused for its norm."""
+    original = comparison.preferences
+
+    def preferences(batch, *given):
+        clipped = original(batch, *given)
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(comparison.np, "clip", lambda said, *_: said)
+            return np.where(batch.lengths > 9, original(batch, *given), clipped)
+
+    patch.setattr(comparison, "preferences", preferences)
+
+
+def words_of_half_as_much_again(patch):
+    original, clip = RefinementStatistic._add_totals, responsibilities.clip_factors
+
+    def add(self, *given):
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(responsibilities, "clip_factors", lambda *norms: 1.5 * clip(*norms))
+            original(self, *given)
+
+    patch.setattr(RefinementStatistic, "_add_totals", add)
 
 
 def votes_with_half_the_noise(patch):
@@ -279,6 +361,15 @@ def users_without_a_bound(patch):
 
 
 BUGS = [
+    (half_the_multiplier, "common-words", 4, "common words: reach"),
+    (pairs_of_half_as_much_again, "common-words", 4, "common pairs: reach"),
+    (raw("first"), "common-words", 4, "published"),
+    (raw("pair"), "common-words", 4, "published"),
+    (raw("words"), "common-words", 4, "published"),
+    (raw_and_kept("tokens"), "common-words", 80, "published"),
+    (words_of_half_as_much_again, "common-words", 8, "refine 1: reach"),
+    (preferences_without_clipping, "common-words", 24, "choice: reach"),
+    (choice_with_half_the_noise, "common-words", 40, "choice (1): quiet"),
     (half_the_multiplier, "public", 4, "public: reach"),
     (raw("shares"), "public", 4, "published"),
     (raw("public_fits"), "public", 4, "published"),
@@ -287,10 +378,10 @@ BUGS = [
     (pairs_without_clipping, "quantile", 4, "pairs: reach"),
     (last_document_of_a_stage_used_again, "quantile", 4, "norms: reach"),
     (one_key_for_two_draws, "quantile", 24, "pairs: noise"),
-    (choice_by_raw_sums, "refinement", 20, "published"),
-    (raw("tokens", "start_tokens"), "refinement", 6, "published"),
-    (raw("first"), "quantile", 4, "published"),
-    (votes_with_half_the_noise, "words", 12, "words (1) votes: quiet"),
+    (choice_by_raw_sums, "refinement", 130, "published"),
+    (raw_and_kept("tokens", "start_tokens"), "refinement", 12, "published"),
+    (raw("first"), "quantile", 6, "published"),
+    (votes_with_half_the_noise, "words", 18, "words (1) votes: quiet"),
     (no_threshold, "words", 6, "lone words"),
     (users_without_a_bound, "users", 4, f"{WORDS[0]}: reach"),
 ]

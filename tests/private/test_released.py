@@ -202,7 +202,7 @@ def test_what_does_not_suffice_is_refused_and_not_offered(folder):
         with open_ledger(path, settings) as ledger:
             said = spent(ledger)
         assert "--publish" not in said
-        assert "give no model: " in said
+        assert "give no model of the newest window: " in said
         assert f"by releases={released + 1} " in said
 
 
@@ -218,7 +218,7 @@ def test_what_suffices_is_offered_with_the_command(folder):
         with open_ledger(path, settings) as ledger:
             said = spent(ledger)
         quoted = f"'{path}'" if " " in name else path
-        assert f"({of}) is made of them by: streamlda budget {quoted} --publish MODEL" in said
+        assert f"({of}): streamlda budget {quoted} --publish MODEL" in said
 
 
 def test_a_lost_file_ends_what_is_read_and_a_changed_one_too(folder):
@@ -235,6 +235,23 @@ def test_a_lost_file_ends_what_is_read_and_a_changed_one_too(folder):
     moments.unlink()
     with pytest.raises(InsufficientDataError, match="all stages before refinement"):
         released_model(path)
+
+
+def test_the_noise_is_what_the_ledger_says(folder, monkeypatch):
+    """A version that works it out otherwise refuses; rounding is none."""
+    settings, path = settings_of("moments"), folder / "L"
+    cut_short(path, settings, 2)
+    paid = settings.noise_multiplier
+    said = property(lambda self: paid * (1 + 1e-12))
+    monkeypatch.setattr(settings_module.PrivateSettings, "noise_multiplier", said)
+    stages = released_model(path).privacy["stages"]
+    assert [stage["noise_multiplier"] for stage in stages] == [paid, paid]
+    for factor in (0.999, 1.001):
+        other = property(lambda self, z=paid * factor: z)
+        monkeypatch.setattr(settings_module.PrivateSettings, "noise_multiplier", other)
+        with pytest.raises(InsufficientDataError, match="noise of a release must be what") as shown:
+            released_model(path)
+        assert f"release=1 noise_multiplier={paid}" in str(shown.value)
 
 
 @pytest.mark.parametrize("stage", ["words", "pairs"])
@@ -258,7 +275,7 @@ def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, s
             # Each is the newest run once.
             if stop:
                 assert "missing_stages" not in released_model(path).privacy
-    with pytest.raises(InsufficientDataError, match="a window that began with a release"):
+    with pytest.raises(InsufficientDataError, match="the first release of a window"):
         released_model(path)
 
 

@@ -109,8 +109,8 @@ def wheel(tree):
 
 
 def files_of(package):
-    """Return the names in a wheel of all files of a package."""
-    paths = (path for path in package.rglob("*") if path.is_file())
+    """Return the names in a wheel of all files of a package, without the documentation."""
+    paths = (path for path in package.rglob("*") if path.is_file() and "docs" not in path.parts)
     return {path.relative_to(package.parent).as_posix() for path in paths}
 
 
@@ -165,6 +165,62 @@ def installed(wheel, tmp_path_factory):
     # A .pth file found here is not read, so the checkout stays out of sight.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
     return folder / "bin"
+
+
+def fenced(language):
+    text = (ROOT / "README.md").read_text("utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_an_empty_environment_takes_the_lines_of_the_readme_a_wheel_and_an_sdist(
+    tree, wheel, tmp_path
+):
+    """Dependencies are seen, and not fetched: nothing else of this environment is."""
+    python = tmp_path / "environment"
+    venv.create(python, symlinks=True, with_pip=True)
+    (packages,) = (python / "lib").glob("python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
+    install, shell, *_ = fenced("sh")
+    lines = [install.partition("#")[0].strip(), install.rpartition("pip")[2].strip()]
+    assert lines == ["pip install .", 'install ".[http,kafka]"']
+    lines = [lines[0], f"pip {lines[1]}"]
+    assert f"$ {lines[1]}" in "".join(fenced("console"))
+    environment = {
+        "PATH": f"{python}/bin{os.pathsep}{os.defpath}",
+        "HOME": str(tmp_path),
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "NUMBA_DISABLE_JIT": "1",
+    }
+
+    def shown(line, folder):
+        command = ["bash", "-euo", "pipefail", "-c", line]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def version(folder):
+        assert str(python) in shown(
+            "python -c 'import streamlda; print(streamlda.__file__)'", folder
+        )
+        return shown("streamlda --version", folder)
+
+    for line in lines:
+        assert "Successfully installed streamlda" in shown(line, tree)
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("reviews.csv", "more.csv"):
+        texts = [
+            f"{number},apples bread cheese\n{number},dates eggs figs\n" for number in range(60)
+        ]
+        (work / name).write_text("id,text\n" + "".join(texts))
+    assert "dates" in shown(shell.replace("--topics 10", "--topics 2"), work)
+    assert (work / "report.html").stat().st_size > 10_000
+    for file in (wheel, built(tree, "sdist")):
+        shown("pip uninstall --quiet --yes streamlda", work)
+        shown(f"pip install '{file}'", work)
+        assert version(work) == f"streamlda {PROJECT['project']['version']}\n"
 
 
 LOAD_ALL = """

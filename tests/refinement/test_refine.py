@@ -1,5 +1,7 @@
 """How many passes and sweeps suit a corpus, and which steps they are made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
+from streamlda.refinement.schedule import pass_settings, passes_for, smoothing_for, unflattened
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -41,11 +43,14 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
     assert passes == sorted(passes, reverse=True)
 
 
-def stepwise(model, batch, passes=1, **settings):
-    """Return a machine after its passes over a batch."""
-    settings = {"inner_iterations": 3, "start_flatness": 0.5, **settings}
+def stepwise(model, batch, passes=1, *, even=False, **settings):
+    """Return a machine after its passes over a batch; with `even`, of topics with one prior."""
+    # A tenth of a token for each word of each topic, of 8.8 tokens each.
+    smoothing = max(0.01, 0.1 * K * V / batch.counts.sum())
+    settings = {"inner_iterations": 4, "start_flatness": 0.5, "smoothing": smoothing, **settings}
     given = unflattened(StepwiseEMSettings(**settings), model, batch)
-    machine = StepwiseEM(model.components, model.alpha, model.background, given)
+    alpha = np.full(K, model.alpha.mean()) if even else model.alpha
+    machine = StepwiseEM(model.components, alpha, model.background, given)
     for _ in range(passes):
         machine.add(batch)
     machine.flush()
@@ -53,10 +58,12 @@ def stepwise(model, batch, passes=1, **settings):
 
 
 @pytest.mark.parametrize(
-    ("copies", "annealing", "size", "steps"),
-    [(1, 0.6, 30, (10.0, 0.7)), (29, 0.85, 101, (1, 0.65))],
+    ("copies", "annealing", "size", "steps", "iterations", "even"),
+    [(1, 0.6, 30, (10.0, 0.7), 4, False), (29, 0.85, 101, (1, 0.65), 3, True)],
 )
-def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, steps):
+def test_passes_are_the_steps_of_the_machine(
+    planted, copies, annealing, size, steps, iterations, even
+):
     """A corpus of 350 documents takes gentler steps than one of 10,150: the test tells which."""
     documents, model = planted
     batch = DocumentBatch.joined([documents] * copies)
@@ -67,12 +74,15 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, annealing, size, s
         "annealing_steps": -(-len(batch) // size) // 2,
         "step_offset": steps[0],
         "step_exponent": steps[1],
+        "inner_iterations": iterations,
+        "even": even,
     }
     found = refined(model, batch, passes=1)
     order = found.diagnostics["refinement"]["start_topics"]
     expected = stepwise(model, batch, **settings).components[order]
     np.testing.assert_array_equal(found.components, expected)
-    for name, value in (("inner_iterations", 5), ("start_flatness", 0.9), ("annealing", 0.7)):
+    others = {"inner_iterations": 5, "start_flatness": 0.9, "annealing": 0.7, "even": not even}
+    for name, value in {**others, "smoothing": 0.012}.items():
         other = stepwise(model, batch, **{**settings, name: value})
         assert not np.array_equal(found.components, other.components[order])
 
@@ -83,14 +93,37 @@ def test_topics_are_the_mean_of_the_last_sweeps_after_the_passes(planted, sweeps
     found = refined(model, documents, passes=1, gibbs_sweeps=sweeps, seed=5)
     passed = stepwise(model, documents, batch_documents=30, annealing=0.6, annealing_steps=6)
     sampler = GibbsSampler(documents, passed.components, model.alpha, GibbsSettings(seed=5))
-    sampler.sweep(sweeps - averaged)
-    sampler.sweep(averaged, average=True)
+    sampler.sweep(sweeps, averaged=averaged)
     done = found.diagnostics["refinement"]
     order = done["start_topics"]
     assert done["averaged_sweeps"] == averaged
     assert found.order == list(range(4)) == sorted(order)
     np.testing.assert_array_equal(found.components, sampler.components[order])
     np.testing.assert_array_equal(found.alpha, sampler.alpha[order])
+
+
+def test_thorough_passes_are_longer_and_of_one_prior(planted):
+    documents, model = planted
+    found = refined(model, documents, passes=2, thorough=True)
+    steps = {"batch_documents": 30, "annealing": 0.6, "annealing_steps": 12}
+    machine = stepwise(model, documents, 2, even=True, inner_iterations=6, **steps)
+    order = found.diagnostics["refinement"]["start_topics"]
+    np.testing.assert_array_equal(found.components, machine.components[order])
+
+
+@pytest.mark.parametrize(
+    ("documents", "times"), [(100, 4), (3000, 4), (49_999, 4), (50_000, 1), (195_000, 1)]
+)
+def test_thorough_passes_are_four_times_as_many_of_few_documents(documents, times):
+    assert passes_for(documents, thorough=True) == times * passes_for(documents)
+
+
+@pytest.mark.parametrize(("tokens", "share"), [(5, 0.1), (240, 0.1), (480, 0.05), (10**5, 0.01)])
+def test_smoothing_is_a_tenth_of_a_token_within_limits(tokens, share):
+    """Weights are no tokens: where they are small, smoothing must leave something of topics."""
+    counts, words = np.full(V, tokens / V), np.arange(V, dtype=np.int32)
+    batch = DocumentBatch(counts, words, np.array([0, V]), V, integral=False)
+    assert smoothing_for(batch, K) == pytest.approx(share)
 
 
 def test_annealing_ends_after_200_steps_however_many_follow(planted):
@@ -106,10 +139,10 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
 @pytest.mark.parametrize(
     ("documents", "passes", "steps"),
     [
-        (9999, 4, (10.0, 0.7, 3, 0.6, 200)),
+        (9999, 4, (10.0, 0.7, 4, 0.6, 200)),
         (10_000, 2, (1.0, 0.65, 3, 0.85, 100)),
         (49_999, 8, (1.0, 0.65, 3, 0.85, 200)),
-        (149_999, 1, (10.0, 0.7, 3, 0.8, 75)),
+        (149_999, 1, (10.0, 0.7, 4, 0.8, 75)),
         (150_000, 1, (1.0, 0.65, 4, 0.85, 112)),
         (150_000, 2, (1.0, 0.65, 4, 0.85, 200)),
     ],
@@ -119,3 +152,14 @@ def test_corpora_of_different_size_have_different_steps(documents, passes, steps
     moving = found.step_offset, found.step_exponent
     assert (*moving, found.inner_iterations, found.annealing, found.annealing_steps) == steps
     assert found.start_flatness == 0.5
+
+
+@pytest.mark.parametrize(
+    ("passes", "topics", "moving"),
+    [(1, 99, (1.0, 0.65)), (1, 100, (10.0, 0.9)), (2, 100, (10.0, 0.8))],
+)
+def test_steps_of_many_topics_are_means_over_more_documents(passes, topics, moving):
+    few = pass_settings(200_000, passes)
+    found = pass_settings(200_000, passes, topics)
+    assert (found.step_offset, found.step_exponent) == moving
+    assert replace(found, step_offset=1.0, step_exponent=0.65) == few

@@ -74,8 +74,7 @@ def test_steps_come_nearer_to_the_planted_topics_and_resampling_nearer_still(
     better = refinement(model)
     better.add(documents)
     sampled = GibbsSampler(documents, better.components, better.alpha)
-    sampled.sweep(5)
-    sampled.sweep(5, average=True)
+    sampled.sweep(10, averaged=5)
     found = (model, better, sampled)
     errors = [matched_l1_error(corpus.components, each.components).mean for each in found]
     assert errors[1] < 0.6 * errors[0]
@@ -202,13 +201,19 @@ def test_flatness_falls_to_0_over_the_annealing_steps(documents, model):
 
 def test_resampled_topics_are_those_of_the_counts_or_of_their_mean(documents, model):
     averaged, last = (resampling(documents, model, smoothing=0.1) for _ in range(2))
-    few, counts = documents.rows(0, 2000), np.zeros((3, K, V))
+    few, counts = documents.rows(0, 2000), np.zeros((4, K, V))
     words = np.repeat(few.word_ids, few.counts.astype(int))
     for count in counts:
-        averaged.sweep(average=True)
         last.sweep()
         np.add.at(count, (last.topics, words), 1)
-    for sampled, found in ((last, counts[-1]), (averaged, counts.mean(axis=0))):
+    # What was averaged before counts no more, nor does what is asked for beyond the sweeps.
+    averaged.sweep(1, averaged=1)
+    averaged.sweep(3, averaged=2)
+    all_of_them = resampling(documents, model, smoothing=0.1)
+    all_of_them.sweep(4, averaged=9)
+    means = ((averaged, counts[2:].mean(axis=0)), (all_of_them, counts.mean(axis=0)))
+    for sampled, found in ((last, counts[-1]), *means):
+        np.testing.assert_allclose(sampled.totals, found.T, rtol=1e-12)
         expected = (found + 0.1) / (found + 0.1).sum(axis=1, keepdims=True)
         np.testing.assert_allclose(sampled.components, expected, rtol=1e-12)
 
@@ -220,6 +225,15 @@ def test_small_corpora_are_never_drawn_all_at_once(corpus, documents, held_out, 
     sampled.sweep(20)
     assert matched_l1_error(corpus.components, sampled.components).mean < 0.6
     assert math.isfinite(perplexity(held_out, model, sampled))
+
+
+def test_alpha_0_follows_the_documents_or_stays(documents, model):
+    free, held = (resampling(documents, model, fits_alpha_0=fits) for fits in (True, False))
+    for sampled in (free, held):
+        sampled.sweep(3)
+    assert held.alpha.sum() == pytest.approx(model.alpha_0, rel=1e-12)
+    assert abs(free.alpha.sum() - 0.6) < abs(model.alpha_0 - 0.6)
+    assert not np.allclose(held.alpha, model.alpha)
 
 
 def test_fit_alpha_climbs_to_the_likeliest_alpha():

@@ -42,10 +42,10 @@ def test_a_model_is_a_table():
     head, *rows = Cells(made._repr_html_()).rows
     assert head == ["Topic", "Share", "NPMI", "Words"]
     assert [row[:3] for row in rows] == [
-        ["3", "40.0 %", "0.12"],
-        ["2", "30.0 %", "-0.50"],
-        ["1", "20.0 %", "\N{EN DASH}"],
-        ["0", "10.0 %", "0.25"],
+        ["3", "40.0\N{NO-BREAK SPACE}%", "0.12"],
+        ["2", "30.0\N{NO-BREAK SPACE}%", "-0.50"],
+        ["1", "20.0\N{NO-BREAK SPACE}%", "\N{EN DASH}"],
+        ["0", "10.0\N{NO-BREAK SPACE}%", "0.25"],
     ]
     assert rows[0][3].split() == [word for word, _ in made.top_words(8)[3]]
     unmeasured = streamlda.TopicModel(

@@ -84,7 +84,7 @@ def test_words_that_rose_and_fell_are_found_and_chance_is_not():
     found = follow_over_time(made, dated, TimeBins("month"))
     assert (found.rose[0], found.fell[0]) == ((words(60)[up],), (words(60)[down],))
     assert found.halves in ("1971-01", "1971-02", "1971-03")
-    # The other topics went on as they were; 5 standard errors are reached by one of 100 words in
+    # The other topics stayed as they were; 5 standard errors are reached by one of 100 words in
     # 20,000 tests or so.
     assert found.rose[1:] == found.fell[1:] == ((), ())
 

@@ -158,7 +158,66 @@ def test_words_follow_the_weight_of_their_relevance(visit):
     # The card that was chosen on the map shows the same.
     page.evaluate("location.hash = '#topic-2'")
     expect(page.locator("#detail h3")).to_have_text("Topic 2")
-    assert page.locator("#detail .word").all_text_contents() == shown_words(page, 2)
+    assert page.locator("#detail .word").all_text_contents()[:10] == shown_words(page, 2)
+
+
+def test_more_words_are_listed_beside_the_map_with_their_tokens_in_all_documents(visit):
+    made = model(topics(n_features=200))
+    page = visit(made, n_words=5)
+    assert len(shown_words(page, 3)) == 5
+    listed = page.locator("#detail .words li")
+    expect(listed).to_have_count(30)
+    top = made.top_words(30)[3]
+    assert page.locator("#detail .word").all_text_contents() == [word for word, _ in top]
+    columns = np.argsort(-made.components[3], kind="stable")[:30]
+    for kind, tokens in (
+        ("own", made.prevalence[3] * made.components[3, columns]),
+        ("usual", made.background[columns]),
+    ):
+        bars = [
+            float(bar.get_attribute("width")[:-1])
+            for bar in page.locator(f"#detail .words .{kind}").all()
+        ]
+        most = made.background[columns].max()
+        np.testing.assert_allclose(bars, 100 * tokens / most, atol=0.06)
+
+
+def test_circles_show_how_the_tokens_of_a_word_divide(visit):
+    made = model(topics())
+    page = visit(made)
+
+    def radii():
+        return [float(c.get_attribute("r")) for c in page.locator(".map circle").all()]
+
+    before = radii()
+    words = [word for word, _ in made.top_words(3)[2]]
+    for word in words:
+        page.locator(f"#topic-2 .word[title='{word}']").hover()
+        tokens = made.prevalence * made.components[:, made.vocabulary.words.index(word)]
+        shares = (tokens / tokens.sum())[made.order]
+        expected = np.where(np.rint(100 * shares) > 1, 64 * np.sqrt(shares), 1.5)
+        np.testing.assert_allclose(radii(), expected, atol=3.3)
+        told = page.locator("#tokens").text_content()
+        row = made.order[int(shares.argmax())]
+        assert f"Tokens of {word}: {100 * shares.max():.0f} % in Topic {row}" in told
+    page.get_by_label("Find").hover()
+    assert radii() == before
+    # A word that is searched keeps its circles.
+    page.get_by_label("Find").fill(words[0])
+    page.locator("#topic-2 .word").nth(1).hover()
+    page.get_by_label("Find").hover()
+    expect(page.locator("#tokens")).to_contain_text(f"Tokens of {words[0]}:")
+    page.get_by_label("Find").fill("")
+    assert radii() == before
+
+
+def test_areas_of_circles_have_a_scale(visit):
+    page = visit(model(topics()))
+    drawn = page.get_by_role("img", name="Circles of 5 %, 10 %, 20 %").locator("circle").all()
+    (*_, largest) = [float(circle.get_attribute("r")) for circle in drawn]
+    # The most prevalent topic has 40 %.
+    first = float(page.locator(".map circle").first.get_attribute("r"))
+    assert largest / first == pytest.approx(np.sqrt(0.2 / 0.4), rel=0.01)
 
 
 def shown_words(page, topic):
@@ -187,6 +246,7 @@ def test_tables_and_drawings_can_be_saved(visit, tmp_path):
     assert not [row for row in rows if row["word"].startswith("=")]
     assert [row for row in rows if row["word"] == "'=1+1"]
     assert {row["prevalence"] for row in rows} == {""}
+    assert {row["lambda"] for row in rows} == {"1"}
     chances = {row["word"]: float(row["probability"]) for row in rows if row["topic"] == "3"}
     assert chances == {
         word.replace("=", "'="): pytest.approx(p, rel=1e-3) for word, p in made.top_words(10)[3]
@@ -352,7 +412,7 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     )
     page = visit(model(topics(), timeline=days))
     expect(page.locator("#time")).to_contain_text(
-        "19 documents with a time in these bins, 3 without or before the first bin, 2 too late"
+        "19 documents with a time in these bins, 3 without or before the first bin, 2 older"
     )
     chart = page.get_by_role("img", name="Shares of 4 topics over 4 moments")
     chart.press("ArrowLeft")

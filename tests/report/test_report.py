@@ -18,6 +18,7 @@ from streamlda.model.flat_map import flat_map
 from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
+from streamlda.report.data import data_of
 from streamlda.report.facts import gather
 from streamlda.report.layout import place_labels, spread
 from streamlda.report.promise import in_plain_words, is_private
@@ -161,7 +162,7 @@ def test_topics_keep_their_numbers_over_models():
     assert shares[2] == (pytest.approx(0.3), None)
     assert set(facts.gone) == facts.past == {2}
     page = page_of(first, second)
-    for said in ("3 topics went on", "1 came and 1 went", "Topic 2 is gone"):
+    for said in ("3 topics stayed", "1 came and 1 went", "Topic 2 is gone"):
         assert said in page.text["changes"]
     assert "changes" not in page_of(first).text
     # Words that rose and fell are those that moved the topic.
@@ -231,14 +232,26 @@ def test_diagnostics_of_any_kind_make_a_page(notes):
     assert len(page.all("article")) == 4
 
 
-def test_a_word_that_the_corpus_lacks_is_shown_and_labels_nothing():
+def test_a_word_of_topics_without_tokens_is_shown_and_labels_nothing():
     table = topics(2, 30)
-    background = table.mean(axis=0)
-    background[5] = 0
-    facts = gather([replace(model(table), background=background / background.sum())], ["m"], 30)
-    shown = [{word.text for word in topic.probable} for topic in facts.topics]
-    assert all(words(30)[5] in texts for texts in shown)
-    assert all(words(30)[5] not in topic.label for topic in facts.topics)
+    table[1, 5] = 0
+    table /= table.sum(axis=1, keepdims=True)
+    facts = gather([replace(model(table), prevalence=np.array([0.0, 1.0]))], ["m"], 30)
+    own = next(topic for topic in facts.topics if topic.row == 0)
+    assert words(30)[5] in {word.text for word in own.probable}
+    assert words(30)[5] not in own.label
+
+
+def test_usual_shares_are_those_of_tokens_however_long_documents_are():
+    """The tokens of a topic are never more than those of all, as word frequencies may have it."""
+    made = replace(model(topics()), background=topics(1, seed=9)[0])
+    facts = gather([made], ["m"], 5)
+    np.testing.assert_allclose(facts.usual, made.prevalence @ made.components)
+    data = data_of(facts)
+    usual = dict(zip(data["words"], data["usual"], strict=True))
+    for topic in data["topics"]:
+        for word, chance in zip(topic["words"], topic["chances"], strict=True):
+            assert topic["share"] * chance <= 1.001 * usual[data["words"][word]]
 
 
 def test_what_is_wrong_is_refused():
@@ -284,7 +297,7 @@ def test_a_private_model_tells_its_promise_and_places():
     # Beside other models it promises nothing.
     both = [model(topics()), model(topics(), privacy=private())]
     page = page_of(*both)
-    assert "as a whole it promises nothing" in page.text["privacy"]
+    assert "as a whole it is not private" in page.text["privacy"]
     assert "partly private" in page.text[""]
     assert "as a whole" not in page_of(both[1], both[1]).text["privacy"]
 
@@ -295,8 +308,8 @@ def test_a_private_model_tells_its_promise_and_places():
         ({"statement": "not private"}, "learned without noise"),
         ({}, "learned without noise"),
         (seeded(), "drawn from a seed"),
-        ({"statement": "private"}, "does not add up"),
-        ({**private(), "epsilon": 0.01}, "does not add up"),
+        ({"statement": "private"}, "is inconsistent"),
+        ({**private(), "epsilon": 0.01}, "is inconsistent"),
     ],
 )
 def test_what_does_not_bear_out_its_claim_promises_nothing(statement, said):
@@ -335,9 +348,12 @@ def test_a_flat_map_of_flat_points_keeps_their_distances():
     flat = distances(np.random.default_rng(0).normal(size=(12, 2)))
     found = flat_map(flat)
     np.testing.assert_allclose(distances(found.positions), flat, atol=1e-9)
-    assert found.explained == pytest.approx(1)
+    assert sum(found.explained) == pytest.approx(1)
+    spread_of = (flat_map(flat).positions ** 2).sum(axis=0)
+    np.testing.assert_allclose(found.explained, spread_of / spread_of.sum())
     np.testing.assert_array_equal(found.positions, flat_map(flat).positions)
-    assert flat_map(distances(np.random.default_rng(1).normal(size=(12, 6)))).explained < 0.9
+    assert flat_map(distances(np.random.default_rng(1).normal(size=(12, 6)))).explained[0] < 0.9
+    assert flat_map(np.zeros((1, 1))).explained == (0.0, 0.0)
 
 
 def test_circles_do_not_cover_each_other_and_stay_inside():

@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from streamlda.errors import LedgerError
+from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
@@ -14,7 +14,7 @@ from tests.service.daemon_process import texts
 
 
 @contextmanager
-def opened_run(folder, stream):
+def opened_run(folder, stream, **more):
     """Open a run over documents of its own."""
     documents = folder / f"{stream}.jsonl"
     if not documents.exists():
@@ -29,6 +29,7 @@ def opened_run(folder, stream):
             "snapshots.every": 1000,
             "source.files": [str(documents)],
             "checkpoint.folder": str(folder / stream),
+            **more,
         }
         settings = run_settings("private", folder, flags)
         store = opened.enter_context(Checkpoints.open(folder / stream))
@@ -38,9 +39,9 @@ def opened_run(folder, stream):
         yield run, store, opened.enter_context(closing(run.open_source(settings)))
 
 
-def crash_behind_releases(folder, stream, releases, *, saved):
+def crash_behind_releases(folder, stream, releases, *, saved, **more):
     """Make releases, a checkpoint behind each but the last or behind none, and end there."""
-    with opened_run(folder, stream) as (run, store, source):
+    with opened_run(folder, stream, **more) as (run, store, source):
         pipeline = run.pipeline
         for number in range(releases):
             pipeline.add(source.poll(pipeline.due))
@@ -49,8 +50,8 @@ def crash_behind_releases(folder, stream, releases, *, saved):
                 save(pipeline, store)
 
 
-def taken_up(folder, stream):
-    with opened_run(folder, stream) as (run, _, _):
+def taken_up(folder, stream, **more):
+    with opened_run(folder, stream, **more) as (run, _, _):
         return run
 
 
@@ -72,3 +73,12 @@ def test_two_releases_without_a_checkpoint_are_refused(tmp_path):
     crash_behind_releases(tmp_path, "one", 2, saved=False)
     with pytest.raises(LedgerError, match=r"releases=2 path=.*bring the folder back"):
         taken_up(tmp_path, "one")
+
+
+def test_seeds_are_those_of_the_run(tmp_path):
+    seeds = {"topics.seeds": ("mine: orbit launch",)}
+    crash_behind_releases(tmp_path, "one", 4, saved=True, **seeds)
+    for other in ({}, {"topics.seeds": ("mine: orbit nasa",)}):
+        with pytest.raises(InvalidSettingError, match=r"not seed_topics=.* \(saved: "):
+            taken_up(tmp_path, "one", **other)
+    assert taken_up(tmp_path, "one", **seeds).released.model.names[0] == "mine"

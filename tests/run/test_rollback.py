@@ -230,7 +230,7 @@ def test_two_ledgers_do_not_share_what_they_publish(scene):
 
 def test_models_of_0_1_0_show_the_ledger_alone():
     statement = {"ledger": "0" * 32}
-    assert Evidence.of(statement, "w") == ("w", "0" * 32, 0)
+    assert Evidence.of(statement, "w") == Evidence("w", "0" * 32, 0)
     assert Evidence.of({"ledger": "in memory"}, "w") is None
     assert Evidence.of({**statement, "generation": 7}, "w").generation == 7
 

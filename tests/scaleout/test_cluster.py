@@ -82,7 +82,7 @@ def test_a_scheduler_that_does_not_answer_is_named():
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(cluster_module, "find_spec", lambda name: None)
-    missing = pytest.raises(MissingExtraError, match=r"streamlda\[dask\]")
+    missing = pytest.raises(MissingExtraError, match=r"extra dask")
     with missing, connect("tcp://x:1"):
         raise AssertionError
     with missing:

@@ -119,6 +119,20 @@ def test_a_collection_gives_what_the_whole_matrix_gives(current, X, parts, warmu
     assert np.abs(fewer.components_ - whole.components_).max() > 1e-6
 
 
+def test_an_estimate_of_alpha_0_is_tested_as_in_one_process(current):
+    planted = PlantedLDA(10, 120, alpha_0=0.5, mean_length=8, topic_concentration=0.1, seed=0)
+    X = planted.documents(3000).to_csr().copy()
+    # Documents that hardly repeat a word refute it.
+    X.data = np.ones_like(X.data)
+    auto = {"alpha_0": "auto", "random_state": 0}
+    whole = StreamLDA(10, **auto).fit(X).diagnostics_
+    found = StreamLDA(10, **auto).fit(delayed([X[:1000], X[1000:]])).diagnostics_
+    said = found["alpha_0_estimate"]
+    assert (said["value"], said["identified"]) == (1.0, False)
+    assert found["warnings"].count(said["reason"]) == 1
+    assert whole["alpha_0_estimate"]["value"] == said["value"]
+
+
 def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts, tmp_path):
     found = new().fit(dask.bag.from_sequence(texts, npartitions=3))
     words = VocabularyLearner.by(None, 2).learn(texts)
@@ -212,6 +226,8 @@ def test_what_cannot_be_learned_from_is_refused_and_changes_nothing(current, X):
     np.testing.assert_array_equal(estimator.components_, before)
     with pytest.raises(InvalidSettingError, match="gibbs_sweeps=2"):
         new(gibbs_sweeps=2).fit(delayed([X]))
+    with pytest.raises(InvalidSettingError, match="in one process, got refinement_passes="):
+        new(refinement_passes="thorough").fit(delayed([X]))
     by_user = private(privacy_unit="user", documents_per_user=1, refinement_passes=0)
     with pytest.raises(InvalidSettingError, match="users must be counted in one place"):
         by_user.fit(delayed([X]), users=["a"] * X.shape[0])

@@ -108,7 +108,7 @@ def by_daemon(folder, sources, **flags):
 
 def both(cluster, folder, sources, **flags):
     """Fit here and on the cluster, by one table of settings; return both results."""
-    address = {"cluster.dask": cluster.scheduler_address}
+    address = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 4}
     here = fit(settings_of(folder, sources, "here", **flags))
     return here, fit_on_cluster(settings_of(folder, sources, "there", **flags, **address))
 
@@ -167,19 +167,42 @@ def test_a_shared_projection_is_taken_too_and_one_document_more_would_show(clust
     assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
 
 
+def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
+    """Whatever the shards; unrefined topics too, to rounding."""
+    sources = write(tmp_path, 3, [(300, "", [(7, 2), (90, 6), (290, 3)]), (200, ".gz", [(3, 4)])])
+    whole = tmp_path / "in" / "1.jsonl.gz"
+    (tmp_path / "in" / "2.jsonl.gz").write_bytes(whole.read_bytes()[:-60])
+    (tmp_path / "in" / "3.jsonl").touch()
+    flags = {"source.rejects": str(tmp_path / "rejects"), "topics.refine": False}
+    one = fit(settings_of(tmp_path, sources, **flags))
+    wanted = (tmp_path / "rejects").read_text().splitlines()
+    cluster_flags = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 5}
+    other = fit_on_cluster(settings_of(tmp_path, sources, **flags, **cluster_flags))
+    lines = (tmp_path / "rejects").read_text().splitlines()
+    assert sorted(lines) == sorted(wanted)
+    assert len(lines) >= 6
+    assert one.counts.damaged == {"broken-compression": 1, "empty": 1}
+    assert_equal(one, other)
+    assert other.counts.named == one.counts.named
+    assert other.lost == one.lost > 0
+
+
 @pytest.mark.long
 def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_path):
     sources = write(tmp_path, 3, [(300, "", [(7, 2)])] * 3)
-    met = []
+    met, flags = [], {"cluster.dask": cluster.scheduler_address, "cluster.shards": 3}
     found = fit_on_cluster(
-        settings_of(tmp_path, sources, **{"cluster.dask": cluster.scheduler_address}),
-        on_progress=lambda label, counts: met.append((label, counts.documents)),
+        settings_of(tmp_path, sources, **flags),
+        on_progress=lambda label, counts, *done: met.append((label, counts.documents, *done)),
     )
     assert found.counts.rejects == {"not-json": 3}
     assert found.model.settings["vocabulary_documents"] == 900
     assert found.model.documents_seen <= found.counts.documents == 900
     assert (found.stopped, found.failure) == (False, None)
-    assert met[2] == ("reading", 900)
+    # Three shards, and what is taken of them for the beginning.
+    assert ("reading", 900, 4, 4) in met
+    assert met[-1][0] == "refinement"
+    assert met[-1][2] == met[-1][3]
 
 
 def test_what_fails_writes_nothing(cluster, tmp_path):
@@ -242,3 +265,44 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
         with pytest.raises(LedgerError, match="documents must not be in two releases"):
             fitted(settings_of(tmp_path, records, **flags | again))
         assert (model.read_bytes(), ledger.read_bytes()) == before
+
+
+class Stop:
+    """Wants the end behind a number of reports whose label is this one."""
+
+    def __init__(self, label, number):
+        self.label, self.left = label, number
+
+    def __call__(self):
+        return self.left <= 0
+
+    def look(self, label, counts, done, total):
+        assert 0 < done <= total
+        self.left -= label == self.label
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("label", ["first", "reading", "refinement"])
+def test_a_fit_that_is_stopped_has_topics_of_what_was_read(cluster, tmp_path, label, monkeypatch):
+    """Of shards that were read, or those that a refinement begins with; before, none."""
+    sources = write(tmp_path, 3, [(700, "", [])] * 3)
+    stop = Stop(label, 0 if label == "first" else 1)
+    flags = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 6}
+    settings = settings_of(tmp_path, sources, **flags)
+    monkeypatch.setattr("streamlda.scaleout.cluster.POLL_SECONDS", 0.005)
+    if label == "first":
+        with pytest.raises(InsufficientDataError, match="nothing was saved"):
+            fit_on_cluster(settings, should_stop=stop)
+        assert not (tmp_path / "model").exists()
+        return
+    found = fit_on_cluster(settings, should_stop=stop, on_progress=stop.look)
+    assert found.stopped
+    model = load(tmp_path / "model")
+    assert model.diagnostics["stopped"] == label
+    if label == "reading":
+        assert 0 < found.counts.documents <= 2100
+        assert "refinement" not in model.diagnostics
+    else:
+        assert found.counts.documents == 2100
+        assert model.documents_seen > 2000
+    assert model.n_components == K

@@ -138,7 +138,7 @@ def test_what_fails_names_its_shard(plan, tmp_path):
         accumulate(plan, Shard("partition 3"), wrong, 0)
     # A package that a worker lacks is a failure of the source.
     wanted = r"package=zstandard.* on every worker: shard='f'"
-    with pytest.raises(SourceError, match=wanted), task_of(Shard("f", (str(tmp_path),))):
+    with pytest.raises(SourceError, match=wanted), task_of(Shard("f")):
         raise MissingExtraError("zstandard", "zstd", "reading this file")
 
 
@@ -165,7 +165,7 @@ def test_partitions_give_what_one_engine_gives_through_the_same_projection(
         client,
         of_partitions(cut),
         settings,
-        on_progress=lambda label, counts: met.append((label, counts.documents)),
+        on_progress=lambda label, counts, *done: met.append((label, counts.documents)),
     )
     one = Engine(settings, shared_projection=found.engine.shared_projection)
     one.add(documents)
@@ -260,7 +260,7 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(setting
         undisturbed = run(quiet)
         workers, victims = client.run(os.getpid), []
 
-        def kill(label, counts):
+        def kill(label, counts, *done):
             # The worker that made the last partition so far holds sums that are still needed.
             if label == "round 3 of 3" and not victims:
                 last = max(killed.iterdir(), key=lambda path: int(path.name.split("-")[0]))

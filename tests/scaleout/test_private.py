@@ -222,7 +222,7 @@ def test_a_fit_that_fails_in_a_round_says_what_its_releases_give(client, rows, t
     ):
         fit_privately(client, of_partitions([rows]), settings, Fails(None, ledger))
     (said,) = failed.value.__notes__
-    assert "(incomplete, without refine 2) is made of them by: streamlda budget" in said
+    assert "(incomplete, without refine 2): streamlda budget" in said
     model = released_model(tmp_path / "ledger")
     assert matched_l1_error(planted_topics(), model.components).mean < 0.2
 

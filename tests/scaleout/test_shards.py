@@ -1,17 +1,27 @@
 """What is read: which files and partitions, in which shards, and their rows."""
 
+import gzip
 import json
+import tempfile
 from contextlib import closing
+from itertools import accumulate, pairwise
+from pathlib import Path
 
 import dask
 import dask.array
 import dask.bag
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
+from streamlda.scaleout.files import numbered
 from streamlda.scaleout.shards import (
     Shard,
     batches_of,
@@ -20,10 +30,12 @@ from streamlda.scaleout.shards import (
     of_partitions,
     rows_of,
 )
+from streamlda.scaleout.store import documents_of, together
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.source import open_source
+from streamlda.stream.source import Reject, open_source
 from streamlda.text.vocabulary import Vocabulary
+from streamlda_connectors.compressed import next_member
 
 
 def write_lines(path, texts):
@@ -45,11 +57,15 @@ def texts_of(corpus):
     return [text for pair in pairs for rows in rows_of(*pair) for text in rows.texts]
 
 
-def polled(path):
-    with closing(open_source("files", [path])) as source:
-        poll = source.poll(100)
-        assert source.poll(1).exhausted
-        return poll.documents
+def polled(path, **options):
+    """Return the texts of all records, None of blank lines too."""
+    texts, exhausted = [], False
+    with closing(open_source("files", [path], **options)) as source:
+        while not exhausted:
+            poll = source.poll(5000)
+            texts += poll.texts
+            exhausted = poll.exhausted
+    return texts
 
 
 def test_shards_read_what_one_source_reads_in_its_order(folder):
@@ -66,14 +82,162 @@ def test_shards_read_what_one_source_reads_in_its_order(folder):
         of_files(folder, shards=0)
 
 
+LINES = st.lists(st.sampled_from(["", "a", "bb cc", "é" * 9, "x" * 40, "\r"]), max_size=30)
+
+
+def assert_parts_are_the_whole(path, most):
+    """Every line is in one part, and in one shard; return the parts."""
+    with closing(open_source("files", [path])) as source:
+        parts = source.parts(most)
+    whole = polled(path)
+    assert [part for _, part, _ in parts] == [None] or len(parts) > 1
+    assert [text for _, part, _ in parts for text in polled(path, part=part)] == whole
+    assert texts_of(of_files(path, shards=1 + most % 5)) == whole
+    return parts
+
+
+@examples(max_examples=15)
+@given(lines=LINES, ended=st.booleans(), most=st.integers(1, 60))
+def test_every_line_is_in_one_part_wherever_files_are_cut(lines, ended, most):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.txt")
+        path.write_bytes(("\n".join(lines) + "\n" * ended).encode())
+        assert_parts_are_the_whole(path, most)
+
+
+@examples(max_examples=15)
+@given(
+    lines=LINES,
+    ended=st.booleans(),
+    most=st.integers(1, 200),
+    ends=st.lists(st.integers(0, 400), max_size=8),
+    zeros=st.booleans(),
+)
+def test_every_line_is_in_one_part_wherever_gzip_members_end(lines, ended, most, ends, zeros):
+    """Members end within lines, too; some are empty, and zeros may stand between them."""
+    text = ("\n".join(lines) + "\n" * ended).encode()
+    members = [text[a:b] for a, b in pairwise([0, *sorted(ends), len(text) + 400])]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.txt.gz")
+        path.write_bytes((bytes(9) * zeros).join(gzip.compress(each) for each in members))
+        assert_parts_are_the_whole(path, most)
+
+
+def members_file(path, rng, size=2_000_000):
+    """Write lines that hardly compress in members of 64 KiB, as block gzip does."""
+    data = "\n".join(rng.bytes(60).hex() for _ in range(size // 121)).encode()
+    stored = [gzip.compress(data[at : at + 2**16]) for at in range(0, len(data), 2**16)]
+    path.write_bytes(b"".join(stored))
+    return stored
+
+
+def test_gzip_files_of_many_members_are_cut_and_others_are_not(tmp_path):
+    rng = np.random.default_rng(1)
+    path = tmp_path / "a.txt.gz"
+    stored = members_file(path, rng)
+    parts = [part for _, part, _ in assert_parts_are_the_whole(path, 200_000)]
+    begins = {0, *accumulate(map(len, stored))}
+    assert len(parts) > 5
+    assert {at for part in parts for at in part} <= begins
+    assert max(b - a for a, b in parts) < 400_000
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(rng.bytes(500_000)))
+    with closing(open_source("files", [tmp_path / "b.txt.gz"])) as source:
+        assert [part for _, part, _ in source.parts(1000)] == [None]
+
+
+def test_a_magic_number_is_no_member_and_a_false_border_is_no_silent_end(tmp_path):
+    """What only begins as one is not taken; a part that is no run of members says so."""
+    rng = np.random.default_rng(2)
+    path = tmp_path / "a.txt.gz"
+    noise = b"\x1f\x8b\x08\x00".join(rng.bytes(500) for _ in range(200))
+    # Stored as it is: the magic number stands in the file.
+    path.write_bytes(gzip.compress(noise, 0) + gzip.compress(noise + b"\nend\n"))
+    first = len(gzip.compress(noise, 0))
+    with path.open("rb") as raw:
+        assert next_member(raw, 1) == first
+        assert next_member(raw, first + 1) is None
+    with closing(open_source("files", [path], part=(0, first - 9))) as source:
+        assert source.poll(10_000).rejects[-1].reason == "broken-compression"
+
+
+def test_a_damaged_member_loses_the_rest_of_its_part(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    stored = members_file(path, np.random.default_rng(3))
+    data = bytearray(path.read_bytes())
+    data[len(stored[0]) + 2000] ^= 255
+    path.write_bytes(data)
+    shards = of_files(path, shards=8).shards
+    damage = [[d for rows in rows_of(s, None) for d in rows.damage] for s in shards]
+    assert [len(each) for each in damage] == [1, *[0] * (len(shards) - 1)]
+    assert damage[0][0].reason == "broken-compression"
+    assert 0 < damage[0][0].lost_bytes < len(data) / 4
+
+
+def test_rows_of_parquet_are_cut_by_their_groups(tmp_path):
+    texts = [f"text {i}" for i in range(50)]
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path, row_group_size=7)
+    corpus = of_files(path, shards=3)
+    assert len(corpus.shards) == 3
+    assert texts_of(corpus) == texts
+    assert corpus.shards[0].readings[0].part[0] == 0
+    assert len(of_files(path, shards=20).shards) == 8
+    # What is damaged is one part, and says so when it is read.
+    path.write_bytes(path.read_bytes()[:-9])
+    (shard,) = of_files(path, shards=3).shards
+    (rows,) = rows_of(shard, None)
+    assert [(d.reason, d.name) for d in rows.damage] == [("broken-parquet", str(path))]
+
+
+@pytest.mark.parametrize("shards", [2, 20])
+def test_a_beginning_comes_from_all_files_and_nothing_is_lost_or_read_twice(tmp_path, shards):
+    for number in range(12):
+        name, texts = f"{number:02}.jsonl", [f"text {number} {i}" for i in range(40 + number)]
+        write_lines(tmp_path / name, texts)
+        if number % 3 == 0:
+            data = (tmp_path / name).read_bytes()
+            (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
+            (tmp_path / name).unlink()
+    (tmp_path / "13.jsonl").touch()
+    plain, mixed = (of_files(tmp_path, shards=shards, beginning=n) for n in (0, 60))
+    texts, found = texts_of(plain), texts_of(mixed)
+    assert found != texts
+    assert sorted(found) == sorted(texts)
+    places = {text.split()[1] for text in found[:60]}
+    assert len(places) >= min(shards, 12) - 1
+    assert len({shard.name for shard in mixed.shards}) == len(mixed.shards)
+    assert mixed.stored_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+    # The empty file is met once.
+    damage = [d for s in mixed.shards for rows in rows_of(s, None) for d in rows.damage]
+    assert [(d.name, d.reason) for d in damage] == [(str(tmp_path / "13.jsonl"), "empty")]
+
+
+def test_rejects_of_parts_are_numbered_in_their_file(tmp_path):
+    """As one source numbers them; texts are long, so that a part holds few."""
+    lines = [json.dumps({"text": "one two one " * 30}) for _ in range(300)]
+    for number in range(0, 300, 7):
+        lines[number] = "{"
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    corpus = of_files(path, shards=12, beginning=30)
+    words = Vocabulary.given(["one", "two"])
+    found = [documents_of(shard, None, words, 2, names_rejects=True)[1] for shard in corpus.shards]
+    contents = together(*found)
+    assert len(contents.places) == 12
+    wanted = [Reject(str(path), 1 + number, "not-json") for number in range(0, 300, 7)]
+    assert numbered(contents.rejects, contents.places) == wanted
+    assert contents.counts.records == 300
+
+
 def test_shards_are_about_equal_and_in_order(tmp_path):
     for number in range(30):
         write_lines(tmp_path / f"{number:02}.jsonl", ["x" * 50] * (1 + 7 * (number % 3)))
     corpus = of_files(tmp_path, shards=4)
-    sizes = [sum((tmp_path / p).stat().st_size for p in shard.paths) for shard in corpus.shards]
+    listed = [[n for reading in s.readings for n in reading.names] for s in corpus.shards]
+    sizes = [sum((tmp_path / name).stat().st_size for name in names) for names in listed]
     assert len(sizes) == 4
     assert max(sizes) < 1.4 * min(sizes)
-    names = [name for shard in corpus.shards for name in shard.paths]
+    names = [name for own in listed for name in own]
     assert names == sorted(names)
     assert len(names) == 30
 

@@ -14,20 +14,21 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion
+from streamlda.refinement.choice import parted
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import connect, learn_once, of_partitions
 from streamlda.scaleout import local_steps as module
+from streamlda.scaleout.cluster import Run, memory_limits
 from streamlda.scaleout.local_steps import LocalTotals, local_steps, refined_on, summed
+from streamlda.scaleout.resume import SavedRounds
 from streamlda.scaleout.shards import Piece, Shard
 from streamlda.scaleout.store import (
-    MOST_KEPT,
-    contents_of,
+    MOST_OF_WORKER,
     documents_of,
     joined,
-    memory_for_documents,
     store_documents,
     together,
 )
@@ -53,8 +54,20 @@ def parts_of(documents, parts=5):
     return [documents.rows(a, a + step) for a in range(0, len(documents), step)]
 
 
-def stored(client, parts, n_features=V, **options):
-    return store_documents(client, of_partitions(parts), None, n_features, **options)
+def stored(client, parts, n_features=V, most_bytes=None):
+    limits = memory_limits(client)
+    most = {"limits": limits, "most_bytes": 1e9 if most_bytes is None else most_bytes}
+    return store_documents(Run(client), of_partitions(parts), None, n_features, **most)
+
+
+def stepped(state, documents, first, last, steps):
+    given = None, [Piece(Shard("a"), first, last)], None, documents
+    return local_steps(state, last - first, steps, *given)
+
+
+def replace_bytes(store, nbytes):
+    store.contents = replace(store.contents, nbytes=nbytes)
+    return store
 
 
 def settings_of(**changes):
@@ -80,7 +93,8 @@ def test_a_shard_gives_its_usable_documents_and_what_was_met(documents, cut, usa
     assert found.nbytes >= 12 * len(usable.counts)
     wanted = (usable.to_csr() / usable.lengths[:, None]).sum(axis=0)
     np.testing.assert_allclose(found.frequencies, np.ravel(wanted), rtol=1e-12)
-    parts = [contents_of(Shard(f"{i}"), part, None, D) for i, part in enumerate(cut)]
+    parts = [documents_of(Shard(f"{i}"), part, None, D, 0)[1] for i, part in enumerate(cut)]
+    assert [part.whole for part in parts] == [not len(part) for part in cut]
     total = together(*parts)
     assert [*total.usable] == [f"{i}" for i in range(len(cut))]
     assert sum(total.usable.values()) == 4875
@@ -93,11 +107,22 @@ def test_a_shard_gives_its_usable_documents_and_what_was_met(documents, cut, usa
 def test_pieces_are_joined_and_missing_documents_noticed(cut, usable):
     first = cut[0].where(cut[0].usable).n_documents
     shards = [Piece(Shard("a"), 600, first), Piece(Shard("b"), 0, 500)]
-    found = joined(shards, None, cut[0], cut[2])
+    found = joined(None, shards, None, cut[0], cut[2])
     rows = [cut[0].where(cut[0].usable).rows(600, first), cut[2].where(cut[2].usable).rows(0, 500)]
     assert_same_documents(found, DocumentBatch.joined(rows))
     with pytest.raises(InvalidDocumentsError, match=r"documents=\d+ at_least=9999"):
-        joined([Piece(Shard("a"), 0, 9999)], None, cut[0])
+        joined(None, [Piece(Shard("a"), 0, 9999)], None, cut[0])
+
+
+@pytest.mark.parametrize("number", [0, 150, 19_500, 30_000])
+def test_what_is_set_aside_is_left_out_however_documents_are_cut(cut, usable, number):
+    lengths = [part.where(part.usable).n_documents for part in cut]
+    pieces = [Piece(Shard("a"), 0, length) for length in lengths if length]
+    values = [part for part, length in zip(cut, lengths, strict=True) if length]
+    wanted, aside = parted(usable, number)
+    assert_same_documents(joined(number, pieces, None, *values), wanted)
+    assert_same_documents(joined(None, pieces, None, *values), usable)
+    assert (len(aside) > 0) == (number < 20_000)
 
 
 @pytest.mark.parametrize("most_bytes", [None, 0, 50_000], ids=["kept", "read again", "too large"])
@@ -125,9 +150,14 @@ def test_parts_are_equal_runs_and_survive_the_shards_until_the_block_ends(client
 
 
 @pytest.mark.long
-def test_documents_may_take_a_share_of_the_memory_of_all_workers():
+def test_documents_may_take_a_share_of_the_memory_of_all_workers(cut):
     with cluster_of(2, memory_limit="700MB") as own, connect(own.scheduler_address) as client:
-        assert memory_for_documents(client) == pytest.approx(MOST_KEPT * 2 * 700e6)
+        assert memory_limits(client) == pytest.approx([700e6] * 2)
+        with stored(client, cut, D) as store:
+            assert store.most_of_worker == pytest.approx(MOST_OF_WORKER * 700e6)
+            assert store.fits(1)
+            assert not replace_bytes(store, 1.01 * MOST_OF_WORKER * 700e6).fits(1)
+            assert replace_bytes(store, 1.01 * MOST_OF_WORKER * 700e6).fits(2)
 
 
 @pytest.mark.parametrize("documents", [1, 29, 6000, 50_000, 195_000, 400_000, 10**9])
@@ -141,7 +171,7 @@ def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
         assert steps >= 0.9 * LOCAL_STEPS
         assert plan.rounds == (4 if passes == 1 else 2)
     if passes == 1:
-        wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 64}
+        wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 256}
         assert plan.parts == wanted.get(documents, 2)
 
 
@@ -153,16 +183,16 @@ def test_one_part_is_a_refinement_in_one_process(corpus):
     wanted.add(documents.rows(1000, 3000))
     # Pure: the state that was handed over does not move, and comes out the same again.
     for _ in range(2):
-        found = local_steps(state, documents, None, 1000, 3000, 20)
+        found = stepped(state, documents, 1000, 3000, 20)
         np.testing.assert_array_equal(found.totals, wanted.state()[0]["totals"])
     assert (found.parts, found.documents, wanted.steps) == (1, 2000, 20)
-    other, before = local_steps(state, documents, None, 0, 500, 5), found.totals.copy()
+    other, before = stepped(state, documents, 0, 500, 5), found.totals.copy()
     both = summed(found, other)
     np.testing.assert_array_equal(both.totals, found.totals + other.totals)
     np.testing.assert_array_equal(found.totals, before)
     assert (both.parts, both.documents) == (2, 2500)
     with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
-        local_steps(state, documents, None, 0, 3, 5)
+        stepped(state, documents, 0, 3, 5)
 
 
 def test_a_part_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
@@ -182,7 +212,7 @@ def test_a_part_keeps_to_one_thread_from_the_beginning(corpus, monkeypatch):
 
     monkeypatch.setattr(module, "StepwiseEM", Watched)
     assert thread_count() > 1
-    local_steps(state, documents, None, 0, 500, 2)
+    stepped(state, documents, 0, 500, 2)
     assert seen == [1, 1, 1]
 
 
@@ -238,8 +268,8 @@ def test_neither_a_killed_worker_nor_the_number_of_workers_changes_a_bit(corpus,
     parts = [dask.delayed(logged)(part, tmp_path) for part in parts_of(documents)]
     killed = []
 
-    def kill(label, counts):
-        if label.startswith("refinement 3 of") and not killed:
+    def kill(label, counts, done, total):
+        if (label, done) == ("refinement", 3) and not killed:
             # One that has blocks: it may be that the other has them all.
             held = client.has_what()
             worker = max(held, key=lambda address: len(held[address]))
@@ -309,3 +339,47 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     found = learn_once(client, of_partitions(parts), settings_of(n_components=3))
     assert found.refined is not None
     assert found.model().diagnostics["refinement"]["documents"] == 3000
+
+
+class Died(Exception):
+    pass
+
+
+@pytest.mark.parametrize("rounds", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 8))])
+def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(
+    client, corpus, tmp_path, rounds
+):
+    """Whoever died: the topics are those of a refinement that was not cut short."""
+    documents, _, model = corpus
+    folder, made = str(tmp_path / "state"), []
+
+    def die(label, counts, done, total):
+        made.append(done)
+        if done == rounds:
+            raise Died
+
+    with stored(client, parts_of(documents)) as store:
+        wanted = refined_on(store, model, 4)
+        with pytest.raises(Died):
+            refined_on(store, model, 4, die, None, SavedRounds(folder))
+    with stored(client, parts_of(documents), most_bytes=0) as store:
+        found = refined_on(
+            store, model, 4, lambda *report: made.append(report[2]), None, SavedRounds(folder)
+        )
+        assert made == [1, 2, 3, 4, 5, 6, 7, 8]
+        np.testing.assert_array_equal(found.components, wanted.components)
+        assert found.diagnostics == wanted.diagnostics
+        with pytest.raises(InvalidSettingError, match="of the same files, settings and shards"):
+            refined_on(store, model, 3, saved=SavedRounds(folder))
+
+
+def test_the_state_of_a_round_is_kept_at_a_url(corpus):
+    _, _, model = corpus
+    state = StepwiseEM(model.components, model.alpha, model.background).state()
+    saved = SavedRounds("memory://streamlda-rounds")
+    assert saved.load("a") is None
+    for rounds in (1, 2):
+        saved.save("a", rounds, state)
+    found, (arrays, values) = saved.load("a")
+    assert (found, values["counters"]) == (2, state[1]["counters"])
+    np.testing.assert_array_equal(arrays["totals"], state[0]["totals"])

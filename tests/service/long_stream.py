@@ -22,6 +22,9 @@ from streamlda.settings.load import load_settings
 from streamlda.stream.source import Progress, RecordBatch
 from tests.service.daemon_process import Daemon, settings_of, texts
 
+#: For how long brokers are away in a long run, in seconds.
+AWAY_SECONDS = float(os.environ.get("STREAMLDA_TEST_AWAY_SECONDS", 600))
+
 #: How many marks a long run makes, and how many snapshots.
 MARKS, SNAPSHOTS = 400, 20
 
@@ -67,10 +70,12 @@ def not_ready(port):
             return json.load(answer)["reason"]
 
 
-def wait_for_slots(port, n_records):
-    until = time.monotonic() + 60
+def wait_for_slots(daemon, port, n_records):
+    # Of a source that was away for long, half a minute may pass until it is tried.
+    until = time.monotonic() + 300
     while ((slots := answer_of(port, "/status")["places"]) or 0) < n_records:
-        assert time.monotonic() < until, f"places={slots}"
+        said = b"".join(daemon.raw[-50:]).decode()
+        assert time.monotonic() < until, f"places={slots}\n{said}"
         time.sleep(0.05)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError, StreamLDAError
 from streamlda.service.running import check, rules_of
 from streamlda.settings.load import load_settings
-from streamlda.settings.table import SETTINGS, TABLE
+from streamlda.settings.run_settings import SETTINGS, TABLE
 from streamlda.stream.blocks import Blocks
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -190,8 +190,8 @@ def loaded(*args):
         found = load_settings(*args)
     except InvalidSettingError as error:
         message = str(error)
-        assert "got problems=" in message
-        assert message.count("\n- ") >= 1
+        assert ("got problems=" in message) == (message.count("\n- ") > 1)
+        assert "; see streamlda" in message or "\n- " in message
         assert all(line.startswith("- ") for line in message.split("\n")[1:])
         return None
     for setting in TABLE:

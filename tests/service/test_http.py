@@ -147,7 +147,7 @@ def test_a_server_stops_soon_though_a_client_holds_on(serve):
         time.sleep(0.1)
         began = time.monotonic()
         server.stop()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 8
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", server.port))
     server.stop()
@@ -159,7 +159,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch, package):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == package else find(name)
     )
-    with pytest.raises(MissingExtraError, match=rf"{package[:8]}.*streamlda\[http\]"):
+    with pytest.raises(MissingExtraError, match=rf"{package[:8]}.*extra http"):
         importlib.reload(streamlda.service.http)
 
 

@@ -51,7 +51,8 @@ def test_150_slow_connections_keep_nobody_out(serve, connect):
         for path, headers in (("/livez", {}), ("/readyz", RIGHT), ("/status", RIGHT)):
             began = time.monotonic()
             status = ask(server, path, headers=headers).status
-            assert time.monotonic() - began < 1.0
+            # Behind the slow ones it would wait for as long as they may take: ten seconds.
+            assert time.monotonic() - began < 5.0
             # At first, all of them may still be about to ask.
             assert status == 200 or (path, status, turn < 3) == ("/status", 503, True)
         time.sleep(0.4)
@@ -76,8 +77,9 @@ def test_a_request_must_come_in_time_also_one_byte_after_another(
         except OSError:
             break
         time.sleep(0.05)
-    assert time.monotonic() - began < 5.0
-    assert is_closed(client, 5.0)
+    # All of it would take 20 seconds.
+    assert time.monotonic() - began < 15.0
+    assert is_closed(client, 15.0)
 
 
 def test_where_all_are_being_answered_only_probes_are(serve, connect, monkeypatch):
@@ -98,7 +100,7 @@ def test_where_all_are_being_answered_only_probes_are(serve, connect, monkeypatc
 
 def ask_until(server, path, status):
     """The other connections are taken in, or their ends noticed, a moment after."""
-    for _ in range(50):
+    for _ in range(400):
         answer = ask(server, path)
         if answer.status == status:
             return answer
@@ -107,8 +109,8 @@ def ask_until(server, path, status):
 
 
 def test_an_answer_must_be_taken_in_time(connect, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.5)
 
     async def large(request):
         return Response(bytes(2**25))
@@ -118,7 +120,7 @@ def test_an_answer_must_be_taken_in_time(connect, monkeypatch):
     server = Server(app)
     try:
         client = connect(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        time.sleep(1.5)
+        time.sleep(4.0)
         came, part = 0, b"first"
         while part:
             try:
@@ -150,4 +152,5 @@ def test_of_too_many_the_one_that_waits_longest_is_closed(serve, connect, monkey
         slow.append(connect(server, b"GET "))
         # Taken in before the next.
         time.sleep(0.05)
-    assert [is_closed(client, 0.3) for client in slow] == [True] * 5 + [False] * 3
+    assert all(is_closed(client, 10.0) for client in slow[:5])
+    assert not any(is_closed(client, 0.3) for client in slow[5:])

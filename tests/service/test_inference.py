@@ -157,11 +157,11 @@ def test_what_a_person_must_mend_is_raised_and_nothing_is_written(
     snapshots.publish(1, planted.model(planted.topics(3, 200), privacy=planted.private()))
     running, _ = inference_of()
     with pytest.raises(SourceError, match=f"a topic must exist.*{topic}-out"):
-        running.result(20)
+        running.result(60)
     topics.make(f"{topic}-out")
     running, _ = inference_of()
     with pytest.raises(InvalidSettingError, match="must be disclosed on purpose"):
-        running.result(20)
+        running.result(60)
     assert results(topics, topic, 1) == []
     inference_of(infer__disclose=True)
     wait_until(lambda: len(results(topics, topic, 1)) == 3)
@@ -239,7 +239,7 @@ def test_a_daemon_infers_by_its_newest_snapshot_over_kills(topics, topic, tmp_pa
     topics.make(f"{topic}-out", 2)
     more = {"infer.topic": f"{topic}-out", "snapshots.every": 2000, "topics.warmup_documents": 1000}
     settings = topic_settings(tmp_path, topics.bootstrap, topic, **more)
-    feed = Feed(topics, topic, per_second=800)
+    feed = Feed(topics, topic, per_second=400)
     feed.start()
     for _ in range(2):
         before = len(topics.read(f"{topic}-out", 2))
@@ -248,7 +248,7 @@ def test_a_daemon_infers_by_its_newest_snapshot_over_kills(topics, topic, tmp_pa
             daemon.process.kill()
     feed.stop()
     with Daemon(settings) as daemon:
-        wait_until(lambda: len(results(topics, topic)) >= len(feed.documents()), 90)
+        wait_until(lambda: len(results(topics, topic)) >= len(feed.documents()), 240)
         assert daemon.stop() == 0
     snapshots = Snapshots(tmp_path / "snapshots")
     models = {

@@ -144,13 +144,13 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     status.set_lag({0: 2048}, "bytes")
     status.set_in_no_bin(0, 12)
     seen.page.reload()
-    notes = ["too short 40, not-json 2, too-long 1", "too late for the time bins: 12"]
+    notes = ["too short 40, not json 2, too long 1", "used, but older than the time bins kept: 12"]
     seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))
     seen.has(lag="2.0 KiB", lag_note="in files")
     status.set_lag({3: 5}, "records")
     status.share(partitions=[0, 3], waiting=[5], generation=7, lease=True)
     seen.page.reload()
-    shared = ["here: 0, 3", "to come: 5", "generation 7", "snapshots of all are made here"]
+    shared = ["here: 0, 3", "to come: 5", "generation 7", "makes the snapshots of all daemons"]
     seen.has(lag_note="; ".join(["records in 1 partition", *shared]))
     status.stalled("source", "KafkaTimeoutError", 60.0)
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
@@ -178,12 +178,12 @@ def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):
     expect(trend).to_have_attribute(
         "aria-label", "Prevalence of Topic 1 over 2 snapshots: from 10.0 % to 40.0 %"
     )
-    for text in ("3 topics went on", "1 came and 1 went", "Topic 5: new", "Topic 3: gone"):
+    for text in ("3 topics stayed", "1 came and 1 went", "Topic 5: new", "Topic 3: gone"):
         expect(seen.page.locator("#moves")).to_contain_text(text)
     # For those who do not see it: said once, and politely.
     news = seen.page.get_by_role("status")
     expect(news).to_have_attribute("aria-live", "polite")
-    expect(news).to_contain_text("Snapshot 2 is shown. Since snapshot 1, 3 topics went on")
+    expect(news).to_contain_text("Snapshot 2 is shown. Since snapshot 1, 3 topics stayed")
 
 
 #: Noon of the first day of March 2019.
@@ -241,7 +241,7 @@ def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
     expect(moment).to_have_text("4 Mar 2019: 9 documents")
     assert bands(seen) == pytest.approx({"4": 100, "3": 0, "2": 0, "1": 0})
     expect(seen.page.locator("#course-note")).to_contain_text(
-        "In no bin: 5 documents without a time or before the first bin, 2 that came too late"
+        "In no bin: 5 documents without a time or before the first bin, 2 older than the bins kept"
     )
     assert seen.page.locator("#all-chart .axis span").first.text_content() == "1 Mar 2019"
     # The pointer, and the keyboard.
@@ -313,17 +313,17 @@ def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, s
     seen = visit(cards=False)
     seen.has(
         phase="warming up",
-        progress_text="9,000 of 20,000 documents to the first topics; 91,000 record slots to the "
-        "first snapshot",
+        progress_text="9,000 of 20,000 documents to the first topics; 91,000 records to the first "
+        "snapshot",
     )
     meter = seen.page.get_by_role("meter", name="Progress")
     expect(meter).to_have_attribute("aria-valuenow", "9000")
     status.set_warmup(None)
     seen.page.reload()
-    seen.has(progress_text="91,000 record slots to the first snapshot")
+    seen.has(progress_text="91,000 records to the first snapshot")
     status.set_slots(30_000, None)
     seen.page.reload()
-    seen.has(progress_text="\u2013 record slots to the first snapshot")
+    seen.has(progress_text="\u2013 records to the first snapshot")
     snapshots.publish(1, model(topics()))
     seen.page.reload()
     expect(seen.page.locator("#progress")).to_be_hidden()
@@ -351,7 +351,7 @@ def test_before_the_first_snapshot_that_may_be_shown_the_page_says_so(visit, sna
     seen.has(link="live", about=none if is_private else "No snapshot has been published yet.")
     snapshots.publish(2, model(topics(), privacy=private()))
     seen.has_cards()
-    seen.page.get_by_text("What is promised about privacy").click()
+    seen.page.get_by_text("Privacy promise").click()
     expect(seen.page.get_by_role("region", name="Privacy statement")).to_contain_text("epsilon")
 
 
@@ -467,7 +467,7 @@ def test_all_can_be_done_from_the_keyboard(visit, snapshots):
         assert page.evaluate(outline) == "solid"
         stops.append(page.evaluate("document.activeElement.textContent.trim()"))
     assert stops[:4] == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
-    assert stops[4:5] == ["What is promised about privacy"]
+    assert stops[4:5] == ["Privacy promise"]
     assert stops[5:] == ["description of the routes", "metrics", "snapshots"]
     page.get_by_text("As a table").press("Enter")
     expect(page.locator("table")).to_be_visible()

@@ -118,7 +118,7 @@ def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
     (budget,) = daemon.events("budget")
     assert budget["message"].startswith("spent: epsilon=")
     assert "give no model" in budget["message"]
-    assert "begin behind them" in refused(settings, code=65)
+    assert "begin after them" in refused(settings, code=65)
 
 
 def test_a_source_that_is_not_there_is_74(tmp_path):

@@ -388,6 +388,6 @@ def test_threads_lose_no_count(status):
 
 def test_without_the_package_metrics_say_what_to_install(status, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(MissingExtraError, match=r"prometheus-client.*streamlda\[http\]"):
+    with pytest.raises(MissingExtraError, match=r"prometheus-client.*extra http"):
         status.metrics()
     assert status.status()["stream"] == "a topic"

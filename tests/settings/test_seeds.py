@@ -57,7 +57,8 @@ def test_a_variable_and_a_file_give_them(tmp_path):
     [
         (["space:"], "must be a name, a colon and words"),
         ([": orbit"], "must be a name, a colon and words"),
-        (["none"], r"got 'none' \(FileNotFoundError\)"),
+        (["none"], "got seed_topic='none' reason='No such file or directory'; write"),
+        (["/dev/null"], "must have a line 'name: words', got path='/dev/null' lines=0"),
         (["a: x", "a: y"], "names of their own"),
         (["a: x", "b: y", "c: z"], "as many topics as seeded ones, got topics=2 seeded=3"),
     ],
@@ -87,8 +88,8 @@ def test_columns_without_names_are_known_by_their_numbers():
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"epsilon": 1.0, "delta": 1e-6}, "seed_topics must be left out with epsilon"),
-        ({"solver": "online-power"}, "seed_topics goes with solver whitened-tensor"),
+        ({"epsilon": 1.0, "delta": 1e-6, "solver": "simultaneous"}, "whitened-tensor"),
+        ({"solver": "online-power"}, "seed_topics needs solver whitened-tensor"),
         ({"gibbs_sweeps": 2}, "seed_topics must be left out with gibbs_sweeps"),
         ({"seed_topics": {"a": "orbit"}}, "must have a list of words for each name"),
     ],

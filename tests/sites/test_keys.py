@@ -24,7 +24,7 @@ from tests.sites.protocol import keys_of
 SHAPES = {"first": (3,), "pair": (4, 2), "kept": ()}
 
 #: False-alarm rate of a statistical test. Keys are other ones in each run.
-ALARM = 1e-6
+ALARM = 1e-9
 
 
 def round_keys(n):
@@ -143,7 +143,7 @@ def test_without_the_extra_it_is_said_what_to_install():
     code = "import sys; sys.modules['cryptography'] = None; import streamlda.sites.keys"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "MissingExtraError" in done.stderr
-    assert "pip install 'streamlda[sites]'" in done.stderr
+    assert "pip install 'cryptography>=" in done.stderr
 
 
 def test_secret_keys_cannot_be_copied_or_shown():

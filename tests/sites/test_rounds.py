@@ -269,4 +269,5 @@ def test_sites_that_were_given_different_rounds_do_not_add_up(tmp_path):
             aggregate(sites.config, this, shares)
     for name in ("triple", "triple_pair"):
         total = added(share.arrays[name] for share in shares)
-        assert np.abs(total.astype(float)).max() > 2.0**60
+        # Sums alone have 36 bits, what is masked 63: missed once in 2**69, of one topic in 2**23.
+        assert np.abs(total.astype(float)).max() > 2.0**40

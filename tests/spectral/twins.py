@@ -86,3 +86,34 @@ def simultaneous(tensor, k, R, seed):
             turned.append(vector / np.sqrt(vector @ vector))
         u, values = turned, [values[i] for i in order]
     return np.array(values), np.array(u).T
+
+
+def joint(tensor, start, n_steps, n_refinements):
+    """All vectors at once, made orthogonal by the polar factor; then each less all others."""
+    k = start.shape[1]
+
+    def turned(vectors):
+        images = [_image(tensor, vectors[:, i]) for i in range(k)]
+        left, _, right = np.linalg.svd(np.array(images).T, full_matrices=False)
+        return left @ right
+
+    left, _, right = np.linalg.svd(start, full_matrices=False)
+    vectors = left @ right
+    for _ in range(n_steps):
+        vectors = turned(vectors)
+    values = np.array([_cube(tensor, vectors[:, i]) for i in range(k)])
+
+    def residual(i):
+        rest = tensor.copy()
+        for j in range(k):
+            if j != i:
+                v = vectors[:, j]
+                rest -= values[j] * np.einsum("a,b,c->abc", v, v, v)
+        return rest
+
+    for _ in range(n_refinements):
+        images = [_image(residual(i), vectors[:, i]) for i in range(k)]
+        vectors = np.array([image / np.sqrt(np.sum(image**2)) for image in images]).T
+        values = np.array([_cube(residual(i), vectors[:, i]) for i in range(k)])
+    order = np.argsort(-values, kind="stable")
+    return values[order], vectors[:, order]

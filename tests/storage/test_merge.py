@@ -187,13 +187,13 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     other_seed = replace(SETTINGS, seed=7)
     for other, rule in [
         (engine, "the same engine twice; its documents would count twice"),
-        (own, r"beginning=[0-9a-f]{16},None; make one"),
-        (learned(documents, 500, shared=other_projection), "one beginning.*beginning="),
+        (own, r"start=[0-9a-f]{16},None; make one"),
+        (learned(documents, 500, shared=other_projection), "one start.*start="),
         (learned(documents, 500, settings=other_seed), "equal settings to be merged, got seed=0,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             engine.merge(other)
-    with pytest.raises(InvalidSettingError, match="beginning=None,None"):
+    with pytest.raises(InvalidSettingError, match="start=None,None"):
         own.merge(Engine(SETTINGS))
     for name, array in engine.state()[0].items():
         np.testing.assert_array_equal(array, before[name])

@@ -3,6 +3,8 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.stream.counts import RecordCounts
@@ -25,12 +27,17 @@ BASE64 = "QmFzZSA2NCBpcyBub3QgdGV4dCBhbmQgbXVzdCBub3QgYmUgc3BsaXQgaW50byB3b3Jkcw
             "one a<b & café ü",
             {"html": 7},
         ),
+        ("<file> of <unsigned int>, a <b and c> d", "<file> of <unsigned int>, a <b and c> d", {}),
+        ("<x/>one</y><z a=b>two <h2 >x</h2 ><A>y", "one two x y", {"html": 6}),
         ("a <script>var b = 1 < 2;</script> c <!-- d --> e", "a c e", {"html": 2}),
         (f"begin 644 a\n{UUENCODED}\nend", "begin 644 a end", {"attachments": 1}),
         (f"base64\n{BASE64}\nafter", "base64 after", {"attachments": 1}),
         ("a@b.co@d.ef g", "@d.ef g", {"emails": 1}),
         (f"{'a' * 65}@b.co", f"{'a' * 65}@b.co", {}),
+        (f"{'a' * 64}@b.co", "", {"emails": 1}),
         ("AT&T; 3 > 2; a@b", "AT&T; 3 > 2; a@b", {}),
+        ("ftp://a httphttps://b :// www. xhttp://c", "http :// www. x", {"urls": 3}),
+        ("see://a www.b.://c http://www.d, www", "see://a www", {"urls": 2}),
     ],
 )
 def test_what_is_no_text_is_removed_and_counted(text, kept, removed):
@@ -73,3 +80,29 @@ def test_fit_says_what_was_removed(tmp_path):
     assert "removed from texts: emails 30, urls 30" in fitted.stderr
     fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "--clean", "none")
     assert "removed from" not in fitted.stderr
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["cat ", "dogs", "\n", "@", "a.b@x.org", "http://a.b ", "www.x.de "])
+            | st.sampled_from(["<b>", "<", "&", "&eacute;t", "&lt;", "&#64;", "é ", "base64\n"])
+            | st.sampled_from([f"\n{UUENCODED}\n", f"\n{BASE64}\n", "M", "/", ".", "x.y", "-"])
+            | st.sampled_from(["k" * 63, "https", "://", "www.", "<", ">", "\t", "\x1f", "+%"]),
+            max_size=8,
+        ).map("".join),
+        max_size=6,
+    ),
+    st.sets(st.sampled_from(STEPS)),
+)
+def test_words_of_many_texts_are_those_of_each_that_was_cleaned(texts, steps):
+    """Only texts that may hold something are looked at, and only for that."""
+    analyzer = TextAnalyzer(clean=tuple(steps))
+    vocabulary = Vocabulary.hashed(20, analyzer)
+    removed, plain = Counter(), Vocabulary.hashed(20, TextAnalyzer(clean=()))
+    whole = plain.encode([cleaned(text, analyzer.clean, removed) for text in texts])
+    found = vocabulary.encode(texts)
+    assert found.removed == removed
+    assert {k: v.tolist() for k, v in found.batch.arrays.items()} == {
+        k: v.tolist() for k, v in whole.batch.arrays.items()
+    }

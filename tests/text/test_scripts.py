@@ -64,6 +64,32 @@ def test_words_of_many_languages(text, words):
     assert TextAnalyzer().as_in(TextAnalyzer()) == TextAnalyzer()
 
 
+def test_turkish_has_two_letters_i():
+    text = "IŞIK ışık, I\u0307STANBUL İstanbul; Iğdır ILIK DİYARBAKIR ve birşey altı WIKI"
+    words = ["ışık", "ışık", "istanbul", "istanbul", "ığdır", "ılık", "diyarbakır", "wıkı"]
+    turkish = TextAnalyzer(stop_words="turkish,english")
+    assert turkish.build_analyzer()(text) == words
+    assert turkish.build_analyzer()("WIKI") == ["wıkı"]
+    assert Vocabulary.given(dict.fromkeys(words), turkish).encode([text, "WIKI"]).unseen_tokens == 0
+    assert TextAnalyzer.from_metadata(turkish.metadata()) == turkish
+    assert TextAnalyzer(lowercase="turkish", function=str.split).build_analyzer()("IŞIK") == [
+        "ışık"
+    ]
+    # Turkish alone, or before others.
+    for other in (TextAnalyzer(), TextAnalyzer(stop_words="english,tr")):
+        assert other.build_analyzer()("IŞIK Işık") == ["işik", "işık"]
+    assert TextAnalyzer(stop_words="tr", lowercase=False).build_analyzer()("IŞIK") == ["IŞIK"]
+    with pytest.raises(InvalidSettingError, match="lowercase must be true, false, or turkish"):
+        TextAnalyzer(lowercase="azeri")
+
+
+def test_turkish_stop_words_have_their_letters():
+    """The package has bytes of ISO 8859-9 as ISO 8859-1 shows them."""
+    found = stop_words.of("turkish")
+    assert {"altı", "şey", "nasıl"} <= found
+    assert not set("".join(found)) & set("ýþð")
+
+
 def test_what_version_0_1_made_is_read_as_it_was():
     metadata = {
         "lowercase": True,
@@ -86,6 +112,8 @@ def test_sentences_without_spaces_are_warned_of():
     assert unsegmented(Counter(["ข่าว", "วันนี้", "อากาศ"])) is None
     with pytest.warns(UserWarning, match="--analyzer rjieba:cut"):
         Vocabulary.learn(["\u3002".join(phrases)])
+    with pytest.warns(UserWarning, match=r"Thai.*pythainlp:word_tokenize \(Thai\)"):
+        Vocabulary.learn(["สวัสดีครับวันนี้อากาศดี ไปเที่ยวทะเลกันเถอะ"])
 
 
 def test_stop_words_of_several_languages():

@@ -226,7 +226,7 @@ def selected(words, selection):
         (of_bytes(b"cat\n\ndog\ncat\n"), WORDS, r"words.txt' line=4 first_line=1"),
         (of_bytes(b"cat\ncaf\xe9\n"), WORDS, r"UTF-8.*words.txt' line=2"),
         (of_bytes(b"\n \n"), WORDS, r"at least one word, got path=.*words.txt"),
-        (lambda path: Vocabulary.from_file(path / "none"), WORDS, "No such file.*none"),
+        (lambda path: Vocabulary.from_file(path / "none"), WORDS, "none.*reason='No such file"),
         (learn(size=0), SETTINGS, "size=0"),
         (learn(max_table_words=0), SETTINGS, "max_words=0"),
         (learn(size=6, max_table_words=11), SETTINGS, "max_table_words=11 size=6"),

@@ -57,7 +57,7 @@ def check_paths(paths: Paths) -> list[str]:
     """Return the full paths, each once, or raise if one cannot be followed."""
     names = named_paths(paths)
     for name in names:
-        other = "read other files with the connector files"
+        other = "read other formats from files (connector files)"
         require("://" not in name, "only local files can be followed", path=name, remedy=other)
         compressed = _is_compressed(name)
         require(not compressed, "compressed files cannot be followed", path=name, remedy=other)

@@ -152,7 +152,7 @@ class Client(Protocol):
         """Return the last known end of each partition fetched so far, without waiting."""
 
     def positions(self) -> dict[int, int]:
-        """Return where each assigned partition goes on, behind what `poll` has returned.
+        """Return where each assigned partition goes on, after what `poll` has returned.
 
         Behind what is no record too, such as the marks of transactions. May raise `Broken`.
         """

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import urlsafe_b64decode
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
@@ -38,6 +38,7 @@ from streamlda_connectors.kafka.client import (
     Truncated,
 )
 from streamlda_connectors.kafka.connecting import milliseconds, refusal, tls_context
+from streamlda_connectors.kafka.fetches import Fetches
 
 logger = logging.getLogger(__name__)
 #: What the package itself logs: the state of connections.
@@ -81,7 +82,7 @@ def load() -> Any:
     """Return the package, or raise `MissingExtraError`."""
     if find_spec("confluent_kafka") is None:
         raise MissingExtraError("confluent-kafka", "confluent", "reading from Kafka")
-    import confluent_kafka
+    import confluent_kafka.admin
 
     return confluent_kafka
 
@@ -113,28 +114,6 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-@dataclass(slots=True)
-class Fetches:
-    """Fetches that were sent to one broker; each but the first was sent once its last was answered.
-
-    `unanswered` counts those up to the last that no later one shows to be answered, and `troubles`
-    are what ends fetches without an answer: connections, disconnections, time-outs.
-    """
-
-    troubles: tuple[int, ...] = ()
-    unanswered: int = 0
-    answered_at: float | None = None
-
-    def note(self, broker: Mapping[str, Any], now: float) -> None:
-        """Take what the package says of the broker."""
-        sent = broker["req"].get("Fetch", 0)
-        troubles = tuple(broker[name] for name in ("connects", "disconnects", "req_timeouts"))
-        if troubles != self.troubles:
-            self.troubles, self.unanswered = troubles, sent
-        elif sent > self.unanswered + 1:
-            self.unanswered, self.answered_at = sent - 1, now
-
-
 class ConfluentClient:
     """One ``Consumer`` of one topic, connected when it is made; used from one thread.
 
@@ -154,11 +133,16 @@ class ConfluentClient:
         self._fault: Exception | None = None
         #: Where each partition goes on.
         self._next: dict[int, int] = {}
+        #: The last question which topic has the name; asked again when metadata are new.
+        self._question: Any = None
+        self._metadata_age: int | None = None
         #: By broker its fetches, by partition its broker, and when records came of it.
         self._brokers: dict[int, Fetches] = {}
         self._leaders: dict[int, int] = {}
         self._came: dict[int, float] = {}
         try:
+            options = connection(settings) | {"error_cb": self._note_error}
+            self._admin = kafka.admin.AdminClient(options, logger=package_logger)
             self._identity, self._partitions = self._describe()
             self._consumer = kafka.Consumer(self._consuming(), logger=package_logger)
         except StreamLDAError:
@@ -200,17 +184,12 @@ class ConfluentClient:
         }
 
     def _describe(self) -> tuple[Identity, set[int]]:
-        from confluent_kafka.admin import AdminClient
-
-        name = self._settings.topic
-        options = connection(self._settings) | {"error_cb": self._note_error}
-        admin = AdminClient(options, logger=package_logger)
-        timeout = {"request_timeout": self._settings.request_timeout_seconds}
-        cluster = self._answer(admin, admin.describe_cluster(**timeout)).cluster_id
-        futures = admin.describe_topics(self._kafka.TopicCollection([name]), **timeout)
+        name, admin = self._settings.topic, self._admin
+        asked = admin.describe_cluster(request_timeout=self._settings.request_timeout_seconds)
+        cluster = self._answer(admin, asked).cluster_id
         problem, found = "", None
         try:
-            found = self._answer(admin, futures[name])
+            found = self._answer(admin, self._ask())
         except self._kafka.KafkaException as error:
             if self._is(error.args[0], AWAY):
                 raise
@@ -224,13 +203,25 @@ class ConfluentClient:
             error=SourceError,
         )
         assert found is not None
-        parts = (
-            found.topic_id.get_most_significant_bits(),
-            found.topic_id.get_least_significant_bits(),
-        )
-        high, low = (part & (2**64 - 1) for part in parts)
         partitions = {partition.id for partition in found.partitions}
-        return Identity(str(cluster), name, str(UUID(int=high << 64 | low))), partitions
+        return Identity(str(cluster), name, _topic_id(found)), partitions
+
+    def _ask(self) -> Any:
+        """Ask which topic has the name."""
+        names = self._kafka.TopicCollection([self._settings.topic])
+        timeout = self._settings.request_timeout_seconds
+        (asked,) = self._admin.describe_topics(names, request_timeout=timeout).values()
+        return asked
+
+    def _check_topic(self) -> None:
+        """Raise `Broken` if another topic has the name: nothing else tells, if it is longer."""
+        asked = self._question
+        if asked is None or not asked.done():
+            return
+        self._question = None
+        # What cannot be answered now is asked again, and shows elsewhere.
+        if asked.exception() is None and _topic_id(asked.result()) != self._identity.topic_id:
+            raise Broken("another topic of this name")
 
     def _answer(self, admin: Any, future: Any) -> Any:
         """Return what a request brings, or raise at once if the brokers let nobody in."""
@@ -269,8 +260,12 @@ class ConfluentClient:
         for broker in found["brokers"].values():
             if broker["nodeid"] >= 0:
                 self._brokers.setdefault(broker["nodeid"], Fetches()).note(broker, now)
-        known = found["topics"].get(self._settings.topic, {"partitions": {}})["partitions"]
-        for part in known.values():
+        topic = found["topics"].get(self._settings.topic, {"partitions": {}})
+        age, before = topic.get("metadata_age"), self._metadata_age
+        self._metadata_age = age
+        if None not in (age, before) and age < before and self._question is None:
+            self._question = self._ask()
+        for part in topic["partitions"].values():
             if part["partition"] >= 0 and not part["unknown"]:
                 self._partitions.add(part["partition"])
                 self._leaders[part["partition"]] = part["broker"]
@@ -325,6 +320,7 @@ class ConfluentClient:
                 rows = [row, *more]
         except self._kafka.KafkaException as error:
             raise Broken(error.args[0].name()) from error
+        self._check_topic()
         if any(row.error() is not None for row in rows):
             rows = self._without_errors(rows)
         numbers = [row.partition() for row in rows]
@@ -420,6 +416,11 @@ class ConfluentClient:
         if not self._closed:
             self._closed = True
             self._consumer.close()
+            self._admin = self._question = None
+
+
+def _topic_id(found: Any) -> str:
+    return str(UUID(bytes=urlsafe_b64decode(f"{found.topic_id}==")))
 
 
 def _run(number: int, rows: list[Any]) -> Run:

@@ -17,7 +17,7 @@ def first_readable(
     """Return the least offset from `offset` on at which reading works, or `end`.
 
     The broker sends whole batches, so within the damaged one every offset fails, and how far it
-    reaches can only be tried: steps are doubled until one lands behind it, then halved. Where
+    reaches can only be tried: steps are doubled until one lands after it, then halved. Where
     several batches are damaged close to each other, the good ones between them may be skipped
     as well. Makes O(log(`end` - `offset`)) connections.
     """

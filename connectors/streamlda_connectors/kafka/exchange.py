@@ -92,7 +92,7 @@ class GroupMember(KafkaPythonClient):
 class KafkaExchange:
     """Read documents from a topic as a member of a consumer group, and write answers to another.
 
-    Answers and the offsets of the group behind their documents are written in one transaction: who
+    Answers and the offsets of the group after their documents are written in one transaction: who
     reads the answers with ``isolation.level=read_committed`` sees one of each document, whatever
     dies. Members share the partitions. An answer has the key of its document, and goes to its
     partition (modulo those of `output_topic`), in the order of the documents.
@@ -116,7 +116,7 @@ on_reject, registry, security
     SourceError
         If the brokers cannot be reached or refuse, or a topic does not exist.
     InvalidSettingError, MissingExtraError
-        For an option out of range; if ``streamlda[kafka]`` is not installed.
+        For an option out of range; if the extra `kafka` is not installed.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ on_reject, registry, security
         )
 
     def commit(self, answers: Sequence[Answer]) -> bool:
-        """Write answers, and the offsets behind all that `poll` returned, in one transaction.
+        """Write answers, and the offsets after all that `poll` returned, in one transaction.
 
         Returns False, with nothing written, if the partitions belong to another member by now.
         Raises `SourceError` if it is not known to be written: then it is, or will not be.

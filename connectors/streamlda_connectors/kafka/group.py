@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from threading import Thread
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from streamlda_connectors.kafka.client import ClientSettings
@@ -67,6 +67,7 @@ class GroupMember:
         self._assignment = Assignment()
         self._error: Exception | None = None
         self._closed = False
+        self._answered = monotonic()
         with connecting(kafka, settings) as shared:
             refresh = min(REFRESH_SECONDS, settings.refresh_seconds)
             self._consumer = kafka.KafkaConsumer(
@@ -131,6 +132,13 @@ class GroupMember:
                     self._error = error
                     return
                 sleep(POLL_SECONDS)
+            if self._consumer._coordinator.coordinator_id is not None:
+                self._answered = monotonic()
+
+    def silent(self) -> float:
+        """Return for how many seconds no broker has looked after the group; 0 if one does."""
+        silent = monotonic() - self._answered
+        return silent if silent > self._settings.request_timeout_seconds else 0.0
 
     def assigned(self) -> Assignment:
         """Return what is ours. Raises `SourceError` if the brokers do not let us join."""

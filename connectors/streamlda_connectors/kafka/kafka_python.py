@@ -166,6 +166,10 @@ class KafkaPythonClient:
                 raise refused(self._settings, "allow reading", error) from error
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
+        # Of a topic that was replaced, and has grown beyond our offset, nothing else tells.
+        topic_id = self._consumer._client.cluster.topic_id(self._settings.topic)
+        if topic_id is not None and str(topic_id) != self._identity.topic_id:
+            raise Broken("another topic of this name")
         return [
             Run(
                 part.partition,
@@ -199,18 +203,24 @@ class KafkaPythonClient:
         return {number: end for number, end in ends.items() if end is not None}
 
     def positions(self) -> dict[int, int]:
-        """Return where each assigned partition goes on, behind what `poll` has returned.
+        """Return where each assigned partition goes on, after what `poll` has returned.
 
         Behind what is no record too, such as the marks of transactions. May raise `Broken`.
         """
         timeout = milliseconds(self._settings.request_timeout_seconds)
+        known, found = self._consumer._subscription.assignment, {}
         try:
-            return {
-                number: self._consumer.position(part, timeout_ms=timeout)
-                for number, part in self._assigned.items()
-            }
+            for number, part in self._assigned.items():
+                state = known.get(part)
+                if state is not None and state.has_valid_position:
+                    # The package's own `position` would ask the brokers, for each partition in
+                    # turn, if the log was cut. Polls do that without waiting.
+                    found[number] = state.position.offset
+                else:
+                    found[number] = self._consumer.position(part, timeout_ms=timeout)
         except self._kafka.errors.KafkaError as error:
             raise Broken(type(error).__name__) from error
+        return found
 
     def notes(self, partitions: set[int]) -> list[str]:
         """Return what `commit` left under the group beside the offsets of these partitions."""

@@ -408,7 +408,8 @@ class Reader:
         except (Broken, SourceError):
             return False  # The next poll meets the fault again, and says it.
         last = bounds if self._rounds is None else {self._rounds.turn}
-        return all(at[number] >= bounds[number].end for number in last)
+        # Before an offset behind its end, a log was cut, which the next poll says.
+        return all(at[number] == bounds[number].end for number in last)
 
     def _read(self, client: Client) -> dict[int, int]:
         """Return the next offset of each partition; may raise `Broken`.

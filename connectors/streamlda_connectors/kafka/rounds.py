@@ -55,7 +55,7 @@ class Rounds:
         return {"block": self.block, "begins": begins}
 
     def behind(self, n_records: int) -> dict[int, int]:
-        """Return the next offset of each partition behind the first records of all."""
+        """Return the next offset of each partition after the first records of all."""
         rounds, rest = divmod(n_records, self.block * len(self.begins))
         return {
             number: begin + rounds * self.block + min(max(rest - i * self.block, 0), self.block)
@@ -63,7 +63,7 @@ class Rounds:
         }
 
     def ahead(self, offsets: Mapping[int, int], n_records: int) -> dict[int, int]:
-        """Return the next offset of each partition, so many records behind these."""
+        """Return the next offset of each partition, so many records after these."""
         return self.behind(sum(offsets.values()) - sum(self.begins.values()) + n_records)
 
     def go_on(self, offsets: Mapping[int, int]) -> None:

@@ -63,7 +63,7 @@ class KafkaSource:
     max_document_bytes : int, default 16 MiB
         A longer value is skipped.
     registry : Registry or mapping of its attributes, optional
-        Where the schemas of the format ``"registry"`` are; ``streamlda[registry]`` must be
+        Where the schemas of the format ``"registry"`` are; the extra `registry` must be
         installed. While it is away and a schema is needed, polls raise `SourceAwayError`, and the
         record is not passed.
     dead_letters : bool, default False
@@ -87,7 +87,7 @@ class KafkaSource:
     security : Security or mapping of its attributes, optional
         TLS and SASL.
     client : {"kafka-python", "confluent"}, default "kafka-python"
-        The package that reads; ``"confluent"`` needs ``streamlda[confluent]``.
+        The package that reads; ``"confluent"`` needs the extra `confluent`.
     read_committed, client_id, fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
 request_timeout_seconds
         As in `streamlda_connectors.kafka.client.ClientSettings`.
@@ -106,7 +106,7 @@ request_timeout_seconds
     SourceAwayError, SourceAccessError
         If the registry cannot be reached; if it refuses, or is none.
     InvalidSettingError, MissingExtraError
-        For an option out of range; if ``streamlda[kafka]`` is not installed.
+        For an option out of range; if the extra `kafka` is not installed.
 
     Notes
     -----
@@ -298,9 +298,12 @@ request_timeout_seconds
     def silent(self) -> float | None:
         """Return for how many seconds of polling a partition has been without an answer.
 
-        0 if each is answered, within `request_timeout_seconds`; None before the first answers.
+        0 if each is answered, within `request_timeout_seconds`; None before the first answers. A
+        member of a group counts too, which may have no partition.
         """
-        return self._reader.silent()
+        found = self._reader.silent()
+        apart = 0.0 if self._member is None else self._member.silent()
+        return max(found or 0.0, apart) or found
 
     def last_answer(self) -> float | None:
         """Return when a fetch was answered last, with records or not, by ``time.monotonic``."""
@@ -309,7 +312,7 @@ request_timeout_seconds
     def at_end(self) -> bool:
         """Ask the brokers whether all was returned that can be read now.
 
-        Records of a transaction that is open cannot; nor, in a fixed order, can those behind the
+        Records of a transaction that is open cannot; nor, in a fixed order, can those after the
         end of the partition whose turn it is.
         """
         return self._reader.at_end()
@@ -321,12 +324,26 @@ request_timeout_seconds
     def logs(self, ahead: int = 0) -> dict[str, Log]:
         """Return the partitions that are read, by their location in records.
 
-        Offsets are those behind as many records `ahead`, which one partition or a fixed order has.
+        Offsets are those after as many records `ahead`, which one partition or a fixed order has.
 
         Each has a name that no other has, of a topic that was made later under the same name or in
         another cluster: ``kafka:CLUSTER/TOPIC_ID/PARTITION``.
         """
         return self._reader.logs(ahead)
+
+    def begin_behind(self, offsets: Mapping[str, int]) -> None:
+        """Begin with these offsets of logs, by their name (`logs`), where they are further on.
+
+        A fixed order begins there, too. Raises `SourceError`, and changes nothing, as `seek`.
+        """
+        begins = {
+            location.rpartition("/")[2]: max(log.next, offsets.get(log.name, 0))
+            for location, log in self.logs().items()
+        }
+        position = {**self.position(), "offsets": begins}
+        if "rounds" in position:
+            position["rounds"] = {**position["rounds"], "begins": begins}
+        self.seek(position)
 
     def notes(self) -> list[str]:
         """Return the notes that `commit` last left under `group`, one a partition."""

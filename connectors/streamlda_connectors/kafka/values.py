@@ -233,7 +233,7 @@ class SnapshotTopic(ValueTopic):
     def newest(self, key: str) -> bytes | None:
         """Return the last value of a key, or None if there is none.
 
-        Reads from the end back, until the key comes: time O(bytes behind its last value), memory
+        Reads from the end back, until the key comes: time O(bytes after its last value), memory
         that of a few values. Raises `SourceError` if the topic cannot be read.
         """
         wanted, reach = key.encode(), FIRST_REACH

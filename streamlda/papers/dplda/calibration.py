@@ -1,13 +1,15 @@
 """How a budget is shared by the releases of a configuration, and Procedure 1 of [DP-LDA].
 
-Every release gets the same part of epsilon ("uniform for simplicity", section 7 there). Two ways of
+Every release gets the same part of epsilon ("uniform for simplicity", section 7 there), or parts
+that are given (version 2 searches for them: `streamlda.papers.dplda.search`). Two ways of
 accounting:
 
 - ``"paper"``: a Gaussian release has noise multiplier sqrt(2 log(1.25 / delta_i)) / epsilon_i, as
   in Table 1 (valid for epsilon_i <= 1), epsilons and deltas add up, and sensitivities of moments
   are those in l1, which bound those in l2.
 - ``"exact"``: Laplace releases as before; what they leave of epsilon and delta bounds all Gaussian
-  releases together, by `streamlda.privacy.accounting`; sensitivities in l2.
+  releases together, by `streamlda.privacy.accounting`, mu of each in proportion to its part;
+  sensitivities in l2.
 
 A lower bound of Procedure 1 that fails has probability delta_1, which is part of delta.
 """
@@ -15,6 +17,7 @@ A lower bound of Procedure 1 that fails has probability delta_1, which is part o
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,14 +47,15 @@ ROUNDINGS = 2**20
 class Plan:
     """What each release of a configuration may cost; all of it is public.
 
-    `noise_multiplier`: standard deviation over sensitivity of each Gaussian release; None if there
-    is none. `pure_epsilon` of each Laplace release, in nats. `failure`: delta_1, probability that a
-    lower bound of Procedure 1 is above the truth. `sampler_delta`: part of delta for the distance
-    of the samplers from exact noise. `by_l1`: whether sensitivities of moments are taken in l1.
+    `multipliers`: standard deviation over sensitivity of the Gaussian release of an edge; empty if
+    there is none. `pure`: epsilon of a Laplace release, in nats, by edge or lower bound. `failure`:
+    delta_1, probability that a lower bound of Procedure 1 is above the truth. `sampler_delta`: part
+    of delta for the distance of the samplers from exact noise. `by_l1`: whether sensitivities of
+    moments are taken in l1.
     """
 
-    noise_multiplier: float | None
-    pure_epsilon: float
+    multipliers: Mapping[str, float]
+    pure: Mapping[str, float]
     failure: float
     sampler_delta: float
     event: Composed
@@ -67,23 +71,42 @@ def make_plan(
     accounted: str,
     gaussian_cells: int,
     laplace_cells: int,
+    parts: Mapping[str, float] | None = None,
 ) -> Plan:
     """Share a budget between the releases of a configuration.
 
-    With ``mechanism="laplace"``, for edges of global l1 sensitivity (configuration 1), delta is not
-    used and may be 0. `gaussian_cells` and `laplace_cells`: values released with each noise.
+    Parameters
+    ----------
+    configuration : Configuration
+    epsilon, delta : float
+        Of everything; with ``mechanism="laplace"`` delta is not used and may be 0.
+    mechanism : {"gaussian", "laplace"}
+        "laplace" is for edges of global l1 sensitivity: configuration 1.
+    accounted : {"exact", "paper"}
+        How the releases are added up.
+    gaussian_cells, laplace_cells : int
+        Values released with each noise.
+    parts : mapping from str to float, optional
+        Of epsilon, for each lower bound and edge of the configuration, above 0; they sum to 1. All
+        the same by default.
+
+    Returns
+    -------
+    Plan
     """
     between(1e-9, 1e3, epsilon=epsilon)
     _check_choices(configuration, mechanism, accounted)
-    edges, bounds = len(configuration.edges), len(configuration.bounds)
-    each = epsilon / (edges + bounds)
+    edges, bounds = configuration.edges, configuration.bounds
+    releases = len(edges) + len(bounds)
+    of = _parts(configuration, parts)
     laplace_distance = LAPLACE_TV_DISTANCE_BOUND * laplace_cells
     distance = (1 + math.exp(min(epsilon, 700.0))) * (
         laplace_distance + 2 * Noise.tv_distance_bound * gaussian_cells
     )
     if mechanism == "laplace":
-        events: list[Event] = [LaplaceRelease(each)] * edges
-        return Plan(None, each, 0.0, distance, Composed(events), True)
+        pure = {name: epsilon * of[name] for name in edges}
+        events: list[Event] = [LaplaceRelease(each) for each in pure.values()]
+        return Plan({}, pure, 0.0, distance, Composed(events), True)
     between(1e-300, 0.5, delta=delta)
     require(
         distance <= MOST_FOR_SAMPLERS * delta,
@@ -93,22 +116,41 @@ def make_plan(
         remedy="take a larger delta or a smaller epsilon",
     )
     left = delta - distance
-    failure = left / (edges + bounds)
+    failure = left / releases
+    pure = {name: epsilon * of[name] for name in bounds}
     if accounted == "paper":
+        largest = epsilon * max(of[name] for name in edges)
         require(
-            each <= 1,
+            largest <= 1,
             "the paper's Gaussian mechanism is proven for epsilon <= 1 a release only",
-            epsilon=each,
+            epsilon=largest,
             remedy="take a smaller epsilon, or accounting='exact'",
         )
-        multiplier = gaussian_multiplier(each, failure)
+        multipliers = {name: gaussian_multiplier(epsilon * of[name], failure) for name in edges}
     else:
-        together = accounting.mu_of(each * edges, left - bounds * failure)
-        multiplier = math.sqrt(edges) / together * (1 + accounting.MULTIPLIER_MARGIN)
-    events = [LaplaceRelease(each)] * bounds
-    events += [GaussianRelease(multiplier)] * edges
-    by_l1 = accounted == "paper"
-    return Plan(multiplier, each, failure, distance, Composed(events), by_l1)
+        theirs = sum(of[name] for name in edges)
+        together = accounting.mu_of(epsilon * theirs, left - len(bounds) * failure)
+        whole = math.sqrt(sum(of[name] ** 2 for name in edges)) / together
+        whole *= 1 + accounting.MULTIPLIER_MARGIN
+        multipliers = {name: whole / of[name] for name in edges}
+    events = [LaplaceRelease(each) for each in pure.values()]
+    events += [GaussianRelease(each) for each in multipliers.values()]
+    return Plan(multipliers, pure, failure, distance, Composed(events), accounted == "paper")
+
+
+def _parts(configuration: Configuration, parts: Mapping[str, float] | None) -> Mapping[str, float]:
+    names = (*configuration.bounds, *configuration.edges)
+    if parts is None:
+        return dict.fromkeys(names, 1 / len(names))
+    require(
+        set(parts) == set(names)
+        and min(parts.values()) > 0
+        and math.isclose(sum(parts.values()), 1, abs_tol=1e-9),
+        f"parts must be above 0, sum to 1 and be those of {', '.join(names)}",
+        parts=dict(parts),
+        remedy="leave them out for equal ones",
+    )
+    return parts
 
 
 def _check_choices(configuration: Configuration, mechanism: str, accounted: str) -> None:
@@ -144,17 +186,27 @@ def procedure_1(
     Unit document, relation replace-one, as in `sensitivity`. sigma_k moves by at most the spectral
     norm of the change of M2 (Weyl), so this one is proven. For gamma_s the paper takes the
     sensitivity of M3; Lemma 9 asserts that it is no more, and nothing proves it.
+
+    Parameters
+    ----------
+    configuration : Configuration
+    facts : Facts
+        Of the documents, `sigma_k` and `gamma_s` as they are.
+    plan : Plan
+        Of `make_plan`.
+    noise : Noise
+        `SecureNoise`.
+
+    Returns
+    -------
+    LowerBounds
     """
-    pairs = pairs_l1(facts) if plan.by_l1 else pairs_l2(facts)
-    triples = triples_l1(facts) if plan.by_l1 else triples_l2(facts)
     found = {"sigma_k": math.nan, "gamma_s": math.nan}
-    truth = {"sigma_k": (facts.sigma_k, pairs), "gamma_s": (facts.gamma_s, triples)}
     for name in configuration.bounds:
-        value, moved = truth[name]
         answer = release_laplace(
-            np.array(value),
-            moved,
-            plan.pure_epsilon,
+            np.array(getattr(facts, name)),
+            _moved(name, facts, plan),
+            plan.pure[name],
             noise,
             magnitude=max(1.0, float(facts.n_components)),
             roundings=ROUNDINGS,
@@ -162,3 +214,19 @@ def procedure_1(
         above = answer.scale * math.log(1 / (2 * plan.failure))
         found[name] = max(0.0, float(answer.values) - above)
     return LowerBounds(**found)
+
+
+def lower_bound_margins(configuration: Configuration, facts: Facts, plan: Plan) -> dict[str, float]:
+    """Return how far the median of each lower bound of `procedure_1` is below the truth."""
+    unlikely = math.log(1 / (2 * plan.failure))
+    return {
+        name: _moved(name, facts, plan) / plan.pure[name] * unlikely
+        for name in configuration.bounds
+    }
+
+
+def _moved(name: str, facts: Facts, plan: Plan) -> float:
+    """Return the sensitivity that Procedure 1 takes: of M2 for sigma_k, of M3 for gamma_s."""
+    if name == "sigma_k":
+        return pairs_l1(facts) if plan.by_l1 else pairs_l2(facts)
+    return triples_l1(facts) if plan.by_l1 else triples_l2(facts)

@@ -34,7 +34,7 @@ from streamlda.papers.dplda.calibration import LowerBounds, Plan, make_plan, pro
 from streamlda.papers.dplda.flow import EDGES, Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.release import Edges
-from streamlda.papers.dplda.sensitivity import CLAIMED, PAIR_TERMS, TRIPLE_TERMS, Facts
+from streamlda.papers.dplda.sensitivity import CLAIMED, PAIR_TERMS, TRIPLE_TERMS, Facts, unmet
 from streamlda.papers.dplda.settings import DPLDASettings, DPLDATopics
 from streamlda.papers.dplda.spectral import (
     SpectralSteps,
@@ -74,15 +74,18 @@ def fit_dp_lda(
     InvalidSettingError, InvalidDocumentsError, InsufficientDataError
         If a setting or the documents cannot be used; nothing has been released then.
     """
-    moments = LDAMoments(documents, settings.alpha_0)
-    steps = SpectralSteps(
-        moments,
+    return release(steps_of(documents, settings), settings, noise)
+
+
+def steps_of(documents: DocumentBatch, settings: DPLDASettings) -> SpectralSteps:
+    """Return the steps without noise that these settings ask for."""
+    return SpectralSteps(
+        LDAMoments(documents, settings.alpha_0),
         settings.n_components,
         n_iterations=settings.n_iterations,
         n_restarts=settings.n_restarts,
         seed=settings.seed,
     )
-    return release(steps, settings, noise)
 
 
 def release(
@@ -103,27 +106,8 @@ def release(
     )
     chosen = configuration(settings.configuration)
     drawn = SecureNoise() if noise is None else noise
-    d, k = moments.n_features, steps.n_components
-    cells = {
-        "e2": pair_cells(d),
-        "e3": triple_cells(d),
-        "e5": pair_cells(d),
-        "e6": triple_cells(k),
-        "e7": k * k,
-        "e9": k * d,
-    }
-    edge_cells = sum(cells[name] for name in chosen.edges)
-    laplace = settings.mechanism == "laplace"
-    plan = make_plan(
-        chosen,
-        settings.epsilon,
-        settings.delta,
-        mechanism=settings.mechanism,
-        accounted=settings.accounting,
-        gaussian_cells=0 if laplace else edge_cells,
-        laplace_cells=len(chosen.bounds) + (edge_cells if laplace else 0),
-    )
-    facts = _facts(steps, chosen)
+    d, plan = moments.n_features, plan_of(steps, settings)
+    facts = facts_of(steps, chosen)
     bounds = procedure_1(chosen, facts, plan, drawn)
     moved = _sensitivities(chosen, facts, bounds, plan, settings)
     edges = Edges(plan, moved, moments.n_documents, drawn)
@@ -143,24 +127,52 @@ def release(
         bounds,
         edges.scales,
         drawn.secure,
+        unmet(chosen.bounds, facts, CLAIMED[settings.constants]),
     )
 
 
-def _facts(steps: SpectralSteps, chosen: Configuration) -> Facts:
+def plan_of(steps: SpectralSteps, settings: DPLDASettings) -> Plan:
+    """Return what each release of these settings may cost."""
+    chosen = configuration(settings.configuration)
+    d, k = steps.moments.n_features, steps.n_components
+    cells = {
+        "e2": pair_cells(d),
+        "e3": triple_cells(d),
+        "e5": pair_cells(d),
+        "e6": triple_cells(k),
+        "e7": k * k,
+        "e9": k * d,
+    }
+    edge_cells = sum(cells[name] for name in chosen.edges)
+    laplace = settings.mechanism == "laplace"
+    return make_plan(
+        chosen,
+        settings.epsilon,
+        settings.delta,
+        mechanism=settings.mechanism,
+        accounted=settings.accounting,
+        gaussian_cells=0 if laplace else edge_cells,
+        laplace_cells=len(chosen.bounds) + (edge_cells if laplace else 0),
+        parts=settings.parts,
+    )
+
+
+def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
     """Return the truth that Procedure 1 hides; configuration 1 asks for none of it."""
     public = (steps.moments.n_documents, steps.n_components, steps.moments.alpha_0)
     if not chosen.bounds:
         return Facts(*public)
     leading = steps.leading.values
+    seen = Facts(*public, sigma_k=float(leading[-1]), sigma_next=steps.sigma_next)
     if "gamma_s" not in chosen.bounds:
-        return Facts(*public, sigma_k=float(leading[-1]))
+        return seen
     factors = steps.factors
-    return Facts(
-        *public,
-        sigma_k=float(leading[-1]),
+    return replace(
+        seen,
         gamma_s=factors.gap,
         sigma_1=float(leading[0]),
         lambda_1=float(factors.values[0]),
+        lambda_k=float(factors.values[-1]),
     )
 
 

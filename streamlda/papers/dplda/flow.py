@@ -150,7 +150,23 @@ def is_cut(edges: Iterable[str]) -> bool:
 
 
 def configuration(name: str | int) -> Configuration:
-    """Return a configuration by its number."""
+    """Return a configuration by its number.
+
+    Parameters
+    ----------
+    name : {1, 2, 3, 4}
+        As number or text; 1 is the only one that is proven private.
+
+    Returns
+    -------
+    Configuration
+        The edges of the flow that get noise.
+
+    Raises
+    ------
+    InvalidSettingError
+        If there is no such configuration.
+    """
     remedy = "take 1, the only one that is proven private"
     one_of(CONFIGURATIONS, configuration=str(name), remedy=remedy)
     return CONFIGURATIONS[str(name)]

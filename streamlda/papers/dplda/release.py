@@ -46,22 +46,22 @@ class Edges:
         `magnitude`: public bound on the sum of all absolute terms behind it; by default that of a
         value with a claimed sensitivity.
         """
-        power = 1.0 if self._plan.noise_multiplier is None else 0.5
+        power = 1.0 if not self._plan.multipliers else 0.5
         noisy = self._noisy(edge, pack(array, power), magnitude)
         return unpack(noisy, len(array), array.ndim, power)
 
-    def vector(self, edge: str, values: Array) -> Array:
-        """Return values of any shape with noise."""
-        return self._noisy(edge, values, None)
+    def vector(self, edge: str, values: Array, magnitude: float | None = None) -> Array:
+        """Return values of any shape with noise; `magnitude` as for `symmetric`."""
+        return self._noisy(edge, values, magnitude)
 
     def _noisy(self, edge: str, values: Array, magnitude: float | None) -> Array:
         plan, moved = self._plan, self._sensitivities[edge]
         size = moved * LOCAL_TERMS if magnitude is None else magnitude
-        if plan.noise_multiplier is None:
+        if not plan.multipliers:
             answer = release_laplace(
                 values,
                 moved,
-                plan.pure_epsilon,
+                plan.pure[edge],
                 self._noise,
                 magnitude=size,
                 roundings=self._roundings,
@@ -72,7 +72,7 @@ class Edges:
         # rounding errors are those of as many as make up the magnitude.
         mechanism = JointGaussian(
             [Block(edge, values.shape, moved)],
-            plan.noise_multiplier,
+            plan.multipliers[edge],
             n_max=max(1, math.ceil(1.001 * size / moved)),
             term_roundings=self._roundings,
             roundings=1,

@@ -47,7 +47,7 @@ claimed, and so may all that is made of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from streamlda.checks import at_least
@@ -61,11 +61,30 @@ PAIR_TERMS, TRIPLE_TERMS = 4.0, 42.0
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What sensitivities are functions of; N (at least 3), k and alpha_0 are public.
+    """What sensitivities are functions of; N, k and alpha_0 are public.
 
-    `sigma_k` and `gamma_s`: lower bounds on the k-th singular value of M2, and on a quarter of the
-    least gap between eigenvalues of the whitened tensor. `sigma_1` and `lambda_1`: largest singular
-    value of M2, and largest eigenvalue of the whitened tensor; [DP-LDA] reads them without noise.
+    Parameters
+    ----------
+    n_documents : int
+        N, at least 3.
+    n_components : int
+        k.
+    alpha_0 : float
+        Sum of the Dirichlet parameters, above 0.
+    sigma_k, gamma_s : float, default 0
+        Lower bounds on the k-th singular value of M2, and on a quarter of the least gap between
+        eigenvalues of the whitened tensor; 0 is none.
+    sigma_1, lambda_1 : float, default 0
+        Largest singular value of M2, and largest eigenvalue of the whitened tensor; [DP-LDA] reads
+        them without noise.
+    sigma_next, lambda_k : float, default 0
+        Singular value of M2 after the k-th, and k-th eigenvalue of the whitened tensor, which
+        preconditions are about.
+
+    Raises
+    ------
+    InvalidSettingError
+        If N, k or alpha_0 is out of range.
     """
 
     n_documents: int
@@ -75,6 +94,8 @@ class Facts:
     gamma_s: float = 0.0
     sigma_1: float = 0.0
     lambda_1: float = 0.0
+    sigma_next: float = 0.0
+    lambda_k: float = 0.0
 
     def __post_init__(self) -> None:
         at_least(3, n_documents=self.n_documents)
@@ -105,6 +126,22 @@ def triples_l2(facts: Facts) -> float:
     two_words = 2 + 6 * b * b + 3 * c * c
     same_words = 2 * (1 + 3 * b) ** 2 + 6 * c * c
     return math.sqrt(max(one_word, two_words, same_words)) / facts.n_documents
+
+
+def unmet(bounds: Collection[str], facts: Facts, claimed: ClaimedBounds) -> tuple[str, ...]:
+    """Return which preconditions of Theorems 4.2 to 4.4 of version 1 do not hold (Table 3 there).
+
+    `bounds` are those that Procedure 1 releases for the configuration: with sigma_k goes the first
+    precondition, with gamma_s the second. Delta_2 is taken in l2, which bounds the spectral norm
+    that the proofs use.
+    """
+    found = []
+    if "sigma_k" in bounds and pairs_l2(facts) > (facts.sigma_k - facts.sigma_next) / 2:
+        found.append("Delta_2 <= (sigma_k - sigma_(k+1)) / 2")
+    limit = facts.gamma_s * facts.lambda_k / (2 * math.sqrt(facts.n_components))
+    if "gamma_s" in bounds and claimed.whitened(facts) > limit:
+        found.append("Delta_T <= gamma_s lambda_k / (2 sqrt(k))")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

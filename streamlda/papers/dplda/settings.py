@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +40,8 @@ class DPLDASettings:
         See `streamlda.papers.dplda.calibration`.
     constants : str, default "constant one"
         Of the claimed sensitivities of configurations 2 to 4: a key of `sensitivity.CLAIMED`.
+    parts : mapping from str to float, optional
+        Of epsilon, for each release: see `make_plan`.
     n_iterations, n_restarts, seed : int
         Of the power method. The seed seeds no noise.
     """
@@ -51,6 +54,7 @@ class DPLDASettings:
     mechanism: str = "gaussian"
     accounting: str = "exact"
     constants: str = CONSTANT_ONE.name
+    parts: Mapping[str, float] | None = None
     n_iterations: int = ITERATIONS
     n_restarts: int = RESTARTS
     seed: int = 0
@@ -83,6 +87,9 @@ class DPLDATopics:
         entry that occurs once. Infinite where nothing was published.
     secure : bool
         Whether the noise came from `SecureNoise`.
+    unmet : tuple of str
+        Preconditions of the configuration's theorems (Table 3 of version 1) that these documents do
+        not have; of configurations 2 to 4. Read without noise: not private, as they are.
     """
 
     components: Array
@@ -94,6 +101,7 @@ class DPLDATopics:
     bounds: LowerBounds
     scales: dict[str, float] = field(default_factory=dict)
     secure: bool = False
+    unmet: tuple[str, ...] = ()
 
     @property
     def proven(self) -> bool:
@@ -112,7 +120,8 @@ class DPLDATopics:
         who = f"DP-LDA (DeCarolis et al. 2020), configuration {settings.configuration}"
         if not self.proven:
             claims = "; ".join(configuration(settings.configuration).open_claims)
-            return f"{NOT_PROVEN}: {who}. Open: {claims}."
+            outside = f" Not met: {'; '.join(self.unmet)}." if self.unmet else ""
+            return f"{NOT_PROVEN}: {who}. Open: {claims}.{outside}"
         if not self.secure:
             return f"not private: the noise was seeded. {who}."
         delta = self.sampler_delta if settings.mechanism == "laplace" else settings.delta

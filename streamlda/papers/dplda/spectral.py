@@ -180,7 +180,17 @@ class SpectralSteps:
     @cached_property
     def leading(self) -> LeadingPairs:
         """Singular values and vectors of M2."""
-        return leading_pairs_of(self.moments, self.n_components)
+        k = self.n_components
+        return LeadingPairs(self._one_more.values[:k], self._one_more.vectors[:, :k])
+
+    @property
+    def sigma_next(self) -> float:
+        """The singular value of M2 after the k-th."""
+        return float(self._one_more.values[-1])
+
+    @cached_property
+    def _one_more(self) -> LeadingPairs:
+        return leading_pairs_of(self.moments, self.n_components + 1)
 
     @cached_property
     def whitened(self) -> Array:

@@ -57,7 +57,22 @@ from streamlda.sites.scheme import Array, NoisePlan, check_colluders
 
 
 class CapePlan(NoisePlan):
-    """The noise of S sites with Gaussian zero-sum terms; see the module for the symbols."""
+    """The noise of S sites with Gaussian zero-sum terms; see the module for the symbols.
+
+    Parameters
+    ----------
+    weights : tuple of float
+        mu_s, of S sites, at least two: above 0, of sum 1.
+    site_stddevs : tuple of float
+        tau_s, of length S, above 0, in the units of what a site releases: what it would need alone.
+    colluders : int, default 0
+        t, sites that may help the aggregator, 0 to S - 1.
+
+    Raises
+    ------
+    InvalidSettingError
+        If one of these is out of range.
+    """
 
     __slots__ = ()
 

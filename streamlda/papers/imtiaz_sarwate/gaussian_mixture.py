@@ -1,30 +1,21 @@
 """capeAGN for mixtures of spherical Gaussians: samples of several sites (section V, Appendix B-B).
 
-A sample is t = a_i + z with probability w_i and z ~ N(0, sigma^2 I), so that
-``E t t' - sigma^2 I = sum w_i a_i a_i'`` and ``E H(t) = sum w_i a_i x a_i x a_i`` with
-``H(t) = t x t x t - sigma^2 sum_d (t x e_d x e_d + e_d x t x e_d + e_d x e_d x t)``. Two routes:
+Model and estimates are those of `streamlda.private.mixture`. Two routes:
 
 `projected` (ours)
-    1. ``t t'`` is aggregated in packed form. sigma^2, if it is not given, is the mean of the d - K
-       smallest eigenvalues; U holds the leading eigenvectors that stand above the noise.
-    2. Each site sees its samples in the k dimensions of U and sums
-       ``H = y x y x y - sigma^2 sym3(y x I)``, y = U't, scaled down to a bound B. Noise goes on
+    1. ``t t'`` is aggregated in packed form.
+    2. Each site sees its samples in the leading directions U and sums clipped H. Noise goes on
        k (k + 1) (k + 2) / 6 numbers.
-    3. Whitening comes *after* the noise: whitened first, samples of rare components are long, and B
-       with them.
+    3. Whitening comes after the noise.
 `paper` (Algorithm 3)
     As the paper has it: d x d x d numbers with noise, then W = U D^(-1/2), then the power method.
     sigma^2 comes from the noisy second moment, not from the samples as in the authors' code.
 
 Privacy
 -------
-Unit: a sample, at one site. Relation: replace-one; sizes and the radius are public.
+Unit: a sample, at one site. Relation: replace-one; sizes and the radius are public. Second moment
+and H in k dimensions: `streamlda.private.mixture`.
 
-- *Second moment*: `vector_moments`; sqrt(2) C, C the squared radius.
-- *H in k dimensions*: scaled to norm at most B, public by the first stage: two differ by 2 B at
-  most, attained by opposite samples, as H(-t) = -H(t). By the Pythagorean rule
-  ``||H||^2 = ||y||^6 - 6 sigma^2 ||y||^4 + sigma^4 (3 k + 6) ||y||^2``; where these terms cancel,
-  a quarter of the norm of the absolute ones is taken if that is larger.
 - *H in d dimensions*, samples of norm at most 1 (scaled by the radius): by the triangle inequality
   ``||H|| <= 1 + 3 d sigma^2``, and 2 + 6 d sigma^2 for a difference: Appendix C. (The norm of the
   second term is sqrt(3 d + 6) sigma^2; the paper's bound is kept for comparison.)
@@ -39,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -52,32 +43,34 @@ from streamlda.papers.imtiaz_sarwate.plain_moments import (
     plain_triples,
     symmetric_pairs,
     symmetric_triples,
-    weights_of,
 )
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import (
+from streamlda.privacy.clipping import clip_factors
+from streamlda.privacy.mechanism import Block
+from streamlda.private.mixture import (
+    MixtureView,
+    in_order,
+    mixture_means,
+    mixture_view,
+    remaining_variance,
+    skew,
+    skew_block,
+    skew_norms,
+)
+from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
+from streamlda.private.vector_moments import (
     SECOND_RATIO,
     clipped,
     packed_second,
     second_block,
     third_sum,
 )
-from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.mechanism import Block
-from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
-from streamlda.spectral.tensor_power import tensor_power
 
 Array = NDArray[np.float64]
 Route = Literal["projected", "paper"]
 
 #: Part of the budget of the second moment, on our route; the paper halves.
 SECOND_PART = 0.8
-
-#: B over the cube of the root of the mean squared norm of a projected sample.
-BOUND = 2.0
-
-#: A direction is real when its eigenvalue exceeds this part of the noise's spectral norm.
-FLOOR = 1.0
 
 
 class MixtureSite:
@@ -119,14 +112,14 @@ class MixtureSite:
         matrix = unpack_pairs(self.second(), self.dimension)
         return {"second": plain_pairs(matrix) / self.radius**2}
 
-    def projected(self, directions: Array, variance: float, bound: float) -> Array:
-        """Return the packed sum of clipped H in the space of orthonormal directions; raw.
+    def projected(self, view: MixtureView) -> Array:
+        """Return the packed sum of clipped H as a view of the second moment has it; raw.
 
         Time O(n (d k + k^3)), memory O(n k + k^3).
         """
-        y = self.samples @ directions
-        factors = clip_factors(skew_norms(y, variance), bound)
-        return pack_triples(_skew(third_sum(y, factors), factors @ y, variance))
+        y = self.samples @ view.directions
+        factors = clip_factors(skew_norms(y, view.variance), view.bound)
+        return pack_triples(skew(third_sum(y, factors), factors @ y, view.variance))
 
     def whole(self, variance: float) -> Array:
         """Return the sum of H in all d dimensions, for samples divided by the radius; raw.
@@ -136,25 +129,7 @@ class MixtureSite:
         if self._third is None:
             self._third = third_sum(self.samples) / self.radius**3
             self._total = self.samples.sum(axis=0) / self.radius
-        return _skew(self._third, self._total, variance)
-
-
-def skew_norms(y: Array, variance: float) -> Array:
-    """Return what H of each projected sample is clipped by: at least its norm, shape (n,)."""
-    k, square = y.shape[1], np.einsum("nk,nk->n", y, y)
-    twice = variance**2 * (3 * k + 6)
-    norm = square * (square * (square - 6 * variance) + twice)
-    absolute = square**1.5 + math.sqrt(twice) * np.sqrt(square)
-    larger: Array = np.maximum(np.sqrt(np.maximum(norm, 0.0)), absolute / 4)
-    return larger
-
-
-def skew_block(k: int, bound: float, variance: float, radius: float) -> Block:
-    """Return the block of `MixtureSite.projected`; two samples differ by twice the bound."""
-    most = radius**3 + variance * math.sqrt(3 * k + 6) * radius
-    return Block(
-        "third", (k * (k + 1) * (k + 2) // 6,), bound, magnitude=max(1.0, 1.01 * most / bound)
-    )
+        return skew(self._third, self._total, variance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,31 +206,22 @@ def _projected(
         ratio=SECOND_RATIO,
     )
     N = second.documents
-    values, vectors = np.linalg.eigh(unpack_pairs(second.sums["second"] / N, d))
-    values, vectors = values[::-1], vectors[:, ::-1]
-    variance = _variance(values, n_components) if variance is None else variance
     # Off the diagonal an entry is its packed value over sqrt(2).
-    floor = 2 * second.stddevs["second"] / math.sqrt(2) / N * math.sqrt(d)
-    weight = values[:n_components] - variance
-    k = max(1, int(np.cumprod(weight > FLOOR * floor).sum()))
-    U, weight = np.ascontiguousarray(vectors[:, :k]), np.maximum(weight[:k], 1e-9 * values[0])
+    stddev = second.stddevs["second"] / math.sqrt(2) / N
+    moment = unpack_pairs(second.sums["second"] / N, d)
+    view = mixture_view(moment, n_components, stddev, radius, variance)
+    k, variance = len(view.sizes), view.variance
     if network.scheme == "pooled":
         # Nothing has to be bounded.
-        bound = radius**3 + variance * math.sqrt(3 * k + 6) * radius
-    else:
-        bound = BOUND * float(np.maximum(values[:k], 0.0).sum()) ** 1.5
+        view = replace(view, bound=radius**3 + variance * math.sqrt(3 * k + 6) * radius)
     third = network.release(
-        network.sums_of(sites, lambda site: {"third": site.projected(U, variance, bound)}),
-        [skew_block(k, bound, variance, radius)],
+        network.sums_of(sites, lambda site: {"third": site.projected(view)}),
+        [skew_block(k, view.bound, variance, radius)],
         part=1 - SECOND_PART,
         ratio=2.0,
     )
-    seen = unpack_triples(third.sums["third"] / N, k) / np.sqrt(
-        np.multiply.outer(np.multiply.outer(weight, weight), weight)
-    )
-    found = tensor_power(seen, k, rng=rng)
-    means = (U * np.sqrt(weight)) @ found.eigenvectors * found.eigenvalues
-    return _estimate(means.T, found.eigenvalues, variance, n_components)
+    means, eigenvalues = mixture_means(view, unpack_triples(third.sums["third"] / N, k), rng)
+    return _estimate(means, eigenvalues, variance, n_components)
 
 
 def _paper(
@@ -276,7 +242,7 @@ def _paper(
     N = second.documents
     moment = symmetric_pairs(second.sums["second"] / N, d)
     values = np.asarray(np.linalg.eigvalsh(moment)[::-1], dtype=np.float64)
-    scaled = _variance(values, n_components) if variance is None else variance / radius**2
+    scaled = remaining_variance(values, n_components) if variance is None else variance / radius**2
     bound = 1 + 3 * d * scaled
     third = network.release(
         network.sums_of(sites, lambda site: {"third": plain_triples(site.whole(scaled))}),
@@ -293,29 +259,8 @@ def _paper(
     return _estimate(radius * means, eigenvalues, radius**2 * scaled, n_components)
 
 
-def _variance(eigenvalues: Array, n_components: int) -> float:
-    """Return the mean of all but the K largest eigenvalues, at least 0."""
-    return max(float(eigenvalues[n_components:].mean()), 0.0)
-
-
-def _skew(third: Array, total: Array, variance: float) -> Array:
-    """Return the sum of H from those of y x y x y and of y."""
-    identity = np.eye(len(total))
-    outer = np.multiply.outer(total, identity)
-    corrected: Array = third - variance * (
-        outer + outer.transpose(1, 0, 2) + outer.transpose(1, 2, 0)
-    )
-    return corrected
-
-
 def _estimate(
     means: Array, eigenvalues: Array, variance: float, n_components: int
 ) -> MixtureEstimate:
-    found = len(means)
-    weights = weights_of(eigenvalues)
-    order = np.argsort(-weights, kind="stable")
-    components = np.zeros((n_components, means.shape[1]))
-    components[:found] = means[order]
-    return MixtureEstimate(
-        components, np.append(weights[order], np.zeros(n_components - found)), variance, found
-    )
+    components, weights = in_order(means, eigenvalues, n_components)
+    return MixtureEstimate(components, weights, variance, len(means))

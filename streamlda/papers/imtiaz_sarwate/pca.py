@@ -14,7 +14,7 @@ eigenvalue, which noise alone makes, counts as a positive one: `route="paper"` d
 it counts 0.
 
 Privacy: one stage, all of the budget. Unit, relation and sensitivity are those of
-`streamlda.papers.imtiaz_sarwate.vector_moments`. The paper draws noise of one size for every entry
+`streamlda.private.vector_moments`. The paper draws noise of one size for every entry
 i <= j; `route="paper"` does too. In packed coordinates, the default, entries off the diagonal get
 sqrt(2) less at the same privacy. In DPdisPCA each site's noisy moment is a release of its own
 samples, of which no other site has one, so that (epsilon, delta) holds for each sample against the
@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 from streamlda.checks import between, one_of, require
 from streamlda.papers.imtiaz_sarwate.plain_moments import plain_pairs, symmetric_pairs
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import SECOND_RATIO, second_block
 from streamlda.private.packing import pack_pairs, unpack_pairs
+from streamlda.private.vector_moments import SECOND_RATIO, leading, second_block
 
 Array = NDArray[np.float64]
 Route = Literal["packed", "paper"]
@@ -88,7 +88,7 @@ def principal_subspace(
         [second_block(d, radius)],
         ratio=SECOND_RATIO,
     )
-    return _leading(unpack(found.sums["second"] / found.documents, d), n_components)
+    return Subspace(*leading(unpack(found.sums["second"] / found.documents, d), n_components))
 
 
 def partial_root_subspace(
@@ -134,7 +134,7 @@ def partial_root_subspace(
         kept = np.argsort(-values, kind="stable")[:rank]
         root = vectors[:, kept] * np.sqrt(values[kept])
         gathered += weight * root @ root.T
-    return _leading(gathered, n_components)
+    return Subspace(*leading(gathered, n_components))
 
 
 def _checked(second_sums: Sequence[Array], n_components: int, route: Route) -> int:
@@ -153,9 +153,3 @@ def _checked(second_sums: Sequence[Array], n_components: int, route: Route) -> i
 
 def _coordinates(route: Route) -> tuple[Callable[[Array], Array], Callable[[Array, int], Array]]:
     return (pack_pairs, unpack_pairs) if route == "packed" else (plain_pairs, symmetric_pairs)
-
-
-def _leading(moment: Array, n_components: int) -> Subspace:
-    values, vectors = np.linalg.eigh(moment)
-    leading = slice(None, -n_components - 1, -1)
-    return Subspace(np.ascontiguousarray(vectors[:, leading]), values[leading])

@@ -59,10 +59,3 @@ def paper_components(
     found = tensor_power(seen, n_components, rng=rng)
     components: Array = (U * np.sqrt(size)) @ found.eigenvectors * found.eigenvalues
     return components.T, found.eigenvalues
-
-
-def weights_of(eigenvalues: Array) -> Array:
-    """Return w_k, summing to 1, of eigenvalues that are 1 / sqrt(w_k) but for noise."""
-    weights = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-6) ** -2.0, 0.0)
-    total = weights.sum()
-    return weights / total if total > 0 else np.full(len(eigenvalues), 1 / len(eigenvalues))

@@ -64,11 +64,11 @@ from streamlda.papers.imtiaz_sarwate.plain_moments import (
     plain_triples,
     symmetric_pairs,
     symmetric_triples,
-    weights_of,
 )
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import TRIPLE_TERMS, FirstStatistic, PairStatistic, View
+from streamlda.private.mixture import weights_of
 from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.private.topics import PairView, private_topics
 from streamlda.spectral.moments import Moments

@@ -166,6 +166,17 @@ def wang_anandkumar_table(
 
     At epsilon = 1 the noise needed is 5.9 to 7.1 times smaller than the formula's. Time a few
     milliseconds a row.
+
+    Parameters
+    ----------
+    epsilon : float, default 1
+    deltas : iterable of float
+    releases : iterable of int
+        K, queries of Algorithm 3.
+
+    Returns
+    -------
+    list of Comparison
     """
     counts = list(releases)
     return [_compare(epsilon, delta, count) for delta in deltas for count in counts]

@@ -39,6 +39,18 @@ class DenseTensor:
 
     Memory d C(d+p-2, p-1) numbers; `apply` takes as many multiplications a column, as one matrix
     product. `streamlda.spectral.tensor_power.checked_array` says what symmetric is.
+
+    Parameters
+    ----------
+    array : array_like of shape (d, ..., d)
+        Finite and symmetric; copied.
+    order : int, optional
+        p, to hold the array to; its number of axes by default.
+
+    Raises
+    ------
+    InvalidSettingError, InvalidDocumentsError
+        If it is not such an array.
     """
 
     def __init__(self, array: ArrayLike, order: int | None = None) -> None:
@@ -62,7 +74,19 @@ class DenseTensor:
 class FactoredTensor:
     """T = sum_i l_i v_i x ... x v_i, never formed: time and memory O(d k) a column.
 
-    From l_i, shape (k,), and v_i as columns, shape (d, k): eigenpairs where these are orthonormal.
+    Parameters
+    ----------
+    eigenvalues : array_like of shape (k,)
+        l_i.
+    eigenvectors : array_like of shape (d, k)
+        v_i as columns; eigenpairs of T where these are orthonormal.
+    order : int, default 3
+        p.
+
+    Raises
+    ------
+    InvalidSettingError, InvalidDocumentsError
+        If shapes do not belong together, or a value is not finite.
     """
 
     def __init__(self, eigenvalues: ArrayLike, eigenvectors: ArrayLike, order: int = 3) -> None:
@@ -174,7 +198,18 @@ class SymmetrisedTensor:
 
 
 def symmetrised(array: ArrayLike) -> SymmetrisedTensor:
-    """Embed a d1 x d2 x d3 tensor in a symmetric one, whose eigenvectors hold its triples."""
+    """Embed a d1 x d2 x d3 tensor in a symmetric one, whose eigenvectors hold its triples.
+
+    Parameters
+    ----------
+    array : array_like of shape (d1, d2, d3)
+        Finite; copied.
+
+    Returns
+    -------
+    SymmetrisedTensor
+        Of dimension d1 + d2 + d3 and order 3.
+    """
     checked = np.array(array, dtype=np.float64)
     require(
         checked.ndim == 3 and checked.size > 0,

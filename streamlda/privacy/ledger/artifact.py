@@ -9,7 +9,7 @@ from pathlib import Path
 
 _CHUNK_BYTES = 2**20
 
-#: Ends the name of an artefact, and behind that of one that is not on record yet.
+#: Ends the name of an artefact, and after that of one that is not on record yet.
 SUFFIX, UNPUBLISHED = ".safetensors", ".new"
 
 

@@ -25,6 +25,8 @@ _DIGITS = 4
 _NEIGHBORS = {
     ("document", "add-remove"): "with a document as without it",
     ("document", "replace-one"): "with a document as with another in its place",
+    ("record", "add-remove"): "with a record as without it",
+    ("record", "replace-one"): "with a record as with another in its place",
     ("user", "add-remove"): "with the documents of a user as without them",
     ("user", "replace-one"): "with the documents of a user as with those of another",
 }
@@ -124,17 +126,18 @@ def _in_words(budget: Mapping[str, Any]) -> list[str]:
 
 def _whose(report: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return whose amounts are shown: spent, left for them, left for new documents."""
-    if report["budget"]["privacy_unit"] == "user":
+    units = f"{report['budget']['privacy_unit']}s"
+    if units == "users":
         return ("by a user, all releases together", "", "for any user, old or new documents")
-    spender = "by the documents that have spent most"
+    spender = f"by the {units} that have spent most"
     if report["budget"]["mode"] == "window":
-        again = "for those documents, if released again (replay)"
-        return (spender, again, "for documents that were in no release")
-    again = "for those documents: prefix sums take each once"
+        again = f"for those {units}, if released again (replay)"
+        return (spender, again, f"for {units} that were in no release")
+    again = f"for those {units}: prefix sums take each once"
     allowed = report["releases_left"]
     if allowed == 0:
-        return (spender, again, "for new documents: the horizon is reached")
-    return (spender, again, f"for new documents, each once; releases left: {allowed:,}")
+        return (spender, again, f"for new {units}: the horizon is reached")
+    return (spender, again, f"for new {units}, each once; releases left: {allowed:,}")
 
 
 def _amount(label: str, amount: Mapping[str, float], whose: str, *, upward: bool) -> str:

@@ -356,6 +356,9 @@ def _checked(path: Path, head: Head, values: tuple[Any, ...]) -> Row:
 
 def _check_header(path: Path) -> None:
     """Tell a foreign, a later and a cut file apart before SQLite looks at it."""
+    if path.exists() and not path.is_file():
+        # A pipe would be waited for.
+        raise _untrusted(path, "it is no regular file")
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or header[:16] != b"SQLite format 3\0":

@@ -47,6 +47,10 @@ _KEY_BYTES, _VALUE_BYTES, _LINK_BYTES = 32, 8, 16
 _WORDS = re.compile(r"[^\W_]+")
 #: Accents, soft hyphens, and characters without a width: the same text has them or not.
 _UNSEEN = re.compile("[\u0300-\u036f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+#: Of ASCII: letters without case, digits, and a space in place of all else.
+_ASCII_WORDS = bytes(
+    ord(chr(c).lower()) if c < 128 and chr(c).isalnum() else 32 for c in range(256)
+)
 _VALUES = np.dtype("<u8")
 
 
@@ -80,7 +84,7 @@ class FingerprintKey:
             raise failure(
                 "the key of a ledger must be whole",
                 path=str(path),
-                remedy="bring it back from a copy: without it, documents are not known again",
+                remedy="restore it from a copy: without it, released documents are not recognised",
                 error=LedgerError,
             )
         return cls(bytes.fromhex(text))
@@ -90,10 +94,16 @@ class FingerprintKey:
 
         Blank ones and records without one are alike.
         """
-        if text is not None and not text.isascii():
+        if text is None:
+            return b""
+        if text.isascii():
+            # A seventh of the time of a search for words.
+            found = b" ".join(text.encode().translate(_ASCII_WORDS).split())
+        else:
             text = _UNSEEN.sub("", unicodedata.normalize("NFKD", text))
-        words = [] if text is None else _WORDS.findall(text.casefold()) or text.split()
-        return self._of(b"text", " ".join(words).encode("utf-8", "surrogatepass")) if words else b""
+            found = " ".join(_WORDS.findall(text.casefold())).encode("utf-8", "surrogatepass")
+        found = found or " ".join(text.split()).encode("utf-8", "surrogatepass")
+        return self._of(b"text", found) if found else b""
 
     def of_counts(self, columns: NDArray[np.int32], counts: NDArray[np.float64]) -> bytes:
         """Return the fingerprint of a row of counts: of its columns, increasing, and counts."""
@@ -230,7 +240,7 @@ class Fingerprints:
 
 
 def values_of(packed: bytes) -> NDArray[np.uint64]:
-    """Return values that lie one behind the other."""
+    """Return values that lie one after the other."""
     return np.frombuffer(packed, dtype=_VALUES)
 
 

@@ -87,9 +87,9 @@ class Provenance:
         #: What tells logs from all others, where their locations do not: containers that are read
         #: by turns, of each of which a release has one range.
         self.names: Mapping[str, str] = {}
-        # Of each log that is not being read: behind which record, and the fingerprint up to there.
+        # Of each log that is not being read: after which record, and the fingerprint up to there.
         self._left: dict[str, tuple[int, bytes | None]] = {}
-        # Where reading stands: in which container, behind which record, under which origin, and
+        # Where reading stands: in which container, after which record, under which origin, and
         # the fingerprint of all records up to there (None if the first ones were not seen).
         self._location, self._record, self._origin = "", 0, ""
         self._link: bytes | None = None
@@ -223,7 +223,7 @@ class Provenance:
             location, records, origin = self._met
             raise failure(
                 "documents must not be in two releases, and the first of these were in one, under "
-                "whatever name",
+                "this or another name",
                 source=location,
                 first_records=records,
                 origin=origin,
@@ -259,6 +259,21 @@ class Provenance:
                 self.key.sealed(self._sketch),
             ),
         )
+
+    def is_of(self, cohort: Cohort) -> bool:
+        """Tell whether the documents are those of a release: their ranges, and all that they say.
+
+        Between marks the last one of each range tells, which depends on all records before.
+        """
+        found = self.cohort(*cohort.slots_of_run, cohort.generation, cohort.run)
+        return self._opened(found) == self._opened(cohort)
+
+    def _opened(self, cohort: Cohort) -> tuple[object, ...]:
+        known = cohort.fingerprints
+        if known is None:
+            return (cohort.documents,)
+        sketch, files = self.key.opened(known.sketch), self.key.opened_files(known.files)
+        return cohort.documents, known.marks, files, sketch.values, sketch.documents
 
     # State.
 

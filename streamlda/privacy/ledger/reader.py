@@ -26,6 +26,7 @@ from streamlda.privacy.ledger.state import (
     build_event,
     describe_left,
     describe_spent,
+    last_run,
 )
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, Loss, round_down, round_up
 
@@ -44,7 +45,7 @@ def read_report(
         file.exists(),
         "there must be a ledger of that name",
         path=str(file.path),
-        remedy="a private run makes one; name the file that was its ledger",
+        remedy="name the file that a private run had as its ledger",
         error=LedgerError,
     )
     try:
@@ -112,7 +113,7 @@ class LedgerReader:
 
     @property
     def last_intent(self) -> Intent | None:
-        """The newest release; behind its cohort the stream goes on."""
+        """The newest release; after its cohort the stream goes on."""
         return self._state.last
 
     @property
@@ -159,6 +160,10 @@ class LedgerReader:
                 known.add(Cohort.from_json(row.body))
         return known
 
+    def last_run(self) -> list[Intent]:
+        """Return the releases of the newest run, oldest first. Time O(rows)."""
+        return last_run(self._file.rows())
+
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.
 
@@ -185,7 +190,7 @@ class LedgerReader:
             "part twice",
             epoch=epoch,
             generation=self.generation,
-            remedy="restore the newest checkpoint, or drop the state and go on behind the last "
+            remedy="restore the newest checkpoint, or drop the state and go on after the last "
             "cohort (last_intent.cohort)",
         )
 

@@ -123,7 +123,7 @@ class LedgerState:
         if row.kind == "created":
             self.terms = LedgerTerms.from_json(body["terms"])
             self.ledger_id = body["ledger_id"]
-            self.losses = Losses(parallel=self.terms.privacy_unit == "document")
+            self.losses = Losses(parallel=self.terms.parallel)
             return bool(body["format_version"] == FORMAT_VERSION)
         if row.kind == "intent":
             if self.pending is not None or body["intent"] != self.generation + 1:
@@ -269,6 +269,19 @@ class ReportBuilder:
         return {**shot, "epsilon": alone["epsilon"], "epsilon_spent_after": total["epsilon"]}
 
 
+def last_run(rows: Iterable[Row]) -> list[Intent]:
+    """Return the releases of the newest run; none if it has no name."""
+    state = LedgerState()
+    found: list[Intent] = []
+    for row in rows:
+        state.apply(row)
+        if row.kind == "intent" and state.last is not None:
+            if found and found[-1].cohort.run != state.last.cohort.run:
+                found.clear()
+            found.append(state.last)
+    return [intent for intent in found if intent.cohort.run is not None]
+
+
 def build_event(rows: Iterable[Row]) -> Event:
     """Return all n releases as one event (`LedgerReader.to_event`); time O(n log n)."""
     state = LedgerState()
@@ -277,7 +290,7 @@ def build_event(rows: Iterable[Row]) -> Event:
         state.apply(row)
         if row.kind == "intent" and state.pending is not None:
             intents.append(state.pending)
-    if state.terms.privacy_unit != "document":
+    if not state.terms.parallel:
         return Composed(intent.event for intent in intents)
     groups: dict[int, list[Event]] = {}
     for intent, group in zip(intents, _overlapping(intents), strict=True):

@@ -55,7 +55,8 @@ from streamlda.privacy.ledger.fingerprints import Fingerprints
 
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
-UNITS = ("document", "user")
+#: A record is a row of numbers; it is counted as a document is.
+UNITS = ("document", "record", "user")
 MODES = ("window", "prefix")
 
 #: Record slots are counted up to here, so that they fit every 64-bit format.
@@ -104,8 +105,8 @@ NOTHING = Loss(Fraction(0), Fraction(0))
 class LedgerTerms:
     """What is fixed for the whole life of a ledger; epsilon and delta are for one privacy unit.
 
-    Documents are each in one cohort, so cohorts compose in parallel. A user may have documents in
-    all of them, so cohorts add up.
+    Documents and records are each in one cohort, so cohorts compose in parallel. A user may have
+    documents in all of them, so cohorts add up.
     """
 
     epsilon: float
@@ -114,7 +115,7 @@ class LedgerTerms:
     neighboring_relation: str = "add-remove"
     #: Snapshots of disjoint windows, or of sums since the start under one matrix mechanism.
     mode: str = "window"
-    #: Largest number of snapshots of ``"prefix"``, which is calibrated for it; None otherwise.
+    #: Largest number of releases of ``"prefix"``, which is calibrated for it; None otherwise.
     horizon: int | None = None
     config_hash: str = ""  # Names the configuration that the budget is for.
     #: Whether delta covers all that releases cost; that of ledgers of 0.1 is for noise alone.
@@ -131,13 +132,16 @@ class LedgerTerms:
         if self.mode == "prefix":
             require(type(self.horizon) is int, "horizon must be an int", horizon=self.horizon)
             at_least(1, horizon=self.horizon)
-            # Sums of a user have correlated noise: their mu, not mu^2, add up.
-            one_of(("document",), privacy_unit=self.privacy_unit, remedy="use mode='window'")
         else:
             rule = "horizon must be None in window mode"
             require(self.horizon is None, rule, horizon=self.horizon)
         held = isinstance(self.config_hash, str)
         require(held, "config_hash must be a str", config_hash=self.config_hash)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a unit is in one cohort."""
+        return self.privacy_unit != "user"
 
     def mu_squared(self, set_aside: Fraction = NOTHING.rate) -> Fraction:
         """Return the budget as mu^2, rounded down, if that much of delta is set aside."""
@@ -221,7 +225,7 @@ class Cohort:
     #: restored from before a release.
     generation: int
     #: Where the source goes on after the cohort (`streamlda.stream.source.Position`), so that a
-    #: state whose cohort was released can be dropped and the stream picked up behind it.
+    #: state whose cohort was released can be dropped and the stream picked up after it.
     position: Mapping[str, Any] | None = None
     #: Record slots of the run, first and last + 1, and the run's random name; None where they are
     #: those of the one range.

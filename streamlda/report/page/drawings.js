@@ -1,4 +1,4 @@
-// How like topics are, as a drawing and a table; and the moments of the chart over time.
+// How alike topics are, as a drawing and a table; and the moments of the chart over time.
 
 const inOrder = data.order.map((i) => data.topics[i].id);
 

@@ -29,21 +29,33 @@ function element(tag, text = "") {
   return made;
 }
 
+function drawn(tag, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
 function order() {
   const sorted = [...data.topics].sort(ORDERS[at("order").value]);
   at("cards").append(...sorted.map((topic) => cards.get(topic.id)));
 }
 
-// The words of a topic that are most relevant: weight log p + (1 - weight) log(p / usual).
-function relevant(topic, weight) {
+// The first words of a topic by relevance: weight log p + (1 - weight) log(p / usual).
+function relevant(topic, weight, n = data.shown) {
   const found = topic.words.map((word, i) => {
     const p = topic.chances[i];
     const lift = p / data.usual[word];
     const known = weight === 1 || (p > 0 && Number.isFinite(lift));
-    return { text: data.words[word], p, lift, rank: known ? weight * Math.log(p) + (1 - weight) * Math.log(lift) : LEAST };
+    return { text: data.words[word], p, usual: data.usual[word], lift, rank: known ? weight * Math.log(p) + (1 - weight) * Math.log(lift) : LEAST };
   });
   if (weight < 1) found.sort((a, b) => b.rank - a.rank || 0);
-  return found.slice(0, data.shown);
+  return found.slice(0, n);
+}
+
+// What is said of a word beside its bar.
+function value(each, weight) {
+  if (weight === 1) return percent(each.p);
+  return `× ${each.lift < 1000 ? each.lift.toPrecision(3) : Math.round(each.lift)}`;
 }
 
 function word() {
@@ -61,11 +73,21 @@ function word() {
       const text = row.querySelector(".word");
       text.textContent = text.title = each.text;
       row.querySelector("rect").setAttribute("width", `${((100 * each.p) / most).toFixed(1)}%`);
-      const lift = each.lift < 1000 ? each.lift.toPrecision(3) : Math.round(each.lift);
-      row.querySelector(".value").textContent = weight === 1 ? percent(each.p) : `× ${lift}`;
+      row.querySelector(".value").textContent = value(each, weight);
     });
   }
   find();
+}
+
+// The words that a card shows at one weight or another.
+const ofCards = new Map();
+function onCard(topic) {
+  if (!ofCards.has(topic.id)) {
+    const weights = Array.from({ length: 21 }, (_, i) => i / 20);
+    const texts = weights.flatMap((weight) => relevant(topic, weight).map((each) => each.text));
+    ofCards.set(topic.id, [...new Set(texts)].map((text) => places.get(text)));
+  }
+  return ofCards.get(topic.id);
 }
 
 // Cards without the word go; circles that have it stand out. A word may be one of those that a
@@ -76,7 +98,7 @@ function find() {
   const hits = [];
   for (const topic of data.topics) {
     const card = cards.get(topic.id);
-    const hit = wanted !== "" && topic.words.some((i) => has[i]);
+    const hit = wanted !== "" && onCard(topic).some((i) => has[i]);
     for (const text of card.querySelectorAll(".word")) {
       const here = wanted !== "" && text.textContent.toLocaleLowerCase().includes(wanted);
       text.parentElement.classList.toggle("hit", here);
@@ -88,15 +110,79 @@ function find() {
   document.querySelector(".map").classList.toggle("searched", wanted !== "");
   at("found").textContent = wanted === "" ? "" : `${hits.length} of ${cards.size} topics`;
   choose(hits.length === 0 || hits.includes(chosen) ? chosen : hits[0]);
+  divide(sought());
 }
 
-// Shows the card of a topic beside the map, and its line over time.
+// Circles show how the tokens of a word divide among topics, instead of prevalence.
+const map = document.querySelector(".map");
+const radii = new Map([...circles].map(([id, link]) => [id, link.querySelector("circle").getAttribute("r")]));
+const places = new Map(data.words.map((text, i) => [text, i]));
+const SMALL = 8; // a circle that has no room for its number
+const sought = () => at("find").value.trim();
+
+function divide(text) {
+  const given = data.given[places.get(text)];
+  const parts = new Map();
+  for (let i = 0; i < (given?.length ?? 0); i += 2) parts.set(data.topics[given[i]].id, given[i + 1]);
+  map.classList.toggle("divided", given !== undefined);
+  for (const [id, link] of circles) {
+    const part = parts.get(id) ?? 0;
+    const radius = given === undefined ? radii.get(id) : Math.max(1.5, map.dataset.full * Math.sqrt(part / 100));
+    link.querySelector("circle").setAttribute("r", radius);
+    link.classList.toggle("small", given !== undefined && radius < SMALL);
+  }
+  const largest = [...parts].sort((a, b) => b[1] - a[1]).slice(0, 5);
+  at("tokens").textContent = given === undefined
+    ? "Point at a word: circles show how its tokens divide among topics."
+    : `Tokens of ${text}: ${largest.map(([id, part]) => `${part} % in Topic ${id}`).join(", ")}.`;
+}
+
+// The words of the chosen topic, with their tokens in it over those in all documents.
+function listed(topic) {
+  const weight = Number(at("relevance").value);
+  const words = relevant(topic, weight, data.listed);
+  const most = Math.max(...words.map((each) => Math.max(each.usual, topic.weight * each.p))) || 1;
+  const list = element("ol");
+  list.className = "words";
+  list.setAttribute("aria-label", "Words");
+  for (const each of words) {
+    const row = element("li");
+    const text = element("span", each.text);
+    [text.className, text.dir] = ["word", "auto"];
+    text.title = `${each.text}: ${percent(each.p)} of this topic, ${percent(each.usual)} of all tokens`;
+    const bar = drawn("svg", { class: "size", "aria-hidden": "true" });
+    for (const [kind, share] of [["usual", each.usual], ["own", topic.weight * each.p]]) {
+      bar.append(drawn("rect", { class: kind, width: `${((100 * share) / most).toFixed(1)}%`, height: "100%", rx: 2 }));
+    }
+    const said = element("span", value(each, weight));
+    said.className = "value";
+    row.append(text, bar, said);
+    list.append(row);
+  }
+  return list;
+}
+
+function legend() {
+  const made = element("p");
+  made.className = "quiet legend";
+  for (const [kind, text] of [["own", "tokens in this topic"], ["usual", "in all documents"]]) {
+    const swatch = drawn("svg", { class: "size", "aria-hidden": "true" });
+    swatch.append(drawn("rect", { class: kind, width: "100%", height: "100%", rx: 2 }));
+    const pair = element("span");
+    pair.append(swatch, text);
+    made.append(pair);
+  }
+  return made;
+}
+
+// Shows the card of a topic beside the map, with more of its words, and its line over time.
 let chosen = data.topics[0].id;
 function choose(id) {
   chosen = id;
   const copy = cards.get(id).cloneNode(true);
   for (const part of copy.querySelectorAll("[id]")) part.removeAttribute("id");
   for (const part of copy.querySelectorAll("details")) part.remove();
+  copy.querySelector(".words").replaceWith(listed(data.topics.find((topic) => topic.id === id)), legend());
   at("detail").replaceChildren(...copy.children);
   for (const [other, link] of circles) link.classList.toggle("chosen", other === id);
   for (const line of document.querySelectorAll(".lines [data-topic]")) {
@@ -117,8 +203,12 @@ for (const [id, link] of circles) {
   link.addEventListener("pointerenter", () => choose(id));
 }
 
-// A word that is clicked is searched: which topics have it?
+// A word that is clicked is searched: which topics have it? One that is pointed at is divided.
 for (const place of [at("cards"), at("detail")]) {
+  place.addEventListener("pointerover", (event) => {
+    divide(event.target.closest(".words > li")?.querySelector(".word").textContent ?? sought());
+  });
+  place.addEventListener("pointerleave", () => divide(sought()));
   place.addEventListener("click", (event) => {
     const text = event.target.closest(".word")?.textContent;
     if (text === undefined) return;

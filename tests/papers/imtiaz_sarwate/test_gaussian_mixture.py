@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
     MixtureSite,
     learn_mixture,
-    skew_block,
-    skew_norms,
 )
 from streamlda.papers.imtiaz_sarwate.metrics import matched_component_error
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
+from streamlda.private.mixture import MixtureView, skew_block, skew_norms
 from streamlda.private.packing import pack_triples, unpack_triples
 from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
 
@@ -48,7 +47,7 @@ def skew(y, variance):
 
 def projected(sample, variance, bound):
     site = MixtureSite(np.array([sample]), RADIUS)
-    return {"third": site.projected(PROJECTION, variance, bound)}
+    return {"third": site.projected(MixtureView(PROJECTION, np.ones(3), variance, bound))}
 
 
 def learned(scheme, epsilon=50.0, route="projected", seed=0, **options):
@@ -72,7 +71,8 @@ def test_the_skew_statistic_equals_its_definition():
     x, U = rng.standard_normal((6, D)) * 0.3, np.linalg.qr(rng.standard_normal((D, 4)))[0]
     site = MixtureSite(x, 10.0)
     wanted = sum(skew(y, VARIANCE) for y in x @ U)
-    assert unpack_triples(site.projected(U, VARIANCE, 1e3), 4) == pytest.approx(wanted, rel=1e-5)
+    found = site.projected(MixtureView(U, np.ones(4), VARIANCE, 1e3))
+    assert unpack_triples(found, 4) == pytest.approx(wanted, rel=1e-5)
     dense = sum(skew(t / 10.0, VARIANCE) for t in x)
     assert site.whole(VARIANCE) == pytest.approx(dense)
 

@@ -19,7 +19,8 @@ from streamlda.papers.imtiaz_sarwate.plain_moments import (
     symmetric_triples,
 )
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
-from streamlda.papers.imtiaz_sarwate.vector_moments import (
+from streamlda.private.packing import pack_pairs
+from streamlda.private.vector_moments import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
     clipped,
@@ -28,7 +29,6 @@ from streamlda.papers.imtiaz_sarwate.vector_moments import (
     second_sum,
     third_sum,
 )
-from streamlda.private.packing import pack_pairs
 from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
 
 BOUND = 1.5
@@ -108,6 +108,31 @@ def energy(scheme, epsilon, route="packed", sizes=(800, 200, 500)):
 def test_all_energy_is_captured_where_noise_is_small(scheme):
     assert energy(scheme, 1e3) > 6.4
     assert energy(scheme, 1e3, "paper") > 6.4
+
+
+def test_the_guarantees_of_section_iv_hold_with_constants():
+    """Loss of energy <= 4 tau K sqrt(D) and distance of projections <= 4 tau sqrt(D) / gap.
+
+    A symmetric Gaussian matrix has norm 2 tau sqrt(D) and, of 60 columns, above 2.6 tau sqrt(D)
+    with probability below exp(-60 x 0.6^2 / 4) = 0.005: within 4 it fails once in 1e26 draws.
+    """
+    d, radius, sizes = 60, 20.0, (1500, 1500)
+    scales = np.concatenate([[4.0, 3.5, 3.0], np.full(d - K, 0.3)])
+    rng = np.random.default_rng(1)
+    sums = [second_sum(clipped(rng.standard_normal((n, d)) * scales, radius)) for n in sizes]
+    moment = sum(sums) / sum(sizes)
+    values, vectors = np.linalg.eigh(moment)
+    best, gap = vectors[:, -K:], values[-K] - values[-K - 1]
+    for epsilon in (2.0, 10.0, 50.0):
+        network = network_of(sizes, "cape", epsilon, route="paper")
+        plain = [{"second": plain_pairs(total)} for total in sums]
+        drawn = network.release(plain, [second_block(d, radius)], ratio=SECOND_RATIO)
+        tau = drawn.stddevs["second"] / sum(sizes)
+        found = principal_subspace(sums, K, network, radius, route="paper").vectors
+        loss = np.trace(best.T @ moment @ best) - np.trace(found.T @ moment @ found)
+        apart = np.linalg.norm(best @ best.T - found @ found.T, 2)
+        assert 0 <= loss <= 4 * tau * K * np.sqrt(d)
+        assert 0.1 * tau * np.sqrt(d) / gap < apart <= 4 * tau * np.sqrt(d) / gap
 
 
 @pytest.mark.parametrize("scheme", ["cape", "conventional", "local", "pooled-private"])

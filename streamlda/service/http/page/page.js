@@ -11,7 +11,7 @@ const STALLED = {
   output: "snapshots cannot be stored",
   checkpoint: "checkpoints cannot be written",
   publish: "snapshots cannot be sent",
-  beginning: "words and projection are made",
+  beginning: "words and projection are being made",
   partitions: "partitions are still with another daemon",
 };
 const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
@@ -44,7 +44,7 @@ function shared({ partitions, waiting, generation, lease }) {
     partitions.length ? `here: ${partitions.join(", ")}` : "none here",
     waiting.length ? `to come: ${waiting.join(", ")}` : "",
     generation === null ? "" : `generation ${generation}`,
-    lease ? "snapshots of all are made here" : "",
+    lease ? "makes the snapshots of all daemons" : "",
   ];
 }
 
@@ -76,7 +76,7 @@ function showStatus(status) {
   const { places, places_left: left } = status;
   figure("left", known(left) ? short.format(left) : "–");
   at("left-note").textContent = [
-    known(left) ? `record slots to go${rate > 0 ? `, about ${duration(left / rate)}` : ""}` : "",
+    known(left) ? `${slots(status)} to go${rate > 0 ? `, about ${duration(left / rate)}` : ""}` : "",
     known(places) ? `${short.format(places)} read` : "",
   ].filter(Boolean).join("; ");
 
@@ -105,6 +105,11 @@ function showStatus(status) {
   }
 }
 
+/** What a private run counts is its slots: how many of them are read as documents is private. */
+function slots(status) {
+  return status.private ? "record slots" : "records";
+}
+
 /** What was read and not learned from, by reason, and what could not be read. */
 function showUnused({ documents, rejects, lost, undated, late }) {
   const reasons = Object.entries(rejects);
@@ -113,9 +118,9 @@ function showUnused({ documents, rejects, lost, undated, late }) {
   figure("unused", number(documents.rejected + documents.short));
   const gone = Object.entries(lost ?? {}).filter(([, n]) => n > 0);
   at("unused-note").textContent = [
-    reasons.map(([reason, n]) => `${reason} ${number(n)}`).join(", ") || "none",
-    undated ? `without a time or before the first bin: ${number(undated)}` : "",
-    late ? `too late for the time bins: ${number(late)}` : "",
+    reasons.map(([reason, n]) => `${reason.replaceAll("-", " ")} ${number(n)}`).join(", ") || "none",
+    undated ? `used, but without a time or before the first bin: ${number(undated)}` : "",
+    late ? `used, but older than the time bins kept: ${number(late)}` : "",
     gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",
   ].filter(Boolean).join("; ");
 }
@@ -130,9 +135,9 @@ function showProgress(status) {
     lines.push(`${number(warmup.documents)} of ${number(warmup.of)} documents to the first topics`);
     meter("progress-meter", warmup.documents, warmup.of, lines[0]);
   } else if (known(left) && known(places)) {
-    meter("progress-meter", places, places + left, `${number(places)} of ${number(places + left)} record slots`);
+    meter("progress-meter", places, places + left, `${number(places)} of ${number(places + left)} ${slots(status)}`);
   }
-  if (!state.shown) lines.push(`${known(left) ? number(left) : "–"} record slots to the first snapshot`);
+  if (!state.shown) lines.push(`${known(left) ? number(left) : "–"} ${slots(status)} to the first snapshot`);
   at("progress-text").textContent = lines.join("; ");
 }
 
@@ -196,7 +201,10 @@ async function look() {
         ? `${count(withheld, "snapshot is", "snapshots are")} not private, and not shown.`
         : "No snapshot has been published yet.";
     } else {
-      showSnapshot((await ask(`/snapshots/${latest}?words=${WORDS}`)).content, snapshots);
+      const { content } = await ask(`/snapshots/${latest}?words=${WORDS}`);
+      showSnapshot(content, snapshots);
+      // Who may not see the figures of the daemon sees this all the same.
+      badge("privacy", content.private ? "private snapshots" : "not private");
     }
     state.tag = listed.tag; // only now: a failure in between is tried again
   }

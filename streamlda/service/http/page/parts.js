@@ -52,7 +52,7 @@ const asClock = written({ hour: "2-digit", minute: "2-digit" });
 const asTime = (seconds) => `${asDay(seconds)}, ${asClock(seconds)}`;
 const seconds = (iso) => Date.parse(iso) / 1000;
 
-/** The start of a later unit of the calendar: `n` months behind a month, and so on. */
+/** The start of a later unit of the calendar: `n` months after a month, and so on. */
 function later(start, unit, n = 1) {
   const date = new Date(1000 * start);
   if (unit === "year") date.setUTCFullYear(date.getUTCFullYear() + n);

@@ -113,7 +113,7 @@ function showMoves() {
   const stayed = latest.topics.filter((topic) => topic.moved !== null)
     .sort((a, b) => b.moved - a.moved);
   const mean = stayed.reduce((sum, topic) => sum + topic.moved, 0) / (stayed.length || 1);
-  const text = `Since snapshot ${before.number}, ${count(stayed.length, "topic")} went on `
+  const text = `Since snapshot ${before.number}, ${count(stayed.length, "topic")} stayed `
     + `and moved by ${mean.toFixed(2)} on average (0: the same words, 1: none in common), `
     + `${fresh.length} came and ${gone.length} went.`;
   at("moves-text").textContent = text;
@@ -176,7 +176,7 @@ function showCourse() {
   const { timeline } = view.latest;
   at("course-note").textContent = `Share of tokens; ${course.unit}.`
     + (wanted === "time" && timeline.undated + timeline.late
-      ? ` In no bin: ${count(timeline.undated, "document")} without a time or before the first bin, ${number(timeline.late)} that came too late.` : "");
+      ? ` In no bin: ${count(timeline.undated, "document")} without a time or before the first bin, ${number(timeline.late)} older than the bins kept.` : "");
   showTable(course);
 }
 

@@ -1,0 +1,83 @@
+"""The results of the first page, each by the scenario that measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from bench.scenarios import BY_ID
+from streamlda.papers.reproduce.kinds import Json, series
+
+#: Of the comparison on abstracts: contender and how it is called.
+BESIDE = {
+    "streamlda-default": "streamlda",
+    "streamlda-quick": "streamlda, quick",
+    "tomotopy-200": "tomotopy, 200 sweeps",
+    "vowpal-wabbit-1": "Vowpal Wabbit, one pass",
+    "scikit-learn-1": "scikit-learn, one pass",
+    "scikit-learn-10": "scikit-learn, 10 passes",
+}
+COMPARED = "compare-arxiv-50"
+ASKED = (
+    ("processor seconds of the fit", "cpu_seconds", "{:,.1f}"),
+    ("perplexity of held-out documents", "perplexity", "{:,.0f}"),
+    ("coherence (NPMI) of the topics", "npmi", "{:.3f}"),
+)
+
+#: What is measured, of which scenario, and the figure of it.
+FIGURES = (
+    ("text to model file, documents a second", "corpus-text", "documents/s, text to model file"),
+    (
+        "daemon: documents of 100 tokens a second",
+        "daemon-throughput",
+        "documents/s of 100 tokens, hash bits 14, K = 20",
+    ),
+    (
+        "daemon: seconds from a start after a kill to the first batch",
+        "daemon-restart",
+        "seconds from start to the first batch, V = 50,000, K = 50",
+    ),
+    ("memory after 10 times as many documents, ratio", "memory-flat", "ratio of the two"),
+    (
+        "private, epsilon 1: perplexity relative to that of the word frequencies",
+        "private-corpus",
+        "perplexity over that of the word frequencies, epsilon 1",
+    ),
+    ("private, epsilon 1: coherence (NPMI)", "private-corpus", "NPMI, epsilon 1"),
+    (
+        "time of a private fit relative to one without privacy",
+        "private-overhead",
+        "time over that without privacy, text, 20 topics",
+    ),
+)
+
+
+def front(results: Mapping[str, Json]) -> str:
+    """Return the table of the first page; what is not measured is left out."""
+    lines = []
+    if COMPARED in results:
+        result = results[COMPARED]
+        known = [label for label in BESIDE if label in result["cases"]]
+        names = [BESIDE[label] for label in known]
+        documents = f"{result['corpus']['documents']:,} abstracts, 50 topics"
+        lines += [(documents, *names), ("---", *["---:"] * len(known))]
+        for name, key, form in ASKED:
+            values = [form.format(median(series(result, label, key))) for label in known]
+            lines.append((name, *values))
+        lines.append(())
+    found = []
+    for name, scenario, figure in FIGURES:
+        if scenario in results:
+            shown = {
+                each.name: each.measured for each in BY_ID[scenario].figures(results[scenario])
+            }
+            found.append((name, shown[figure]))
+    if found:
+        lines += [("other results", ""), ("---", "---:"), *found]
+    if not lines:
+        return ""
+    table = "".join(f"| {' | '.join(line)} |\n" if line else "\n" for line in lines)
+    used = [results[name] for name in (COMPARED, *(row[1] for row in FIGURES)) if name in results]
+    dates = sorted({each["date"] for each in used})
+    versions = ", ".join(sorted({each["versions"]["streamlda"] for each in used}))
+    return f"{table}\nMeasured with streamlda {versions}, {dates[0]} to {dates[-1]}.\n"

@@ -1,0 +1,112 @@
+"""What `streamlda plan` expects, beside what comes."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from bench.measure import VOCABULARY_SIZE
+from bench.private import planted_parameters, variant
+from streamlda.papers.reproduce.kinds import (
+    Case,
+    Figure,
+    Json,
+    Scenario,
+    at_most,
+    mark,
+    markdown,
+    series,
+)
+from streamlda.private.plan import Plan
+from streamlda.private.settings import COMMON, PrivateSettings
+
+PLANNED_WORDS, PLANNED_TOPICS, PLANNED_EPSILONS = [200, 3000], [5, 20], [0.3, 1.0, 3.0, 8.0]
+TEXT_DOCUMENTS, TEXT_TOPICS, TEXT_EPSILONS = [20_000, 60_000, 195_000], [10, 40], [1.0, 3.0]
+
+
+def plan_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    found = [
+        Case(
+            f"planted, {d:,} words, {k} topics, {mark(epsilon)}",
+            "private_planted",
+            {**planted_parameters(d, k, 20_000), **variant("private", epsilon)},
+        )
+        for d in PLANNED_WORDS
+        for k in PLANNED_TOPICS[: 1 if quick else None]
+        for epsilon in PLANNED_EPSILONS
+    ]
+    return found + [
+        Case(
+            f"text, {n:,} documents, {k} topics, {mark(epsilon)}",
+            "private_corpus",
+            {
+                **{"n_components": k, "vocabulary_size": VOCABULARY_SIZE, "documents": n},
+                **variant("private", epsilon),
+            },
+        )
+        for n in TEXT_DOCUMENTS[: 1 if quick else None]
+        for k in TEXT_TOPICS
+        for epsilon in TEXT_EPSILONS
+    ]
+
+
+def planned(result: Json, label: str) -> Plan:
+    """Return the plan of a case, over the documents that it had."""
+    parameters = result["cases"][label]["parameters"]
+    documents = int(series(result, label, "documents")[0])
+    settings = PrivateSettings(
+        n_components=parameters["n_components"],
+        n_features=parameters.get("n_features", VOCABULARY_SIZE),
+        epsilon=parameters["epsilon"],
+        delta=parameters["delta"],
+        documents_per_snapshot=documents,
+        start=COMMON,
+    )
+    return Plan.of(settings, documents)
+
+
+def plan_rows(result: Json) -> list[tuple[str, float, float]]:
+    """Return of each case: its label, what was expected, and what came."""
+    rows = []
+    for label in result["cases"]:
+        plan = planned(result, label)
+        key = "topics" if label.startswith("text") else "l1_error"
+        expected = plan.topics_shown if key == "topics" else plan.planted_error
+        assert expected is not None
+        rows.append(
+            (
+                label,
+                max(1.0, expected) if key == "topics" else expected,
+                mean(series(result, label, key)),
+            )
+        )
+    return rows
+
+
+def plan_figures(result: Json) -> list[Figure]:
+    found = []
+    for what in ("planted", "text"):
+        rows = [row for row in plan_rows(result) if row[0].startswith(what)]
+        factor = max(max(a / b, b / a) for _, a, b in rows)
+        name = {"planted": "L1 error of planted topics", "text": "topics of text shown"}[what]
+        found.append(
+            at_most(f"largest factor to what the plan expects, {name}", factor, 2, "{:.2f}")
+        )
+    return found
+
+
+def plan_details(result: Json) -> str:
+    rows = [[label, f"{a:.2g}", f"{b:.2g}"] for label, a, b in plan_rows(result)]
+    return markdown(["run", "expected", "measured"], rows)
+
+
+PRIVATE_PLAN = [
+    Scenario(
+        "private-plan",
+        "Does `streamlda plan` expect what comes?",
+        5,
+        plan_cases,
+        plan_figures,
+        needs_corpus=True,
+        details=plan_details,
+    ),
+]

@@ -1,0 +1,123 @@
+"""``streamlda reproduce``: figures and theorems of the papers run again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from streamlda.cli.running import say
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="Run a figure or a theorem of the papers again.")
+@click.argument("name", required=False)
+@click.option("--list", "listed", is_flag=True, help="Print what is in the papers, and names.")
+@click.option("--fast", is_flag=True, help="Small sizes: under 2 minutes on 2 cores.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Folder for NAME.png and NAME.csv. [default: this one]",
+)
+@click.option(
+    "--mnist", type=FILE, help="Training images of MNIST, for cape-figure-2. [default: none]"
+)
+@click.option("--covertype", type=FILE, help="Covertype, for cape-figure-2. [default: none]")
+@click.option(
+    "--corpus",
+    type=FILE,
+    help="Reviews (.tar.gz) or JSON Lines, for dplda-figure-3. [default: none]",
+)
+@click.option("--stand-ins", is_flag=True, help="Other data for --mnist and --covertype.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def reproduce(
+    name: str | None,
+    listed: bool,
+    fast: bool,
+    output: Path,
+    mnist: Path | None,
+    covertype: Path | None,
+    corpus: Path | None,
+    stand_ins: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Compute a result of a paper again and compare: figures, a verdict, PNG and CSV.
+
+    --list prints every item of the papers: its import, its test and what was measured beside the
+    paper, and the names. What else a figure needs is said where it is missing: where to download
+    it, and its checksum. --fast has small sizes; what they cannot reach is not judged.
+
+    \b
+    Keys of --json
+      name, claim, fast, agrees   true, false, or null: not judged
+      because                     one line
+      figures                     name, measured, target
+      files                       PNG, CSV
+    With --list: items, names, in_a_clone   what of the items is in a clone only
+    """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
+    if listed or name is None:
+        if name is not None or not listed:
+            raise click.UsageError("reproduce needs a NAME, or --list")
+        _list(as_json)
+        return
+    from streamlda.papers.reproduce.kinds import judged
+    from streamlda.papers.reproduce.runner import check_files, find, line_of, run, write
+
+    reproduction = find(name)
+    given = {"mnist": mnist, "covertype": covertype, "corpus": corpus}
+    files = {key: path for key, path in given.items() if path is not None}
+    contenders = check_files(reproduction, files, stand_ins)
+    output.mkdir(parents=True, exist_ok=True)
+
+    def on_case(label: str, done: int, cases: int) -> None:
+        say(quiet, f"{done + 1} of {cases}: {label}")
+
+    result = run(reproduction, files, contenders, fast=fast, on_case=on_case)
+    written = [str(path) for path in write(reproduction, result, output)]
+    verdict, figures = reproduction.verdict(result), judged(reproduction, result)
+    if as_json:
+        found = {
+            **{"name": name, "claim": reproduction.claim, "fast": fast},
+            **{"agrees": verdict.agrees, "because": verdict.because},
+            "figures": [
+                {"name": f.name, "measured": f.measured, "target": f.target} for f in figures
+            ],
+            "files": written,
+        }
+        click.echo(json.dumps(found, indent=1))
+        return
+    click.echo(f"{name}: {reproduction.claim}")
+    for figure in figures:
+        mark = {None: "", True: ", met", False: ", missed"}[figure.met]
+        target = "" if figure.target == "-" else f" ({figure.target}{mark})"
+        click.echo(f"  {figure.name}: {figure.measured}{target}")
+    click.echo(f"{line_of(verdict)}{' (small sizes)' if fast else ''}")
+    click.echo(f"written: {', '.join(written)}")
+
+
+def _list(as_json: bool) -> None:
+    from streamlda.papers.reproduce.items import IN_A_CLONE, items
+    from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
+
+    if as_json:
+        rows = [item._asdict() for item in items()]
+        names = {name: each.claim for name, each in REPRODUCTIONS.items()}
+        click.echo(json.dumps({"items": rows, "names": names, "in_a_clone": IN_A_CLONE}, indent=1))
+        return
+    paper = ""
+    for item in items():
+        if item.paper != paper:
+            paper = item.paper
+            columns = "item -> import from streamlda.papers -> private -> test -> measured"
+            click.echo(f"{paper}: {columns} beside the paper")
+        click.echo("  " + " -> ".join(item[1:]).replace("`", "").replace("**", ""))
+    click.echo("Names:")
+    for name, each in REPRODUCTIONS.items():
+        click.echo(f"  {name:18} {each.claim}")
+    click.echo(IN_A_CLONE)

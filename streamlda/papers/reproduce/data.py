@@ -1,0 +1,86 @@
+"""Data that only its user has: where it is from, its SHA-256, and how it is read."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamlda.checks import require
+from streamlda.errors import InvalidSettingError
+
+
+class Download(NamedTuple):
+    """A file that anybody can get."""
+
+    address: str
+    sha256: str
+
+
+DOWNLOADS = {
+    "mnist": Download(
+        "https://storage.googleapis.com/cvdf-datasets/mnist/train-images-idx3-ubyte.gz",
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    "covertype": Download(
+        "https://ndownloader.figshare.com/files/5976039",
+        "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
+    ),
+    "corpus": Download(
+        "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+        "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+    ),
+}
+
+#: Pixels and samples of the training images of MNIST; columns of Covertype, its class the last.
+MNIST_SHAPE = (60_000, 784)
+COVERTYPE_COLUMNS = 55
+
+
+def missing(name: str) -> InvalidSettingError:
+    """Return what to say where a file is not given."""
+    asked = DOWNLOADS[name]
+    return InvalidSettingError(
+        f"this figure needs a file that does not come with streamlda, got {name}=None; download "
+        f"{asked.address} (SHA-256 {asked.sha256}) and pass it: --{name} FILE"
+    )
+
+
+def check(name: str, path: Path) -> None:
+    """Refuse a file that is not the one to download, to the last byte."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    asked = DOWNLOADS[name]
+    require(
+        found == asked.sha256,
+        f"the file of --{name} must have the SHA-256 {asked.sha256}",
+        sha256=found,
+        remedy=f"download it again from {asked.address}",
+    )
+
+
+def read_mnist(path: Path) -> Any:
+    """Return the training images, shape (60000, 784), from 0 to 255."""
+    raw = gzip.decompress(path.read_bytes())
+    sizes = np.frombuffer(raw, ">u4", 4)
+    require(
+        sizes.tolist() == [2051, MNIST_SHAPE[0], 28, 28],
+        "images must be 60000 of 28 x 28 pixels in the format IDX",
+        header=sizes.tolist(),
+    )
+    return np.frombuffer(raw, np.uint8, offset=16).reshape(MNIST_SHAPE)
+
+
+def read_covertype(path: Path) -> Any:
+    """Return the 54 attributes of every cell, without its class."""
+    with gzip.open(path, "rt", encoding="ascii") as lines:
+        table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
+    require(
+        table.shape[1] == COVERTYPE_COLUMNS,
+        "cells must have 54 attributes and a class",
+        columns=table.shape[1],
+    )
+    return table[:, :-1]

@@ -1,0 +1,145 @@
+"""Run a reproduction in this process, and write its picture, its table and its verdict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from streamlda.checks import one_of, require
+from streamlda.container import whole_file
+from streamlda.errors import InsufficientDataError, MissingExtraError
+from streamlda.papers.reproduce.cape import STAND_INS
+from streamlda.papers.reproduce.corpus import Blocks, count_words, texts_of_lines, texts_of_reviews
+from streamlda.papers.reproduce.data import check, missing
+from streamlda.papers.reproduce.kinds import Json, Reproduction, Verdict
+from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
+
+#: Modules of the extra "papers", by the package that brings them.
+NEEDED = {"matplotlib": "matplotlib", "dp-accounting": "dp_accounting"}
+
+#: Words of Figure 3 of DP-LDA, and the least documents of a corpus for it.
+VOCABULARY_SIZE, LEAST_DOCUMENTS = 8000, 1000
+
+
+def find(name: str) -> Reproduction:
+    """Return the reproduction of this name; refuse others, and an install without the extra."""
+    one_of(REPRODUCTIONS, name=name)
+    for package, module in NEEDED.items():
+        if find_spec(module) is None:
+            raise MissingExtraError(package, "papers", "streamlda reproduce")
+    return REPRODUCTIONS[name]
+
+
+def is_archive(path: Path) -> bool:
+    return path.name.endswith((".tar.gz", ".tgz"))
+
+
+def check_files(
+    reproduction: Reproduction, files: Mapping[str, Path], stand_ins: bool
+) -> tuple[str, ...]:
+    """Refuse files that are missing or not those to download; return the data to run on.
+
+    A corpus of the user's own, JSON Lines, is taken as it is.
+    """
+    for name in reproduction.data:
+        if name not in files:
+            if name == "corpus" or not stand_ins:
+                raise missing(name)
+        elif name != "corpus" or is_archive(files[name]):
+            check(name, files[name])
+    if "mnist" not in reproduction.data:
+        return reproduction.contenders
+    chosen = (data if data.lower() in files else other for data, other in STAND_INS.items())
+    return ("synthetic", *chosen)
+
+
+def check_documents(blocks: Blocks, path: Path) -> None:
+    """Refuse a corpus of too few documents; reads no more of it than these."""
+    found = 0
+    while found < LEAST_DOCUMENTS and (block := next(blocks, None)) is not None:
+        found += len(block[0])
+    require(
+        found >= LEAST_DOCUMENTS,
+        f"a corpus must have at least {LEAST_DOCUMENTS:,} documents",
+        name=path.name,
+        documents=found,
+        remedy="give JSON Lines with a key text, or the archive of reviews (.tar.gz)",
+        error=InsufficientDataError,
+    )
+
+
+def run(
+    reproduction: Reproduction,
+    files: Mapping[str, Path],
+    contenders: tuple[str, ...],
+    *,
+    fast: bool,
+    on_case: Callable[[str, int, int], object],
+) -> Json:
+    """Measure every case, and return a result as the benchmarks store it.
+
+    Parameters
+    ----------
+    reproduction : Reproduction
+    files : mapping from str to Path
+        The user's, by the option that names them.
+    contenders : tuple of str
+        Of `check_files`.
+    fast : bool
+        Small sizes, once.
+    on_case : callable
+        Is given what is measured next, how many were measured and how many there are.
+    """
+    cases = reproduction.cases(fast, contenders)
+    repeats = 1 if fast else reproduction.repeats
+    tasks = {task.__name__: task for task in reproduction.tasks}
+    inputs: Json = {name: str(path) for name, path in files.items()}
+    runs: list[Json] = []
+    with tempfile.TemporaryDirectory() as folder:
+        if "corpus" in reproduction.data:
+            corpus, counts = files["corpus"], str(Path(folder) / "counts")
+            inputs["counts"] = counts
+            on_case("counting words", 0, repeats * len(cases))
+            read = texts_of_reviews if is_archive(corpus) else texts_of_lines
+            check_documents(read(corpus), corpus)
+            count_words(lambda: read(corpus), VOCABULARY_SIZE, counts)
+        for repeat in range(repeats):
+            for case in cases:
+                on_case(case.label, len(runs), repeats * len(cases))
+                measured = tasks[case.task](case.parameters, inputs, repeat)
+                runs.append({"case": case.label, "repeat": repeat, "measured": measured})
+    listed = {case.label: {"task": case.task, "parameters": case.parameters} for case in cases}
+    return {"scenario": reproduction.id, "quick": fast, "cases": listed, "runs": runs}
+
+
+def write(reproduction: Reproduction, result: Json, folder: Path) -> list[Path]:
+    """Write <id>.png and <id>.csv, each whole or not at all; return both."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    picture, table = (folder / f"{reproduction.id}.{ending}" for ending in ("png", "csv"))
+    with tempfile.TemporaryDirectory() as drawn:
+        reproduction.draw(result, Path(drawn))
+        with whole_file(picture) as file:
+            file.write((Path(drawn) / picture.name).read_bytes())
+    rows = reproduction.table(result)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    with whole_file(table) as file:
+        file.write(text.getvalue().encode())
+    return [picture, table]
+
+
+def line_of(verdict: Verdict) -> str:
+    """Return a verdict as one line."""
+    if verdict.agrees is None:
+        return f"not judged: {verdict.because}"
+    return (
+        f"agrees: {verdict.because}" if verdict.agrees else f"does not, because {verdict.because}"
+    )

@@ -1,0 +1,79 @@
+"""Gibbs sweeps after passes: as many as topics predict documents set aside better by.
+
+More passes fit topics to their own documents: on 60,000 abstracts (K = 50) four had perplexity
+1387, eight 1396. A sampler draws what is uncertain and never lets a document see itself. So rounds
+of sweeps follow, and one is kept if its topics predict the documents set aside better than those
+before, with one prior for both. What is kept learns these documents at last.
+
+The sum of alpha stays: fitted to the tokens drawn it was 1.4 for these abstracts with perplexity
+1345 in place of 1341, and 0.43 for 40,000 titles of six words with 1857 in place of 1791.
+
+A sampler of a false prior predicts better and has worse topics: with 20 planted topics, alpha_0 =
+20, fitted with 1, passes had an error of 0.59, and with sweeps 0.80. So there are none if the
+alpha_0 that fits the documents set aside is many times the one given. That was 1.1 to 2.1 times it
+for six fits of text, 3 to 13 for planted documents with 3 to 50.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import alpha_0_of, gain_of
+from streamlda.refinement.gibbs import GibbsSampler, topics_of
+from streamlda.refinement.schedule import Rounds
+from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
+
+Array = NDArray[np.float64]
+
+#: How many times the alpha_0 given the one that fits may be.
+MOST_ALPHA_0 = 2.5
+
+
+class Swept(NamedTuple):
+    """Topics and alpha after sweeps, how many there were, and of how many topics are the mean."""
+
+    components: Array
+    alpha: Array
+    sweeps: int
+    averaged: int
+
+
+def swept(
+    model: TopicModel, documents: DocumentBatch, aside: DocumentBatch, rounds: Rounds, seed: int
+) -> Swept | None:
+    """Return what rounds of sweeps make of a model of these documents, None without a gain.
+
+    Only an alpha_0 that is to be estimated is fitted. Time and memory of `GibbsSampler`, 16 V K
+    more, and for each round that of scoring the documents set aside twice.
+    """
+    free = model.settings.get("alpha_0", 1.0) is None
+    if not free and alpha_0_of(model, aside) > MOST_ALPHA_0 * model.alpha_0:
+        return None
+    settings = GibbsSettings(seed=seed, fits_alpha_0=free)
+    sampler = GibbsSampler(documents, model.components, model.alpha, settings)
+    kept, totals, sweeps = model, None, 0
+    for _ in range(rounds.most):
+        sampler.sweep(rounds.sweeps, averaged=rounds.averaged)
+        found = replace(model, components=sampler.components, alpha=sampler.alpha)
+        gain = gain_of(replace(kept, alpha=found.alpha), found, aside)
+        if gain > 0:
+            kept, totals, sweeps = found, sampler.totals, sampler.sweeps
+        if gain < rounds.gain:
+            break
+    if totals is None:
+        return None
+    fixed = StepwiseEM.of_totals(
+        totals,
+        *(kept.alpha, kept.background, StepwiseEMSettings(annealing=0.0)),
+        steps=1,
+        documents=documents.n_documents,
+    )
+    learned = totals + fixed.statistic(aside)
+    return Swept(topics_of(learned, settings.smoothing), kept.alpha, sweeps, rounds.averaged)

@@ -1,0 +1,186 @@
+"""Files cut into shards by size: what is small goes together, what is large in parts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamlda.checks import at_least, require
+from streamlda.errors import SourceError
+from streamlda.stream.blocks import BLOCK_ROWS
+from streamlda.stream.listing import FilePart, Paths, located
+from streamlda.stream.source import RecordBatch, Reject, open_source
+
+#: Shards that files are cut into if nothing else is said, and the fewest and most stored bytes of
+#: one: as many whatever the cluster, so that models do not depend on it.
+SHARDS, LEAST_BYTES, MOST_BYTES = 64, 2**20, 2**26
+
+#: From how many places the records come that stand at the beginning, and how many of these places
+#: are one shard.
+PLACES, PLACES_PER_SHARD = 64, 8
+
+#: Longest wait of a poll, in seconds.
+POLL_SECONDS = 0.5
+
+
+class Reading(NamedTuple):
+    """Records `first` to `last` (not included) of whole files together, or of a part of one.
+
+    `size` is that of the files, in stored bytes, where it is known.
+    """
+
+    names: tuple[str, ...]
+    format: str
+    compression: str | None
+    part: tuple[int, int] | None = None
+    first: int = 0
+    last: int = sys.maxsize
+    size: int | None = None
+
+    @property
+    def location(self) -> str | None:
+        """What the records of a part say of where they are (`StoredFile.location`)."""
+        return None if self.part is None else located(self.names[0], self.part)
+
+
+def readings_of(
+    paths: Paths, options: Mapping[str, Any], shards: int | None, beginning: int
+) -> tuple[list[list[Reading]], int | None]:
+    """Return what is read for each shard, and the stored bytes of all, where known.
+
+    With a `beginning`, the first shards have about that many records from all over the files.
+    """
+    if shards is not None:
+        at_least(1, shards=shards, remedy=f"leave it out for about {SHARDS}, by size")
+    source: Any = open_source("files", paths, **options)
+    with closing(source):
+        total = source.progress().total
+        most = min(max((total or 0) // SHARDS, LEAST_BYTES), MOST_BYTES)
+        most = most if shards is None else -(-(total or 1) // shards)
+        parts: list[FilePart] = source.parts(most)
+    here = [part.file.name for part in parts if "memory" in _protocols(part.file.file_system)]
+    require(
+        not here,
+        "files of a cluster must be seen by all workers, and memory:// is of this process alone",
+        name=here[0] if here else None,
+        remedy="write them to a file system or an object store that all machines reach",
+        error=SourceError,
+    )
+    made = [_readings(group) for group in _grouped(parts, most)]
+    return (_with_beginning(made, beginning) if beginning else made), total
+
+
+def _protocols(file_system: Any) -> Sequence[str]:
+    found = file_system.protocol
+    return (found,) if isinstance(found, str) else found
+
+
+def _grouped(parts: Sequence[FilePart], most: int) -> Iterator[list[FilePart]]:
+    """Yield runs of parts of about equal size."""
+    sizes = np.array([max(1, part.size) for part in parts])
+    ends = np.cumsum(sizes)
+    number = -(-int(ends[-1]) // most)
+    shard_of = np.minimum(((ends - sizes / 2) / ends[-1] * number).astype(int), number - 1)
+    for _, own in groupby(range(len(parts)), lambda i: shard_of[i]):
+        yield [parts[i] for i in own]
+
+
+def _readings(parts: Sequence[FilePart]) -> list[Reading]:
+    """Return what is read by one source each: files that are alike, or a part of one."""
+    found: list[Reading] = []
+    for file, part, _ in parts:
+        last = found[-1] if found else None
+        alike = last is not None and last[1:4] == (file.format, file.compression, None)
+        if last is not None and alike and part is None:
+            known = None not in (last.size, file.size)
+            size = (last.size or 0) + (file.size or 0) if known else None
+            found[-1] = last._replace(names=(*last.names, file.name), size=size)
+        else:
+            own = Reading((file.name,), file.format, file.compression, part, size=file.size)
+            found.append(own)
+    return found
+
+
+def _with_beginning(shards: list[list[Reading]], records: int) -> list[list[Reading]]:
+    """Put the first records of shards that lie far apart in front of all."""
+    if len(shards) == 1:
+        return shards
+    places = sorted({len(shards) * n // PLACES for n in range(PLACES)})
+    each = -(-records // len(places))
+    heads = [shards[place][0]._replace(last=each) for place in places]
+    rest = [list(shard) for shard in shards]
+    for place in places:
+        rest[place][0] = rest[place][0]._replace(first=each)
+    step = PLACES_PER_SHARD
+    return [*(heads[at : at + step] for at in range(0, len(heads), step)), *rest]
+
+
+def polled(
+    readings: Sequence[Reading], options: Mapping[str, Any], first: int, last: int
+) -> Iterator[RecordBatch]:
+    """Yield the records of readings; no batch goes over `first` or `last`, numbers in all."""
+    at = 0
+    for reading in readings:
+        for records in _polled(reading, options, first - at, last - at):
+            at += records.n_records
+            yield records
+        if at >= last:
+            return
+
+
+def _polled(
+    reading: Reading, options: Mapping[str, Any], first: int, last: int
+) -> Iterator[RecordBatch]:
+    own = {"format": reading.format, "compression": reading.compression, "part": reading.part}
+    borders = [reading.first, reading.first + max(0, first)]
+    borders.append(min(reading.last, reading.first + last))
+    place, exhausted = 0, False
+    with closing(open_source("files", list(reading.names), **{**options, **own})) as source:
+        size = source.progress().total
+        require(
+            size == reading.size or None in (size, reading.size),
+            "files must not change while a cluster reads them",
+            name=reading.names[0],
+            files=len(reading.names),
+            bytes=size,
+            bytes_before=reading.size,
+            remedy="fit files that nobody writes to",
+            error=SourceError,
+        )
+        while place < borders[-1] and not exhausted:
+            most = min(BLOCK_ROWS, next(b for b in borders if b > place) - place)
+            records: RecordBatch = source.poll(most, POLL_SECONDS)
+            records.check(most)
+            skipped = place < reading.first
+            place += records.n_records
+            exhausted = records.exhausted
+            if not skipped:
+                yield records
+
+
+def numbered(rejects: Iterable[Reject], places: Mapping[str, int]) -> list[Reject]:
+    """Return rejects in order, numbered in their files in place of parts of them.
+
+    `places` has the records of each part, by its location.
+    """
+    before, found = dict[str, tuple[str, int]](), dict[str, int]()
+    for part in sorted(places, key=_begin):
+        name = part[: part.rindex("[")]
+        before[part] = name, found.get(name, 0)
+        found[name] = before[part][1] + places[part]
+    moved = (
+        reject._replace(location=before[place][0], record=before[place][1] + reject.record)
+        if (place := reject.location) in before
+        else reject
+        for reject in rejects
+    )
+    return sorted(moved)
+
+
+def _begin(part: str) -> int:
+    return int(part[part.rindex("[") + 1 : -1].partition(":")[0])

@@ -1,0 +1,1 @@
+"""What sites can learn together: kinds of models, by one protocol."""

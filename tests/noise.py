@@ -1,0 +1,23 @@
+"""Keys of noise that every run draws again, for tests in which noise decides what is seen."""
+
+import random
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from streamlda.privacy import noise
+
+
+@contextmanager
+def same_keys():
+    """Give `SecureNoise` of this process the same keys in every run; all else of it is as ever."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "secrets", SimpleNamespace(randbits=random.Random(1).getrandbits))
+        yield
+
+
+@pytest.fixture
+def same_noise():
+    with same_keys():
+        yield

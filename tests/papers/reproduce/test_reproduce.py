@@ -1,0 +1,223 @@
+"""`streamlda reproduce`: what it lists, runs, writes, judges and refuses."""
+
+import csv
+import gzip
+import io
+import json
+import re
+import tarfile
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from streamlda import papers
+from streamlda.cli import commands
+from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.exit_codes import DATA
+from streamlda.papers.reproduce import data, runner
+from streamlda.papers.reproduce.corpus import count_words, read_counts, texts_of_reviews
+from streamlda.papers.reproduce.items import IN_A_CLONE, items
+from streamlda.papers.reproduce.kinds import Case, Verdict
+from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
+from tests.bench.results import result_of
+from tests.papers.test_pages import ROOT, ROWS
+
+NAMES = {
+    *("wa16-figure-1", "wa16-theorem-3-1", "wa16-theorem-4-2", "wa16-appendix-b"),
+    *("dplda-figure-2", "dplda-v2-figure-2", "dplda-figure-3", "dplda-figure-4"),
+    *(f"cape-figure-{number}" for number in "2345"),
+}
+
+
+def call(*arguments):
+    return CliRunner().invoke(commands, ["reproduce", *arguments], catch_exceptions=True)
+
+
+def test_the_list_has_every_row_of_the_page_and_every_name():
+    assert len(items()) == len(ROWS) > 50
+    assert set(REPRODUCTIONS) > NAMES
+    text = call("--list").output
+    assert all(item.item.replace("`", "") in text for item in items())
+    # What it names is in the installed package, or said to be in a clone.
+    assert text.endswith(f"{IN_A_CLONE}\n")
+    linked = re.findall(r"\((streamlda/[^)]*)\)", text)
+    assert len(linked) > 8
+    assert all((ROOT / file).is_file() for file in linked)
+    named = {name for item in items() for name in re.findall(r"`(\w+)[`(]", item.imports)}
+    assert named - {"streamlda"} <= set(papers.__all__)
+    found = json.loads(call("--list", "--json").output)
+    assert found["in_a_clone"] == IN_A_CLONE
+    assert list(found["names"]) == list(REPRODUCTIONS)
+    assert found["items"][0]["imports"] == "`robust_tensor_power`"
+
+
+def table(path):
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
+
+
+def small(monkeypatch, name, keep):
+    """Leave these cases of a reproduction alone, with few trials."""
+    reproduction = REPRODUCTIONS[name]
+    kept = [case for case in reproduction.cases(True, ()) if case.label in keep]
+    assert len(kept) == len(keep)
+    cases = [case._replace(parameters={**case.parameters, "trials": 2}) for case in kept]
+    monkeypatch.setitem(vars(reproduction), "cases", lambda quick, contenders: cases)
+
+
+def test_a_run_writes_picture_table_and_one_line(monkeypatch, tmp_path):
+    small(monkeypatch, "wa16-theorem-3-1", ["n = 1024", "n = 4096", "d = 10", "d = 20"])
+    out = tmp_path / "new"
+    done = call("wa16-theorem-3-1", "--fast", "--output", str(out), "--quiet")
+    assert done.exit_code == 0, done.output
+    assert "missed" not in done.output
+    (line,) = [x for x in done.output.splitlines() if x.startswith(("agrees", "does not"))]
+    assert line.endswith("(small sizes)")
+    assert (out / "wa16-theorem-3-1.png").read_bytes().startswith(b"\x89PNG")
+    rows = table(out / "wa16-theorem-3-1.csv")
+    assert len(rows) == 4 * 2
+    assert rows[0].keys() == {"case", "d", "documents a round", "trial", "largest error"}
+    assert sorted(path.name for path in out.iterdir()) == [
+        "wa16-theorem-3-1.csv",
+        "wa16-theorem-3-1.png",
+    ]
+
+
+def test_appendix_b_and_deflation_are_measured_and_judged(monkeypatch, tmp_path):
+    wanted = [
+        f"{method}, d = {d}" for method in ("Algorithm 1", "random marginal") for d in (25, 50)
+    ]
+    small(monkeypatch, "wa16-appendix-b", wanted)
+    found = json.loads(call("wa16-appendix-b", "--json", "-q", "-o", str(tmp_path)).output)
+    assert found["figures"][0]["name"] == "sigma at failure 1/2, Algorithm 1"
+    small(monkeypatch, "wa16-deflation", ["d = 100, epsilon 0.1", "d = 100, epsilon 3"])
+    found = json.loads(call("wa16-deflation", "--fast", "--json", "-q", "-o", str(tmp_path)).output)
+    assert found["agrees"] is None
+    assert "left open" in found["claim"].lower()
+    rows = table(tmp_path / "wa16-deflation.csv")
+    errors = {(row["epsilon"], row["component"]): float(row["median error"]) for row in rows}
+    assert errors["3.0", "1"] < errors["3.0", "5"] < 0.1 < 0.9 < errors["0.1", "5"]
+
+
+@pytest.mark.parametrize(
+    ("exponent", "factor", "agrees"), [(-0.5, 8, True), (-0.2, 8, False), (-0.5, 0.5, False)]
+)
+def test_appendix_b_is_judged_by_the_exponent_and_by_who_stands_more(exponent, factor, agrees):
+    cases = [
+        Case(
+            f"{method}, d = {d}",
+            "wa16_appendix_b",
+            {"method": method, "dimension": d, "sigmas": np.geomspace(1e-3, 10, 400).tolist()},
+        )
+        for method in ("Algorithm 1", "random marginal")
+        for d in (25, 50, 100)
+    ]
+
+    def measured(case):
+        p = case.parameters
+        half = 0.5 * p["dimension"] ** exponent * (factor if "Algorithm" in case.label else 1)
+        return {"failures": [float(sigma > half) for sigma in p["sigmas"]]}
+
+    result = result_of("wa16-appendix-b", cases, measured)
+    assert REPRODUCTIONS["wa16-appendix-b"].verdict(result).agrees is agrees
+
+
+REFUSED = [
+    ((), 2, "needs a NAME, or --list"),
+    (("nothing",), 78, "name must be one of wa16-figure-1"),
+    (("cape-figure-2",), 78, "train-images-idx3-ubyte.gz (SHA-256 440fcabf73cc"),
+    (("dplda-figure-3", "--stand-ins"), 78, "aclImdb_v1.tar.gz (SHA-256 c40f74a18d3b"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), REFUSED)
+def test_what_cannot_be_run_is_refused_with_what_to_do(arguments, code, message, monkeypatch):
+    done = call(*arguments)
+    assert done.exit_code == code
+    assert message in done.output
+
+
+@pytest.mark.parametrize("text", ['{"text": "a few words"}\n' * 999, '{"body": "one"}\n', "one\n"])
+def test_a_corpus_without_documents_is_refused(text, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(text, "ascii")
+    done = call("dplda-figure-3", "--corpus", str(path), "-o", str(tmp_path))
+    assert done.exit_code == DATA
+    assert "at least 1,000 documents, got name='corpus.jsonl'" in done.output
+
+
+def test_without_the_extra_it_is_named(monkeypatch):
+    monkeypatch.setattr(runner, "find_spec", lambda module: None)
+    with pytest.raises(MissingExtraError, match="extra papers"):
+        runner.find("wa16-figure-1")
+
+
+@pytest.mark.parametrize("name", ["mnist", "covertype", "corpus"])
+def test_a_file_that_is_not_the_one_to_download_is_refused(name, tmp_path):
+    path = tmp_path / "other.tar.gz"
+    path.write_bytes(b"other")
+    of = {"corpus": "dplda-figure-3"}.get(name, "cape-figure-2")
+    with pytest.raises(InvalidSettingError, match="download it again from https"):
+        runner.check_files(REPRODUCTIONS[of], {name: path}, True)
+
+
+def test_images_and_cells_are_read_and_their_panels_take_the_place_of_others(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (12, 784), dtype=np.uint8)
+    header = np.array([2051, 12, 28, 28], ">u4").tobytes()
+    cells = rng.integers(0, 9, (7, 55))
+    files = {name: tmp_path / f"{name}.gz" for name in ("mnist", "covertype")}
+    files["mnist"].write_bytes(gzip.compress(header + images.tobytes()))
+    lines = "\n".join(",".join(map(str, row)) for row in cells)
+    files["covertype"].write_bytes(gzip.compress(lines.encode()))
+    with pytest.raises(InvalidSettingError, match="60000 of 28 x 28"):
+        data.read_mnist(files["mnist"])
+    monkeypatch.setattr(data, "MNIST_SHAPE", (12, 784))
+    np.testing.assert_array_equal(data.read_mnist(files["mnist"]), images)
+    np.testing.assert_array_equal(data.read_covertype(files["covertype"]), cells[:, :-1])
+
+    for name, path in files.items():
+        digest = data.hashlib.sha256(path.read_bytes()).hexdigest()
+        monkeypatch.setitem(data.DOWNLOADS, name, data.Download("https://a", digest))
+    chosen = runner.check_files(REPRODUCTIONS["cape-figure-2"], files, False)
+    assert chosen == ("synthetic", "MNIST", "Covertype")
+    del files["mnist"]
+    chosen = runner.check_files(REPRODUCTIONS["cape-figure-2"], files, True)
+    assert chosen == ("synthetic", "digits", "Covertype")
+    cases = REPRODUCTIONS["cape-figure-2"].cases(True, chosen)
+    assert {case.parameters["data"] for case in cases} == set(chosen)
+
+
+def test_reviews_are_read_from_their_archive(tmp_path):
+    path = tmp_path / "reviews.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for i, kind in enumerate(("pos", "neg", "unsup", "unsup", "urls")):
+            content = f"planted words of review {kind} theme{i}".encode()
+            member = tarfile.TarInfo(f"aclImdb/train/{kind}/{i}_0.txt")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    (block,) = texts_of_reviews(path)
+    assert [text.split()[4] for text in block[0]] == ["pos", "neg", "unsup", "unsup"]
+    assert block[1].tolist() == [False, False, True, True]
+    counts = str(tmp_path / "counts")
+    assert count_words(lambda: texts_of_reviews(path), 20, counts) == 4
+    assert len(read_counts(counts, "train")) == len(read_counts(counts, "held_out")) == 2
+
+
+@pytest.mark.parametrize(
+    ("agrees", "line"),
+    [(True, "agrees: x"), (False, "does not, because x"), (None, "not judged: x")],
+)
+def test_a_verdict_is_one_line(agrees, line):
+    assert runner.line_of(Verdict(agrees, "x")) == line
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"dplda-figure-3"}))
+def test_every_stored_result_has_a_verdict_and_a_table(name):
+    path = ROOT / f"bench/results/{name}.json"
+    result = json.loads(path.read_text("utf-8"))
+    verdict = REPRODUCTIONS[name].verdict(result)
+    assert "\n" not in verdict.because
+    rows = REPRODUCTIONS[name].table(result)
+    assert len(rows) > 5
+    assert len({tuple(row) for row in rows}) == 1

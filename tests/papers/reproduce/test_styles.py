@@ -1,0 +1,76 @@
+"""Plots can be read: in no panel do two lines look alike, and labels do not cover each other."""
+
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import tables
+from bench.entrants import ENTRANTS
+from streamlda.papers.reproduce import cape_tasks
+from streamlda.papers.reproduce.contenders import CONTENDERS
+from streamlda.papers.reproduce.styles import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SERIES,
+    SKY,
+    STYLES,
+    VERMILION,
+    apart,
+)
+
+#: The plots that are drawn on nothing but stored results.
+RESULTS = tables.read_results()
+
+
+def test_every_contender_has_a_style_of_safe_colours():
+    libraries = {entrant.library for entrant in ENTRANTS.values()}
+    assert {*CONTENDERS, *cape_tasks.METHODS, *libraries} <= set(STYLES)
+    safe = {BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE}
+    assert {style.colour for style in (*STYLES.values(), *SERIES)} <= safe
+    for group in (CONTENDERS, cape_tasks.METHODS, libraries):
+        assert len({STYLES[name] for name in group}) == len(group)
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Return what is drawn; nothing is closed."""
+    from matplotlib import pyplot
+
+    found = []
+    monkeypatch.setattr(pyplot, "close", found.append)
+    yield found
+    monkeypatch.undo()
+    pyplot.close("all")
+
+
+def test_no_two_lines_of_a_panel_look_alike_and_every_line_is_named(figures, tmp_path):
+    tables.plot(RESULTS, tmp_path)
+    assert len(figures) == len(list(tmp_path.glob("*.png"))) == 17
+    for figure in figures:
+        named = {text.get_text() for axis in figure.axes for text in axis.texts}
+        for axis in figure.axes:
+            lines = [x for x in axis.get_lines() if not x.get_label().startswith("_")]
+            looks = Counter((x.get_color(), x.get_linestyle(), x.get_marker()) for x in lines)
+            assert max(looks.values(), default=1) == 1, axis.get_title()
+            assert {line.get_label() for line in lines} <= named, axis.get_title()
+            if axis.texts and lines:
+                assert {x.get_label() for x in lines} == {text.get_text() for text in axis.texts}
+
+
+@given(st.lists(st.floats(0, 1), max_size=15), st.floats(0.01, 0.06))
+def test_labels_are_apart_within_the_panel_and_in_order(places, gap):
+    found = apart(sorted(places), gap)
+    assert len(found) == len(places)
+    assert all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(found))
+    assert all(-1e-9 <= place <= 1 + 1e-9 for place in found)
+
+
+def test_labels_that_are_apart_stay():
+    assert apart([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
+    assert apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])

@@ -1,0 +1,157 @@
+"""What the pages tell people to run, runs as it stands; the documentation builds without a warning.
+
+Of a page, the blocks of shell and Python run in their order in one folder, which has the files that
+pages name: those of `files`. Settings (TOML) are checked as the daemon checks them. Of what needs
+more than this machine (``console``), commands and options exist.
+"""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from streamlda.cli import commands as group
+from streamlda.simulate import PlantedLDA
+from streamlda.stream.source import open_source
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "streamlda" / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+BLOCK = re.compile(r"^```(sh|python|toml|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+#: What a browser would fetch from elsewhere.
+FETCHED = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="https?://')
+
+#: Fewer documents than a reader would take, in the same words.
+FEWER = {"20_000, timeout": "2_000, timeout"}
+
+CHINESE = ["我们今天去市场买菜和水果", "科学家研究新的材料和能源", "孩子们在学校学习语文和数学"]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return open_source("docstrings").poll(3000, timeout_seconds=60).documents
+
+
+@pytest.fixture
+def folder(tmp_path, texts):
+    """A folder with the files that pages name."""
+    parts = {
+        "articles": texts,
+        "held-out": texts[::5],
+        "january": texts[:1500],
+        "february": texts[1500:],
+        "chinese": CHINESE * 50,
+    }
+    for name, part in parts.items():
+        write_lines(tmp_path / f"{name}.jsonl", part)
+    for name, part in {"reviews": texts[:1500], "more": texts[1500:1600]}.items():
+        with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerows([("id", "text"), *enumerate(part)])
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Documents of two sites, more than a window of 40,000 has; words are of letters."""
+    letters = str.maketrans("0123456789", "abcdefghij")
+    return [text.translate(letters) for text in PlantedLDA(3, 100, seed=0).texts(44_000)]
+
+
+def write_lines(path, texts):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+
+
+def blocks_of(page):
+    return BLOCK.findall(page.read_text("utf-8"))
+
+
+def environment(folder):
+    found = {name: value for name, value in os.environ.items() if not name.startswith("STREAMLDA")}
+    found["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
+    return found | {"HOME": str(folder), "PYTHONWARNINGS": "error"}
+
+
+def run(command, folder):
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def check_settings(text, folder):
+    """Check a block of TOML: settings of a daemon, or an entry of somebody's pyproject."""
+    if "project" in tomllib.loads(text):
+        return
+    (folder / "streamlda.toml").write_text(text, "utf-8")
+    run(["streamlda", "run", "--config", "streamlda.toml", "--check"], folder)
+
+
+def check_exists(line):
+    """Check that a command of streamlda, and each of its options, exists."""
+    name, *rest = line.split()[1:]
+    command = group.get_command(click.Context(group), name)
+    assert command is not None, line
+    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    assert {word for word in rest if word.startswith("-")} <= known, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_tells_to_run_runs(page, folder, request):
+    if page.name == "sites.md":
+        documents = request.getfixturevalue("planted")
+        words = sorted({word for text in documents[:2000] for word in text.split()})
+        (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
+        write_lines(folder / "north.jsonl", documents[::2])
+        write_lines(folder / "south.jsonl", documents[1::2])
+    for language, text in blocks_of(page):
+        for whole, part in FEWER.items():
+            text = text.replace(whole, part)
+        if language == "sh" and not text.startswith("pip install"):
+            run(["bash", "-euo", "pipefail", "-c", text], folder)
+        elif language == "python":
+            run([sys.executable, "-c", text], folder)
+        elif language == "toml":
+            check_settings(text, folder)
+        elif language == "console":
+            for line in text.splitlines():
+                if line.startswith("$ streamlda"):
+                    check_exists(line.removeprefix("$ "))
+
+
+def test_the_documentation_builds_without_warnings_and_loads_nothing(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-c", str(DOCS)]
+    # Warnings of Sphinx are errors by -W; those of the packages that it stands on are theirs.
+    done = subprocess.run(
+        [*command, str(ROOT), str(tmp_path / "html")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment(tmp_path) | {"PYTHONWARNINGS": "default"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    pages = list((tmp_path / "html").rglob("*.html"))
+    assert len(pages) > 25
+    for page in pages:
+        assert not FETCHED.search(page.read_text("utf-8")), page
+    tutorial = (tmp_path / "html/streamlda/docs/tutorial.html").read_text("utf-8")
+    assert "without topics" in tutorial
+
+
+def test_every_page_of_the_documentation_is_in_its_contents():
+    index = (DOCS / "index.md").read_text("utf-8")
+    listed = set(re.findall(r"(?m)^((?:\.\./|\w)[\w/.-]*)$", index))
+    for page in [*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")]:
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        assert name == "index" or name in listed, name

@@ -1,0 +1,124 @@
+"""Sweeps after the passes: made where they help, by the documents set aside."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streamlda import StreamLDA
+from streamlda.documents import DocumentBatch
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.refinement.choice import gain_of, parted
+from streamlda.refinement.gibbs import GibbsSampler
+from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import THOROUGH_ROUNDS, USUAL_ROUNDS, Rounds, rounds_for
+from streamlda.refinement.settings import GibbsSettings
+from streamlda.refinement.sweeping import swept
+from streamlda.simulate import PlantedLDA
+from tests import oracle_refinement as twin
+
+K, V, N = 12, 300, 1000
+
+
+def planted(alpha_0=0.3):
+    """Return a corpus, its documents to learn and set aside, and passes over the former."""
+    corpus = PlantedLDA(K, V, alpha_0=alpha_0, mean_length=30, topic_concentration=0.1, seed=0)
+    learned, aside = parted(corpus.documents(N))
+    start = StreamLDA(K, refinement_passes=0, random_state=0).fit(learned.to_csr()).to_model()
+    return corpus, learned, aside, refined(start, learned, passes=6)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return planted()
+
+
+def test_sweeps_are_those_of_the_sampler_and_learn_what_was_set_aside(parts):
+    corpus, learned, aside, model = parts
+    found = swept(model, learned, aside, Rounds(4, 3, 1, 0.0), seed=5)
+    sampler = GibbsSampler(
+        learned, model.components, model.alpha, GibbsSettings(seed=5, fits_alpha_0=False)
+    )
+    sampler.sweep(4, averaged=3)
+    assert (found.sweeps, found.averaged) == (4, 3)
+    np.testing.assert_array_equal(found.alpha, sampler.alpha)
+    assert found.alpha.sum() == pytest.approx(model.alpha_0)
+    smooth = sampler.totals + 0.01 * sampler.totals.mean()
+    shares = twin.expect_topics(aside, smooth / smooth.sum(axis=0), found.alpha, 5)
+    totals = sampler.totals + 0.1
+    np.add.at(totals, aside.word_ids, aside.counts[:, None] * shares)
+    np.testing.assert_allclose(found.components, (totals / totals.sum(axis=0)).T, rtol=1e-4)
+    errors = [
+        matched_l1_error(corpus.components, topics).mean
+        for topics in (model.components, found.components)
+    ]
+    assert errors[1] < errors[0]
+
+
+def test_rounds_end_where_documents_set_aside_gain_too_little(parts):
+    _, learned, aside, model = parts
+    rounds = Rounds(4, 3, 3, 0.0)
+    sweeps = [
+        swept(model, learned, aside, each, seed=5).sweeps
+        for each in (rounds, rounds._replace(gain=9.0), rounds._replace(gain=-9.0, most=2))
+    ]
+    # A round that gains less than is asked for is the last, and kept if it gains at all.
+    assert sweeps[1] == 4
+    assert sweeps[2] in (4, 8)
+    assert 4 <= sweeps[0] <= 12
+    # Nothing is better than the planted topics.
+    corpus = parts[0]
+    best = replace(model, components=corpus.components, alpha=corpus.alpha)
+    assert swept(best, learned, aside, rounds, seed=5) is None
+
+
+def test_there_are_no_sweeps_with_a_prior_that_is_false():
+    _, learned, aside, model = planted(alpha_0=20.0)
+    assert model.alpha_0 == pytest.approx(1.0)
+    assert swept(model, learned, aside, USUAL_ROUNDS, seed=0) is None
+    free = replace(model, settings={**model.settings, "alpha_0": None})
+    found = swept(free, learned, aside, Rounds(10, 5, 1, 0.0), seed=0)
+    assert found is None or found.alpha.sum() > 2
+
+
+def test_a_gain_is_that_of_one_model_on_another(parts):
+    corpus, _, aside, model = parts
+    truth = replace(model, components=corpus.components, alpha=corpus.alpha)
+    gain = gain_of(model, truth, aside)
+    assert gain > 0
+    assert gain_of(truth, model, aside) == pytest.approx(-gain)
+    blank = DocumentBatch.from_matrix(np.zeros((2, V)))
+    assert gain_of(model, truth, blank) == 0
+
+
+def test_rounds_are_for_whole_counts_of_few_topics(parts):
+    learned = parts[1]
+    assert rounds_for(learned, K) == rounds_for(learned, 99) == USUAL_ROUNDS
+    assert rounds_for(learned, 100) is rounds_for(learned, 2**15, thorough=True) is None
+    assert rounds_for(learned, 100, thorough=True) == THOROUGH_ROUNDS
+    halves, many = (
+        DocumentBatch.from_matrix(learned.to_csr() * by, integral=False) for by in (0.5, 99)
+    )
+    assert rounds_for(halves, K) is rounds_for(many, K) is None
+
+
+def test_a_fit_sweeps_by_itself_unless_it_is_to_be_quick(parts):
+    X = DocumentBatch.joined(parts[1:3]).to_csr()
+
+    def fit(passes="auto", **settings):
+        return StreamLDA(
+            K, refinement_passes=passes, random_state=0, warmup_documents=300, **settings
+        ).fit(X)
+
+    usual, quick = fit(), fit("quick")
+    done = [lda.diagnostics_["refinement"] for lda in (usual, quick)]
+    assert [each["passes"] for each in done] == [done[0]["passes"]] * 2
+    assert done[0]["sweeps"] >= USUAL_ROUNDS.sweeps
+    assert done[1]["sweeps"] == 0
+    assert [lda.to_model().settings["refinement_sweeps"] for lda in (usual, quick)] == [
+        each["sweeps"] for each in done
+    ]
+    assert usual.alpha_0_ == pytest.approx(1.0)
+    assert usual.diagnostics_["refinement"]["documents"] == N
+    seeded = fit(seed_topics={"first": ["1", "2"]})
+    assert seeded.diagnostics_["refinement"]["sweeps"] == 0

@@ -1,0 +1,79 @@
+"""The memory that a fit takes is known before, and what does not fit is refused."""
+
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from streamlda.engine.fit import START_DOCUMENTS
+from streamlda.engine.settings import EngineSettings
+from streamlda.exit_codes import exit_code
+from streamlda.refinement.schedule import LocalSchedule, passes_for
+from streamlda.scaleout import ClusterError, learn_once, of_files
+from streamlda.scaleout.files import LEAST_BYTES, MOST_BYTES, PLACES, PLACES_PER_SHARD, SHARDS
+from streamlda.scaleout.memory import BLOCK_BYTES, IDLE_BYTES, PAUSE, SETS, MemoryPlan
+from streamlda.scaleout.rounds import LEAST_DOCUMENTS as FEWEST
+from streamlda.spectral.moments import Moments
+from streamlda.text.vocabulary import Vocabulary
+from tests.scaleout.conftest import connect
+
+
+@pytest.mark.parametrize(("topics", "words"), [(3, 60), (10, 400), (3, 5)])
+def test_a_set_of_sums_takes_what_the_plan_says(topics, words):
+    settings = EngineSettings(n_components=topics, n_features=words)
+    plan = MemoryPlan.of(settings, words)
+    moments = Moments(np.ones((words, settings.n_columns)), settings.n_triple_columns)
+    nbytes = sum(array.nbytes for array in moments.state().values())
+    assert plan.sums == pytest.approx(nbytes, rel=0.05)
+    assert plan.projection == 8 * words * settings.n_columns
+    assert plan.worker >= IDLE_BYTES + BLOCK_BYTES + SETS * plan.sums
+
+
+def test_workers_without_room_are_refused_before_a_document_is_read(cluster, tmp_path, monkeypatch):
+    """Of 1 GB each for 100 topics of 2^17 columns; what is offered in place of it fits."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one two three"}\n')
+    settings = EngineSettings(n_components=100, n_features=2**17)
+    monkeypatch.setattr("streamlda.scaleout.fit.memory_limits", lambda client: [4e9, 1e9])
+    with connect(cluster.scheduler_address) as client:
+        corpus = of_files(path)
+        path.unlink()
+        with pytest.raises(ClusterError, match=r"memory_limit_mb=1000.*at most \d+,\d+ words") as e:
+            learn_once(client, corpus, settings, Vocabulary.hashed(17))
+    assert exit_code(e.value) == 74
+    fewer = int(str(e.value).split("at most ")[1].split(" ")[0].replace(",", ""))
+    assert MemoryPlan.of(settings, fewer).worker <= PAUSE * 1e9
+    said = MemoryPlan.of(settings, fewer).described([4e9, 1e9], 2e9, 7)
+    assert "workers 2, shards 7" in said
+    assert "(of 1,000 MB)" in said
+
+
+def rows_of_page(first):
+    """Return the numbers of a table of the page on clusters, by the first cell of its head."""
+    page = files("streamlda").joinpath("docs/howto/cluster.md").read_text("utf-8")
+    table = page[page.index(f"| {first} |") :].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return [[float(re.sub(r"[^\d.]", "", cell)) for cell in row] for row in cells]
+
+
+def test_the_page_says_what_the_plan_does():
+    for words, topics, *said in rows_of_page("words"):
+        plan = MemoryPlan.of(EngineSettings(n_components=int(topics), n_features=int(words)), words)
+        assert said == [round(n / 1e6) for n in (plan.sums, plan.worker, plan.worker / PAUSE)]
+    settings = EngineSettings(n_components=50, n_features=8000)
+    driver = MemoryPlan.of(settings, 8000).driver
+    rows = rows_of_page("documents")
+    assert len(rows) == 4
+    for documents, *said in rows:
+        passes = passes_for(int(documents))
+        plan = LocalSchedule.of(int(documents), passes)
+        most = min(max(documents * 800 // SHARDS, LEAST_BYTES), MOST_BYTES)
+        moved = 2 * 8 * 8000 * 50 * plan.parts * plan.rounds * passes
+        assert said == [
+            *(-(-documents * 800 // most), plan.parts, round(moved / 1e9, 1)),
+            *(round(documents * 600 / 1e9, 1), round(driver / 1e6)),
+            round(3 + documents * 33.5e-6 / 100),
+        ]
+    assert PLACES // PLACES_PER_SHARD == 8
+    assert START_DOCUMENTS // FEWEST == 8

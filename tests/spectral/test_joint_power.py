@@ -1,0 +1,170 @@
+"""Many components at once: exact, as its slow twin, and the same of documents as of their sums."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.simulate import PlantedLDA
+from streamlda.spectral import joint_power as module
+from streamlda.spectral import support, topics
+from streamlda.spectral.joint_power import joint_power, word_starts
+from streamlda.spectral.kept_documents import topics_of_documents
+from streamlda.spectral.moments import Moments
+from streamlda.spectral.support import trailing_norms
+from streamlda.spectral.tensor_power import apply_pairs
+from streamlda.spectral.topics import RoundMoments, recover_topics
+from streamlda.spectral.whitening import random_projection
+from tests.spectral import twins
+from tests.spectral.checks import check_recovers, composed, noisy_array, orthonormal
+
+
+def answers(values, vectors):
+    """Return T(I, u, u) of an orthogonal tensor that is not formed."""
+    return lambda u: vectors @ (values[:, None] * (vectors.T @ u) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("d", "values"),
+    [
+        (200, np.full(200, 1.7)),
+        (200, np.geomspace(0.1, 10, 200)),
+        (30, np.geomspace(1e-8, 1e-6, 30)),
+        (1, np.array([-3.0])),
+    ],
+)
+def test_orthogonal_tensors_are_decomposed_exactly_from_random_starts(d, values):
+    vectors = orthonormal(d, d, 1)
+    start = np.random.default_rng(2).standard_normal((d, d))
+    found = joint_power(answers(values, vectors), start)
+    assert (np.diff(found.eigenvalues) <= 0).all()
+    signs = np.sign(values)
+    check_recovers(found, values * signs, vectors * signs, atol=1e-8 * np.abs(values).max())
+
+
+def test_it_equals_its_slow_twin(monkeypatch):
+    tensor = noisy_array(6, 3)
+    start = np.random.default_rng(4).standard_normal((6, 5))
+    monkeypatch.setattr(module, "STILL", 1.0)
+    monkeypatch.setattr(module, "MOST_STEPS", 12)
+    found = joint_power(partial(apply_pairs, tensor), start)
+    values, vectors = twins.joint(tensor, start, 12, module.N_REFINEMENTS)
+    np.testing.assert_allclose(found.eigenvalues, values, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.eigenvectors, vectors, rtol=0, atol=1e-9)
+
+
+def test_steps_end_when_vectors_stand_still():
+    calls = []
+    vectors = orthonormal(20, 20, 5)
+
+    def apply(u):
+        calls.append(u)
+        return answers(np.ones(20), vectors)(u)
+
+    joint_power(apply, vectors)
+    assert len(calls) == 1 + 1 + module.N_REFINEMENTS
+
+
+def test_a_tensor_of_fewer_components_has_them_and_zeros():
+    vectors, values = orthonormal(9, 9, 6)[:, :4], np.array([5.0, 3.0, 2.0, 1.0])
+    start = np.random.default_rng(7).standard_normal((9, 9))
+    found = joint_power(answers(values, vectors), start)
+    np.testing.assert_allclose(found.eigenvalues, [5, 3, 2, 1, *[0] * 5], rtol=0, atol=1e-9)
+    across = np.abs(vectors.T @ found.eigenvectors[:, :4])
+    np.testing.assert_allclose(across, np.eye(4), rtol=0, atol=1e-8)
+    nothing = joint_power(lambda u: np.zeros_like(u), start)
+    assert not nothing.eigenvalues.any()
+    assert np.isfinite(nothing.eigenvectors).all()
+
+
+def test_components_that_are_not_quite_orthogonal_are_found_in_the_end(monkeypatch):
+    rng = np.random.default_rng(8)
+    vectors = orthonormal(24, 24, 9) + 0.02 * rng.standard_normal((24, 24))
+    vectors /= np.linalg.norm(vectors, axis=0)
+    tensor = composed(np.linspace(1, 2, 24), vectors)
+    start = rng.standard_normal((24, 24))
+
+    def misfit():
+        found = joint_power(partial(apply_pairs, tensor), start)
+        return np.linalg.norm(tensor - composed(*found)) / np.linalg.norm(tensor)
+
+    assert misfit() < 1e-5
+    monkeypatch.setattr(module, "N_REFINEMENTS", 0)
+    assert misfit() > 1e-3
+
+
+def test_many_vectors_are_applied_in_blocks():
+    tensor, vectors = noisy_array(3, 5), np.random.default_rng(6).standard_normal((3, 230))
+    expected = np.einsum("abc,bn,cn->an", tensor, vectors, vectors)
+    np.testing.assert_allclose(apply_pairs(tensor, vectors), expected, rtol=0, atol=1e-12)
+
+
+def test_noise_between_measured_directions_is_that_of_the_one_before(monkeypatch):
+    noise = np.random.default_rng(7).standard_normal((10, 10))
+    every = [np.linalg.norm(noise[i:, i:], 2) for i in range(10)]
+    assert trailing_norms(noise, 10).tolist() == every
+    monkeypatch.setattr(support, "MOST_NORMS", 4)
+    expected = [every[3 * (i // 3)] for i in range(10)]
+    assert trailing_norms(noise, 10).tolist() == expected
+
+
+def test_words_that_begin_are_far_from_each_other():
+    axes = np.vstack([np.eye(3) * 4, np.full((5, 3), 0.5)])
+    np.testing.assert_allclose(np.abs(word_starts(axes)).sum(axis=0), 1.0)
+    assert np.linalg.matrix_rank(word_starts(axes)) == 3
+
+
+K, V = 6, 80
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return PlantedLDA(K, V, topic_concentration=0.1, seed=3)
+
+
+@pytest.fixture(scope="module")
+def documents(planted):
+    return planted.documents(3000)
+
+
+def sums(documents, columns, triple_columns):
+    moments = Moments(random_projection(V, columns, seed=1), triple_columns)
+    moments.add(documents)
+    return moments
+
+
+def test_documents_give_the_topics_of_their_triple_sums(planted, documents, monkeypatch):
+    monkeypatch.setattr(topics, "MANY_COMPONENTS", 1)
+    dense = recover_topics(
+        RoundMoments.of(sums(documents, 12, 12)), K, 1.0, np.random.default_rng(0)
+    )
+    found = topics_of_documents(documents, sums(documents, 12, 0), K, 1.0)
+    np.testing.assert_allclose(found.topics, dense.topics, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found.eigenvalues, dense.eigenvalues, rtol=1e-8)
+    np.testing.assert_allclose(found.alpha, dense.alpha, rtol=1e-8)
+    # Words drawn together with themselves are in the noise of the sums, of 80 tokens a document.
+    np.testing.assert_allclose(found.eigenvalue_noise, dense.eigenvalue_noise, rtol=0.3)
+    assert found.supported.all()
+    assert found.documents == dense.documents == 3000
+    near = recover_topics(
+        RoundMoments.of(sums(documents, 12, 12)),
+        *(K, 1.0, np.random.default_rng(0), found.normalized()),
+    )
+    np.testing.assert_allclose(near.topics, dense.topics, rtol=0, atol=1e-4)
+    alone = sums(documents, 12, 12)
+    monkeypatch.setattr(topics, "MANY_COMPONENTS", K + 1)
+    restarts = recover_topics(RoundMoments.of(alone), K, 1.0, np.random.default_rng(0))
+    np.testing.assert_allclose(found.topics, restarts.topics, rtol=0, atol=1e-4)
+    assert matched_l1_error(planted.components, found.normalized()).mean < 0.3
+
+
+def test_topics_beyond_the_rank_repeat_the_background(documents):
+    moments = sums(documents, 3, 0)
+    found = topics_of_documents(documents, moments, K, 1.0)
+    assert found.topics.shape == (K, V)
+    assert found.eigenvalues.shape == found.eigenvalue_noise.shape == (K,)
+    background = moments.first_moment()
+    last = found.normalized()[3:]
+    np.testing.assert_allclose(last, np.tile(background / background.sum(), (3, 1)))
+    assert not found.supported[3:].any()
