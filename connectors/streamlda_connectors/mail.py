@@ -113,7 +113,11 @@ def page_parser(encoding: str) -> Parser:
     given = decoder(encoding)
 
     def parse(data: bytes) -> Document | None:
-        text = text_of_page(_decode(data, given))
+        page = _decode(data, given)
+        try:
+            text = text_of_page(page)
+        except ValueError as error:  # of the package: a character with thousands of digits
+            raise Rejected("not-a-page") from error
         return (text, None, None, None) if text else None
 
     return parse

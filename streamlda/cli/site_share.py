@@ -200,13 +200,22 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     from streamlda.checks import require
     from streamlda.errors import InsufficientDataError, LedgerError
+    from streamlda.private.rows import Rows
     from streamlda.run.census import UNSPENT, provenance_of, take_census
+    from streamlda.run.private_terms import is_document_of
 
     ledger = at_work.ledger
     if at_work.stream in ledger.known.unmarked:
         # Summed by an earlier version: the name is all that the ledger knows.
         return None
-    census = take_census(settings, ledger.key, ledger.known)
+    words, columns = at_work.config.vocabulary, at_work.config.settings.n_features
+    if words is None:
+        census = take_census(
+            *(settings, ledger.key, ledger.known),
+            lambda text: bool(Rows.parsed([text], columns).usable[0]),
+        )
+    else:
+        census = take_census(settings, ledger.key, ledger.known, is_document_of(words))
     at_work.provenance = provenance_of(settings, ledger, census)
     if census is None:
         return None
@@ -232,7 +241,7 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
         "weight",
         error=InsufficientDataError,
     )
-    census.check_has_text()
+    census.check_has_document()
     return census
 
 

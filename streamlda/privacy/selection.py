@@ -231,6 +231,11 @@ class WordSelection:
         self._kept.extend(numbers.setdefault(word, len(numbers)) for word in words)
         self._ends.append(len(self._kept))
 
+    @property
+    def has_document(self) -> bool:
+        """Whether a document has voted."""
+        return len(self._ends) > 1
+
     def release(self, noise: Noise) -> list[ChosenWord]:
         """Return the words above the threshold and forget all others; to be called once.
 

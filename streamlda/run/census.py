@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from streamlda.checks import require
-from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError, SourceError
+from streamlda.errors import InvalidSettingError, LedgerError, SourceError
 from streamlda.privacy.ledger import (
     Container,
     FingerprintKey,
@@ -40,6 +40,7 @@ from streamlda.run.parts import (
 )
 from streamlda.settings.rules import source_of
 from streamlda.settings.run_settings import RunSettings
+from streamlda.stream.counts import check_has_document
 from streamlda.stream.source import Position, Progress, RecordBatch, Source
 
 #: What every refusal of documents ends with.
@@ -50,28 +51,21 @@ UNSPENT = "take documents that were in none; nothing was spent on these"
 class Census:
     """What is in the files of a run: records that are in no release yet take its slots.
 
-    `slots` are at most those that the run will read; `has_text` says whether any record of it shows
-    a document, which zero bytes do not; `containers` say, of each file by its name,
-    what the ledger calls it, how many records it has, and how many of these are spent. `beginnings`
-    has values of what files begin with after that: at marks, and of them all.
+    `slots` are at most those that the run will read; `has_document` says whether any record of it
+    is one; `containers` say, of each file by its name, what the ledger calls it, how many records
+    it has, and how many of these are spent. `beginnings` has values of what files begin with after
+    that: at marks, and of them all.
     """
 
     slots: int = 0
     spent: int = 0
-    has_text: bool = False
+    has_document: bool = False
     containers: dict[str, Container] = field(default_factory=dict)
     beginnings: set[int] = field(default_factory=set)
 
-    def check_has_text(self) -> None:
-        """Refuse files of which no record slot shows a document (`InsufficientDataError`)."""
-        require(
-            self.has_text,
-            "a private run needs documents, and no record of these files has one",
-            slots=self.slots,
-            remedy="check source.text_field, source.format and source.encoding, and that the "
-            "files are UTF-8; nothing was spent",
-            error=InsufficientDataError,
-        )
+    def check_has_document(self) -> None:
+        """Refuse files of which no record slot has a document (`InsufficientDataError`)."""
+        check_has_document(self.has_document, self.slots)
 
     def unspent(self, source: Source) -> Source:
         """Return a source of the same files that leaves out what is spent, or was not met."""
@@ -82,6 +76,7 @@ def take_census(
     settings: RunSettings,
     key: FingerprintKey,
     known: KnownDocuments,
+    is_document: Callable[[str], bool],
     *,
     by_now: KnownDocuments | None = None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -90,9 +85,10 @@ def take_census(
 
     None for other sources, and if it was stopped meanwhile. `known` are the documents of releases
     before the run, and `by_now` those of its own besides, if it is gone on with. Where some of
-    these were read by other settings, files are read by them, too. Time some 7 microseconds a
-    record. Memory O(files). Raises `LedgerError` where a file is there twice, or holds documents of
-    a release that cannot be left out; `SourceError` if the files cannot be read.
+    these were read by other settings, files are read by them, too. `is_document` is asked of texts
+    until one is. Time some 7 microseconds a record. Memory O(files). Raises `LedgerError` where a
+    file is there twice, or holds documents of a release that cannot be left out; `SourceError` if
+    the files cannot be read.
     """
     if source_of(settings) != "files":
         return None
@@ -101,7 +97,7 @@ def take_census(
     lengths = dict[str, int]()
     for other in sorted(known.readings - {reading}):
         for each in {other, other._replace(format=reading.format)} - {reading}:
-            reader = _Reader(key, known, each, confirmed, lengths=lengths)
+            reader = _Reader(key, known, each, is_document, confirmed, lengths=lengths)
             try:
                 if not _read(_read_by(settings, each), reader, should_stop):
                     return None
@@ -111,7 +107,9 @@ def take_census(
             tried.add(str(other))
             confirmed = reader.confirmed
     otherwise = known.read_otherwise({str(reading), *tried})
-    main = _Reader(key, known, reading, confirmed, otherwise, Copies(), by_now, lengths)
+    main = _Reader(
+        *(key, known, reading, is_document, confirmed, otherwise, Copies(), by_now, lengths)
+    )
     return main.census if _read(settings, main, should_stop) else None
 
 
@@ -163,6 +161,7 @@ class _Reader:
         key: FingerprintKey,
         known: KnownDocuments,
         reading: Reading,
+        is_document: Callable[[str], bool],
         confirmed: Mapping[str, int],
         otherwise: Sequence[str] = (),
         copies: Copies | None = None,
@@ -170,6 +169,7 @@ class _Reader:
         lengths: dict[str, int] | None = None,
     ) -> None:
         self._key, self._known, self._otherwise = key, known, otherwise
+        self._is_document = is_document
         #: Of each file that was confirmed by other settings, how many records these made of it.
         self._lengths: dict[str, int] = {} if lengths is None else lengths
         self._by_now = by_now
@@ -202,7 +202,7 @@ class _Reader:
         self._met, self._met_at = "", 0
         self._documents = 0
         # Of what is after the last record that is spent.
-        self._sketch, self._has_text = Sketch(), False
+        self._sketch, self._has_document = Sketch(), False
 
     def add(self, batch: RecordBatch) -> None:
         """Take records."""
@@ -219,8 +219,8 @@ class _Reader:
             if known is not None:
                 self._documents += 1
                 self._sketch.add(known)
-                if not self._has_text:
-                    self._has_text = text is not None and "\0" not in text
+                if not (self._has_document or self.census.has_document):
+                    self._has_document = self._is_document(text or "")
             if copies is not None:
                 copies.add(value, known)
             origin = find(value)
@@ -239,7 +239,7 @@ class _Reader:
     def _spend(self) -> None:
         """Leave out all records of the file so far."""
         self._spent = Container(self._name, self._records, self._link)
-        self._behind, self._sketch, self._has_text = self._records, Sketch(), False
+        self._behind, self._sketch, self._has_document = self._records, Sketch(), False
         if self._copies is not None:
             self._copies.clear()
 
@@ -306,7 +306,7 @@ class _Reader:
         self.census.beginnings.add(value_of(self._link))
         self.census.spent += spent.spent
         self.census.slots += records - spent.spent
-        self.census.has_text |= self._has_text
+        self.census.has_document |= self._has_document
         if spent.spent:
             self.confirmed[name] = max(spent.spent, self.confirmed.get(name, 0))
             if self._copies is None:

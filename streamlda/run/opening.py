@@ -259,7 +259,10 @@ def _open_private(
             )
     known = ledger.known_at(run.began)
     by_now = None if fresh else ledger.known
-    census = take_census(settings, ledger.key, known, by_now=by_now, should_stop=should_stop)
+    is_document = terms.is_document(settings)
+    census = take_census(
+        settings, ledger.key, known, is_document, by_now=by_now, should_stop=should_stop
+    )
     if fresh and census is not None:
         check_slots(settings, terms, census, warn)
         if census.spent:

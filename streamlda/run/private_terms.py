@@ -60,6 +60,10 @@ class PrivateTerms(NamedTuple):
         asked = private_settings(settings, settings.vocabulary.size, choice.delta)
         return cls(asked, None, choice, seeds=seeds, besides=words_besides(settings, seeds))
 
+    def is_document(self, settings: RunSettings) -> Callable[[str], bool]:
+        """Return what says whether a text may be a document, before a choice of words too."""
+        return is_document_of(self.words or Vocabulary.hashed(1, analyzer(settings)))
+
     def digest(self, settings: RunSettings) -> str:
         """Return what tells runs of other settings apart, but for where documents are: public."""
         values = {
@@ -72,6 +76,11 @@ class PrivateTerms(NamedTuple):
             "stream": published_name(settings),
         }
         return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def is_document_of(words: Vocabulary) -> Callable[[str], bool]:
+    """Return what says whether a text is a document over some words."""
+    return lambda text: bool(words.encode([text]).batch.usable[0])
 
 
 def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> None:
@@ -135,7 +144,7 @@ def check_slots(
         "take fewer records for the vocabulary, or read more; nothing was spent",
         error=InsufficientDataError,
     )
-    census.check_has_text()
+    census.check_has_document()
     most, here = settings.snapshots.most, (census.slots - words) // max(1, window)
     shared = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
     if window and shared and most is not None and here < most:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamlda.checks import require
+from streamlda.documents import MIN_TOKENS
+from streamlda.errors import InsufficientDataError
 from streamlda.stream.source import EMPTY, Damage
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
 
@@ -69,6 +72,11 @@ class RecordCounts:
             self.named[name] = reason
 
     @property
+    def has_document(self) -> bool:
+        """Whether a record was a document; yes if what became of some is not known."""
+        return self.documents > self.short or self.skipped > 0
+
+    @property
     def unseen_fraction(self) -> float:
         """Fraction of the tokens outside the vocabulary, 0 without tokens."""
         return self.unseen_tokens / max(1, self.tokens)
@@ -101,3 +109,15 @@ class RecordCounts:
 def fields_found(fields: Sequence[str]) -> str:
     """Return what to say of the fields of a record without that of the text."""
     return f"; there the fields are {', '.join(fields)}" if fields else ""
+
+
+def check_has_document(has_one: bool, slots: int) -> None:
+    """Refuse to pay for records of which none is a document (`InsufficientDataError`)."""
+    require(
+        has_one,
+        f"a private run needs documents of {MIN_TOKENS} known words or more, and no record is one",
+        slots=slots,
+        remedy="check source.text_field and source.format, that the text is UTF-8, and that the "
+        "words are as in texts once these are split (lower case, no stop words); nothing was spent",
+        error=InsufficientDataError,
+    )

@@ -35,7 +35,7 @@ from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
 from streamlda.stream.blocks import Blocks, cuts
-from streamlda.stream.counts import RecordCounts, fields_found
+from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.schedule import Released, Schedule
@@ -294,11 +294,16 @@ class Pipeline(Generic[LearnerT]):
     def release(self) -> Released:
         """Make what is due, or end what is running here: a model, or why there is none.
 
-        Raises `BudgetExceededError` or `LedgerError` if a private learner is not allowed it.
+        Raises `BudgetExceededError` or `LedgerError` if a private learner is not allowed it, and
+        `InsufficientDataError` if it would pay for lines of which none was a document.
         """
+        words = self.words if self._learner is None else None
+        choice = words if isinstance(words, PrivateVocabularySelection) else None
+        if self.provenance is not None and self.provenance.by_slots:
+            check_has_document((choice or self.counts).has_document, self.records)
         self._released_at = self.records
-        if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
-            self.begin(self.words.choose(), self.words.first_slot + self.words.slots)
+        if choice is not None:
+            self.begin(choice.choose(), choice.first_slot + choice.slots)
             return Released(None)
         try:
             if self._learner is None:

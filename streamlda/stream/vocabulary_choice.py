@@ -192,6 +192,11 @@ class PrivateVocabularySelection:
             token for token in self._analyze(text) if token.isprintable() and token not in free
         )
 
+    @property
+    def has_document(self) -> bool:
+        """Whether a document has voted."""
+        return self._selection.has_document
+
     def choose(self) -> Vocabulary:
         """Pay for the words, release them and return them; once, after the last vote.
 

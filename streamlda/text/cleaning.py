@@ -33,11 +33,20 @@ _ELEMENTS = (
     "small span strike strong style sub summary sup table tbody td tfoot th thead title tr tt u ul"
 ).replace(" ", "|")
 _markup_at = re.compile(
-    rf"<(script|style)\b.*?</\1\s*>|<(?:{_ELEMENTS})\s*>|</[a-z][a-z0-9]*\s*>|<!--.*?-->"
-    r"|<[a-z][a-z0-9]*(?:\s[^<>]*=[^<>]*|\s*/|\s[^<>]*/)>"
+    rf"<(?:{_ELEMENTS})\s*>|</[a-z][a-z0-9]*\s*>"
+    r"|<[a-z][a-z0-9]*(?:\s(?=[^<>=]*=)[^<>]*|\s*/|\s[^<>]*/)>"
     r"|&(?:[a-z][a-z0-9]{1,30}|#[0-9]{1,7}|#x[0-9a-f]{1,6});",
     re.IGNORECASE | re.DOTALL,
 ).match
+
+
+# What ends with a sign of its own is sought only before the last of these, else time would be the
+# square of the text's.
+_SPAN = re.compile(r"<(?:(script|style)\b.*?</\1\s*>|!--.*?-->)", re.IGNORECASE | re.DOTALL)
+_ENDS = {
+    sign: re.compile(end, re.IGNORECASE)
+    for sign, end in (("<sc", r"</script\s*>"), ("<st", r"</style\s*>"), ("<!-", "-->"))
+}
 
 
 # A search for letters takes a hundredth of the time of an expression, and one for a single letter,
@@ -84,7 +93,20 @@ def _name_length(before: str) -> int:
 
 
 def _without_markup(text: str) -> tuple[str, int]:
-    return _replaced(text, ("<", "&"), lambda text, at, end: _markup_at(text, at), _character)
+    last: dict[str, int] = {}
+
+    def piece_at(text: str, at: int, end: int) -> re.Match[str] | None:
+        sign = text[at : at + 3].lower()
+        if sign in _ENDS:
+            if sign not in last:
+                last[sign] = max(
+                    (found.start() for found in _ENDS[sign].finditer(text)), default=-1
+                )
+            if at < last[sign] and (span := _SPAN.match(text, at)):
+                return span
+        return _markup_at(text, at)
+
+    return _replaced(text, ("<", "&"), piece_at, _character)
 
 
 def _character(found: re.Match[str]) -> str:

@@ -460,10 +460,11 @@ def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp
     """Under one of a thousand keys, noise passes for documents and the window is read on."""
     field, records = ("--text-field", "body"), (folder / "a.jsonl").read_text("ascii")
     said = fit(folder, tmp_path, *field, every=every, code=65)
-    assert "no record of these files has one" in said
+    assert "3 known words or more, and no record is one" in said
     assert "nothing was spent" in said
     # One record has the field.
-    (tmp_path / "b.jsonl").write_text(records + '{"body": "one"}\n', "ascii")
+    body = " ".join((folder / "words").read_text("ascii").split()[:3])
+    (tmp_path / "b.jsonl").write_text(records + json.dumps({"body": body}) + "\n", "ascii")
     given = options(folder, tmp_path, *field, every=every)
     said = run("fit", tmp_path / "b.jsonl", *given, code=65).stderr
     assert "must show documents above the noise" in said
@@ -484,6 +485,27 @@ def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
     assert "slots cannot be counted before" in said
     assert "spent: epsilon=8 of 8 by releases=1 " in said
     assert "give no model" in said
+
+
+@pytest.mark.parametrize("kind", ["given", "private", "others"])
+def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, kind):
+    """Text in UTF-16, whatever the words; or text that has none of these."""
+    text = "".join(f"{json.loads(line)['text']}\n" for line in (folder / "plain.jsonl").open())
+    words = ("--vocabulary-size", 60, "--vocabulary-documents", 500)
+    given = options(folder, tmp_path, *(words if kind == "private" else ()), words=kind == "given")
+    if kind == "others":
+        (tmp_path / "words").write_text("Jupiter\nSATURN\nuranus\n", "ascii")
+        given += ("--vocabulary", tmp_path / "words")
+    command = [sys.executable, "-m", "streamlda", *map(str, ("fit", "-", *given))]
+    data = text.encode("ascii" if kind == "others" else "utf-16-le")
+    done = subprocess.run(command, input=data, stderr=subprocess.PIPE)
+    said = done.stderr.decode()
+    assert (done.returncode, "no record is one, got slots=" in said) == (65, True), said
+    assert said.rstrip().endswith("nothing was spent")
+    assert "releases    none yet" in run("budget", tmp_path / "L").stdout
+    # The same ledger serves once the text can be read.
+    again = run("fit", folder / "a.jsonl", *options(folder, tmp_path)).stderr
+    assert "error" not in again
 
 
 def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):

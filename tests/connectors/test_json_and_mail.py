@@ -51,6 +51,7 @@ def folder(tmp_path):
         "h.html": b"\xff",
         "i.json": b"[]",
         "j.json": b'{"text": "a line"}\n{"text": "',
+        "k.html": b"<p>&#" + b"9" * 6000 + b";",
     }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -63,6 +64,7 @@ def test_a_folder_passes(check, folder):
     reasons = [
         *(("a.json", 3, "not-an-object"), ("a.json", 4, "missing-field")),
         *(("g.eml", 1, "not-a-message"), ("h.html", 1, "not-utf8"), ("j.json", 2, "not-json")),
+        ("k.html", 1, "not-a-page"),
     ]
     whole = [str(folder / name) for name in ("d.eml", "e.html", "f.htm")]
     texts = ["a]b,", 'c"}', "over\nlines", "again", *mails, f"page\n\n{READ}", READ, "café"]

@@ -185,6 +185,9 @@ AGAIN = {
         "b.jsonl",
         [unicodedata.normalize("NFD", f"\ufeff{t[:2]}\u00ad{t[2:]}\u0301") for t in TEXTS],
     )(folder),
+    "HTML": lambda folder, data: rows(
+        "b.jsonl", [f"<p class='a'>{t.replace(' ', '&nbsp;<br/>')}</p>" for t in SHUFFLED]
+    )(folder),
     "lines that are JSON": lambda folder, data: stored("b.txt", LINES)(folder),
     "a folder of a file a record": lambda folder, data: [in_folder(folder / "texts", TEXTS)],
     "one file a record": lambda folder, data: [
@@ -485,7 +488,8 @@ def test_a_wrong_field_costs_the_slots_that_were_paid_for_and_no_file(tmp_path):
         release(tmp_path, source, **wrong)
     # One record has it.
     first, *lines = source.read_text("utf-8").splitlines(keepends=True)
-    source.write_text("".join([json.dumps({**json.loads(first), "t": "one"}) + "\n", *lines]))
+    first = json.dumps({**json.loads(first), "t": TEXTS[0]})
+    source.write_text("".join([first + "\n", *lines]))
     assert ranges(release(tmp_path, source, most=1, **wrong))["a.jsonl"][0] == 0
     (begin, _), *_ = ranges(release(tmp_path, source)).values()
     assert begin > 0
@@ -504,6 +508,20 @@ def test_text_that_cannot_be_read_costs_nothing(tmp_path, encoding, many):
     with pytest.raises(InsufficientDataError, match="UTF-8") as refused:
         release(tmp_path, source)
     assert not set(" ".join(TEXTS).split()) & set(re.findall(r"[a-z]+", str(refused.value)))
+
+
+@pytest.mark.parametrize("words", ["CAPITALS", "of another language"])
+def test_files_without_a_known_word_cost_nothing(tmp_path, words):
+    known = sorted(set(" ".join(TEXTS).split()))
+    listed = [word.upper() for word in known] if words == "CAPITALS" else [*"abcdefgh"]
+    (tmp_path / "words").write_text("\n".join(listed))
+    source = jsonl(tmp_path / "data" / "a.jsonl", TEXTS)
+    given = {"vocabulary.kind": "given", "vocabulary.file": str(tmp_path / "words")}
+    with pytest.raises(InsufficientDataError, match="3 known words or more, and no record is one"):
+        release(tmp_path, source, **given)
+    # One document is enough to be asked for with noise.
+    (tmp_path / "words").write_text("\n".join({*listed, *TEXTS[-1].split()}))
+    assert ranges(release(tmp_path, source, most=1, **given))["a.jsonl"][0] == 0
 
 
 @pytest.mark.long

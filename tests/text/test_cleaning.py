@@ -1,5 +1,6 @@
 """What is removed from texts before they are split."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -46,6 +47,43 @@ def test_what_is_no_text_is_removed_and_counted(text, kept, removed):
     assert cleaned(text, STEPS, found).split() == kept.split()
     assert found == removed
     assert cleaned(text, ()) == text
+
+
+#: One expression for all markup, as slow as the square of a text.
+MARKUP = re.compile(
+    r"<(script|style)\b.*?</\1\s*>|<(?:a|style)\s*>|</[a-z][a-z0-9]*\s*>|<!--.*?-->"
+    r"|<[a-z][a-z0-9]*(?:\s[^<>]*=[^<>]*|\s*/|\s[^<>]*/)>",
+    re.IGNORECASE | re.DOTALL,
+)
+PIECES = st.sampled_from(
+    [
+        "<script",
+        "</Script",
+        "<STYLE",
+        "</style ",
+        "<!--",
+        "-->",
+        "<a",
+        "<x ",
+        ">",
+        "=",
+        "/",
+        "b",
+        " ",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=20).map("".join))
+def test_markup_is_found_as_by_one_expression(text):
+    assert cleaned(text, ["html"]) == MARKUP.sub(" ", text)
+
+
+@pytest.mark.parametrize("piece", ["<script ", "<!-- ", "<style><script </script x", "=", "</a"])
+def test_a_long_text_of_unfinished_markup_is_read_in_linear_time(piece):
+    """Time that grows as the square would be hours for these 2 MB."""
+    text = "<a " + piece * (2_000_000 // len(piece))
+    assert len(cleaned(text, ["html"])) > len(text) / 2
 
 
 @pytest.mark.parametrize("made", [TextAnalyzer(), TextAnalyzer(ngram_range=(1, 2))])
