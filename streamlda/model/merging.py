@@ -26,7 +26,7 @@ from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
 from streamlda.model.matching import check_models, matched_topics
 from streamlda.model.over_time import Timeline
-from streamlda.privacy.statement import merged_statement
+from streamlda.privacy.merged_statement import merged_statement
 from streamlda.text.vocabulary import COLLISION, Vocabulary
 
 if TYPE_CHECKING:

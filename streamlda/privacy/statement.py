@@ -33,6 +33,8 @@ alone. One that says ``"private"`` has all of these, and may have more:
     None where there is no one ledger, missing in statements of 0.1.0.
 ``excluded``
     A list of what the promise does not cover.
+
+One that was merged of several ledgers has ``ledgers``: what each of them promises and has released.
 """
 
 from __future__ import annotations
@@ -86,11 +88,14 @@ _KEYS = (
     *("clip_bounds", "vocabulary", "cohort", "stages", "ledger", "excluded"),
 )
 
-#: What must be the same of artefacts that are merged.
-_ONE_KIND = (
-    *("privacy_unit", "documents_per_user", "neighboring_relation", "mode", "horizon"),
-    *("noise", "vocabulary", "mechanism", "excluded", "public_model", "sites"),
+#: What `ledgers` says of each, and what a statement about one of them has not.
+OF_LEDGER = (
+    *("ledger", "generation", "epsilon", "delta", "stages", "clip_bounds", "missing_stages"),
 )
+_ONLY_MERGED = ("ledgers", "missing_stages")
+
+#: Name of a ledger that is kept in no file.
+IN_MEMORY = "in memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ def private_statement(
             "last": max((stage.last for stage in stages), default=None),
         },
         "stages": [asdict(stage) for stage in stages],
-        "ledger": "in memory" if ledger is None else ledger,
+        "ledger": IN_MEMORY if ledger is None else ledger,
         "generation": generation,
         "excluded": list(EXCLUDED),
     }
@@ -178,104 +183,30 @@ def private_statement(
     return statement
 
 
-def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the statement of what was made of several artefacts, or refuse to make it.
+def apart(statement: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a statement about each ledger of one that was merged."""
+    if "ledgers" not in statement:
+        return [dict(statement)]
+    common = {key: value for key, value in statement.items() if key not in _ONLY_MERGED}
+    return [common | part | with_ends(part["stages"]) for part in statement["ledgers"]]
 
-    The promise of a ledger is about all that is released under it: artefacts of one ledger keep it,
-    if each has stages of its own on other record slots. Under several ledgers a document may be in
-    each, and what they promise adds up: the sums of epsilon and delta, named by all of them. Where
-    the documents of several ledgers are known to differ, each document has the promise of its own.
-    """
-    claims = {statement.get("statement") for statement in statements}
-    private = claims <= {PRIVATE, SEEDED}
-    _require(
-        private or not claims & {PRIVATE, SEEDED},
-        "private models are merged with private ones only: no statement is true of both",
-        private=sum(each.get("statement") in (PRIVATE, SEEDED) for each in statements),
-        of=len(statements),
-        remedy="merge private models only with each other",
-    )
-    if claims != {PRIVATE}:
-        return seeded() if private else not_private()
-    first = statements[0]
-    for statement in statements:
-        check_statement(statement)
-        for key in _ONE_KIND:
-            found, wanted = statement.get(key), first.get(key)
-            rule = f"private models that are merged must have one {key}"
-            remedy = "merge those that were fitted with the same privacy settings"
-            _require(found == wanted, rule, first=wanted, other=found, remedy=remedy)
-    ledgers = [each["ledger"] for each in statements]
-    own = sorted(_stages_of_one(statements), key=lambda stage: (stage["first"], stage["last"]))
-    merged = dict(first) | {
-        "noise_multiplier": min(stage["noise_multiplier"] for stage in own),
-        "stages": own,
+
+def with_ends(stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return stages and what follows from them."""
+    return {
+        "stages": [dict(stage) for stage in stages],
+        "noise_multiplier": min(stage["noise_multiplier"] for stage in stages),
         "cohort": {
-            "first": own[0]["first"],
-            "last": max(stage["last"] for stage in own),
+            "first": min(stage["first"] for stage in stages),
+            "last": max(stage["last"] for stage in stages),
         },
-        "clip_bounds": _bounds_of(statements),
     }
-    missing = dict.fromkeys(name for each in statements for name in each.get("missing_stages", ()))
-    if missing:
-        merged["missing_stages"] = list(missing)
-    if any("seeds" in each for each in statements):
-        merged["seeds"] = PUBLIC
-    if _is_one_ledger(statements):
-        for key in ("epsilon", "delta"):
-            merged[key] = max(each[key] for each in statements)
-        begun = [each.get("generation") for each in statements]
-        known = [releases for releases in begun if releases is not None]
-        merged["generation"] = max(known) if len(known) == len(begun) else None
-    else:
-        for key in ("epsilon", "delta"):
-            merged[key] = _sum_upward([each[key] for each in statements])
-        merged |= {"ledger": ", ".join(dict.fromkeys(ledgers)), "generation": None}
-    check_statement(merged)
-    return merged
 
 
-def _sum_upward(values: Sequence[float]) -> float:
+def sum_upward(values: Sequence[float]) -> float:
     """Return the sum, rounded so that it is not less."""
     found = math.fsum(values)
     return found if found >= sum(map(Fraction, values)) else math.nextafter(found, math.inf)
-
-
-def _is_one_ledger(statements: Sequence[Mapping[str, Any]]) -> bool:
-    # The names of a merged one are those of all its ledgers.
-    ledgers = {each["ledger"] for each in statements}
-    return len(ledgers) == 1 and "in memory" not in ledgers.pop().split(", ")
-
-
-def _stages_of_one(statements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the stages of all, each release once."""
-    every = [dict(stage) for each in statements for stage in each["stages"]]
-    if not _is_one_ledger(statements):
-        return every
-    common = [s for s in statements[0]["stages"] if all(s in each["stages"] for each in statements)]
-    own = [[dict(s) for s in each["stages"] if s not in common] for each in statements]
-    taken: list[tuple[int, int]] = []
-    for stages in own:
-        slots = [(stage["first"], stage["last"]) for stage in stages]
-        _require(
-            bool(slots) and not any(a <= d and c <= b for a, b in slots for c, d in taken),
-            "models of one ledger that are merged must be of other record slots each",
-            slots=slots[:3],
-            others=taken[:3],
-            remedy="merge each release once",
-        )
-        taken += slots
-    return [dict(stage) for stage in common] + [stage for stages in own for stage in stages]
-
-
-def _bounds_of(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the clip bounds of all, under a name each where they differ."""
-    found: dict[str, Any] = {}
-    for number, statement in enumerate(statements, 1):
-        for name, bound in statement["clip_bounds"].items():
-            same = found.get(name, bound) == bound
-            found[name if same else f"{name} of model {number}"] = bound
-    return found
 
 
 def check_statement(statement: Mapping[str, Any]) -> None:
@@ -283,36 +214,42 @@ def check_statement(statement: Mapping[str, Any]) -> None:
     if statement.get("statement") != PRIVATE:
         return
     for key in _KEYS:
-        _require(key in statement, "a private statement must have every key", **{key: "missing"})
+        require_said(
+            key in statement, "a private statement must have every key", **{key: "missing"}
+        )
     for key, allowed in _CHOICES.items():
         value = statement[key]
         known = isinstance(value, str) and value in allowed
-        _require(known, f"a private statement must have one of {allowed}", **{key: value})
+        require_said(known, f"a private statement must have one of {allowed}", **{key: value})
     terms = _terms(statement)
     users, unit = statement["documents_per_user"], statement["privacy_unit"]
     fits = _whole(users, 1) if unit == "user" else users is None
-    _require(fits, "only a user has documents_per_user, at least 1", documents_per_user=users)
+    require_said(fits, "only a user has documents_per_user, at least 1", documents_per_user=users)
     for key in ("mechanism", "ledger"):
         text = statement[key]
-        _require(isinstance(text, str) and text != "", "a text must not be empty", **{key: text})
+        require_said(
+            isinstance(text, str) and text != "", "a text must not be empty", **{key: text}
+        )
     is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
-    _require(not is_path, "a ledger must be named by its id", ledger="a path")
+    require_said(not is_path, "a ledger must be named by its id", ledger="a path")
     releases = statement.get("generation")
     begun = statement.get("public_model", "none")
     rule = "a public model must be named by its digest"
-    _require(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
+    require_said(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
     seeds = statement.get("seeds", PUBLIC)
-    _require(seeds == PUBLIC, "seed words must be public", seeds=seeds)
+    require_said(seeds == PUBLIC, "seed words must be public", seeds=seeds)
     missing = statement.get("missing_stages", [])
     listed = isinstance(missing, list | tuple) and all(isinstance(name, str) for name in missing)
-    _require(listed, "stages that are missing must be listed by name", missing_stages=missing)
+    require_said(listed, "stages that are missing must be listed by name", missing_stages=missing)
     counted = releases is None or _whole(releases, 1)
-    _require(counted, "a model is made after a release of its ledger", generation=releases)
+    require_said(counted, "a model is made after a release of its ledger", generation=releases)
     _check_bounds(statement["clip_bounds"])
     excluded = statement["excluded"]
     named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)
-    _require(named and len(excluded) > 0, "what is not covered must be said", excluded=excluded)
+    require_said(named and len(excluded) > 0, "what is not covered must be said", excluded=excluded)
     _check_stages(statement, terms)
+    if "ledgers" in statement:
+        _check_ledgers(statement)
 
 
 def statement_lines(statement: Mapping[str, Any]) -> list[str]:
@@ -345,10 +282,10 @@ def _terms(statement: Mapping[str, Any]) -> LedgerTerms:
 
 def _check_bounds(bounds: Any) -> None:
     rule = f"each block must have an l2_clip_norm and a source in {CLIP_SOURCES}"
-    _require(isinstance(bounds, Mapping) and len(bounds) > 0, rule, clip_bounds=bounds)
+    require_said(isinstance(bounds, Mapping) and len(bounds) > 0, rule, clip_bounds=bounds)
     for name, bound in bounds.items():
         whole = isinstance(name, str) and isinstance(bound, Mapping)
-        _require(whole and bound.get("source") in CLIP_SOURCES, rule, clip_bounds=bounds)
+        require_said(whole and bound.get("source") in CLIP_SOURCES, rule, clip_bounds=bounds)
         between(1e-100, 1e100, l2_clip_norm=bound.get("l2_clip_norm"))
 
 
@@ -356,27 +293,45 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     """Add up what the stages cost, and compare it with what is promised."""
     stages = statement["stages"]
     rule = "stages must be a list of name, first, last and noise_multiplier, in order"
-    _require(isinstance(stages, list | tuple) and len(stages) > 0, rule, stages=stages)
+    require_said(isinstance(stages, list | tuple) and len(stages) > 0, rule, stages=stages)
     losses = Losses(parallel=terms.parallel)
     for stage in stages:
         whole = isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
         whole = whole and _whole(stage.get("first"), 0) and _whole(stage.get("last"), 0)
-        _require(whole and stage["first"] <= stage["last"], rule, stages=stages)
+        require_said(whole and stage["first"] <= stage["last"], rule, stages=stages)
         event = GaussianRelease(stage.get("noise_multiplier"))
         slots = DocumentRange("", stage["first"], stage["last"] + 1)
         losses.add(Cohort(stage["name"], (slots,), 0), Loss.of(cost(event).mu_squared, 0.0))
     rule = f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}"
     (spent,) = losses.spent
-    _require(terms.covers(spent), rule, mu_squared=float(spent.mu_squared))
+    require_said(terms.covers(spent), rule, mu_squared=float(spent.mu_squared))
     least = min(stage["noise_multiplier"] for stage in stages)
     found = statement["noise_multiplier"]
-    _require(found == least, f"the noise of the stages is {least}", noise_multiplier=found)
+    require_said(found == least, f"the noise of the stages is {least}", noise_multiplier=found)
     ends = {
         "first": min(stage["first"] for stage in stages),
         "last": max(stage["last"] for stage in stages),
     }
     cohort = statement["cohort"]
-    _require(cohort == ends, f"the cohort of the stages is {ends}", cohort=cohort)
+    require_said(cohort == ends, f"the cohort of the stages is {ends}", cohort=cohort)
+
+
+def _check_ledgers(statement: Mapping[str, Any]) -> None:
+    """Check what is said of each ledger, and that it adds up to the whole."""
+    parts = statement["ledgers"]
+    rule = "several ledgers must be listed with what each promises and has released"
+    whole = isinstance(parts, list | tuple) and len(parts) > 1
+    whole = whole and all(isinstance(part, Mapping) and set(part) <= {*OF_LEDGER} for part in parts)
+    require_said(whole and all(part.get("stages") for part in parts), rule, ledgers=parts)
+    ledgers = apart(statement)
+    for each in ledgers:
+        check_statement(each)
+    found = [stage for each in ledgers for stage in each["stages"]]
+    rule = "what several ledgers promise must add up to the whole"
+    require_said(found == list(statement["stages"]), rule, stages=len(found))
+    for key in ("epsilon", "delta"):
+        total = sum_upward([each[key] for each in ledgers])
+        require_said(total == statement[key], rule, **{key: total})
 
 
 def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -426,9 +381,10 @@ def _whole(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-def _require(
+def require_said(
     holds: bool, rule: str, *, remedy: str = f"correct it, or say {NOT_PRIVATE!r}", **values: Any
 ) -> None:
+    """Refuse what a statement says; values of it are cut where they are long."""
     # A value from a damaged file may be of any length.
     shown: dict[str, Any] = {
         name: value if len(repr(value)) <= 80 else repr(value)[:80]

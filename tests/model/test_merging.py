@@ -17,10 +17,12 @@ from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.accounting import noise_multiplier
+from streamlda.privacy.merged_statement import merged_statement
 from streamlda.privacy.statement import (
     NOT_PRIVATE,
     SEEDED,
     ReleasedStage,
+    check_statement,
     private_statement,
     seeded,
     statement_lines,
@@ -332,7 +334,7 @@ def test_of_several_ledgers_what_they_promise_adds_up():
     assert found["epsilon"] == 3.0
     assert 3 * Fraction(1e-6) <= found["delta"] < 3.000001e-6
     assert (found["ledger"], found["generation"]) == ("a, b, in memory", None)
-    assert sorted(found["clip_bounds"]) == ["pair", "pair of model 2"]
+    assert sorted(found["clip_bounds"]) == ["pair", "pair (2)"]
     # Twice in memory are two ledgers: nobody knows whether of the same documents.
     again, once = of(private(ledger=None), private(200, 300, ledger=None))
     assert again.merge(once).privacy["epsilon"] >= 2.0
@@ -343,11 +345,46 @@ def test_of_several_ledgers_what_they_promise_adds_up():
     assert merged[0].merge(two).privacy["epsilon"] >= 3.0
     # What is missing of each is missing of both.
     cut = of(private(missing=("refine 2",)), private(ledger="b", missing=("refine 1", "refine 2")))
-    assert cut[0].merge(cut[1]).privacy["missing_stages"] == ["refine 2", "refine 1"]
+    assert cut[0].merge(cut[1]).privacy["missing_stages"] == ["refine 1", "refine 2"]
     drawn_again, kept = of(seeded(), private())
     assert drawn_again.merge(kept).privacy["statement"] == SEEDED
     plain = counted(tables(1)).merge(counted(tables(1) + 1))
     assert plain.privacy == {"statement": NOT_PRIVATE}
+
+
+@given(st.permutations(range(6)), st.data())
+def test_however_merges_are_grouped_they_promise_the_same(order, data):
+    bounds = {"pair": (0.05, "fixed")}
+    every = [
+        *(private(0, 99, generation=1), private(100, 199, clip_bounds=bounds, generation=2)),
+        *(private(ledger="b", missing=("refine 2",)), private(ledger=None)),
+        *(private(200, 299, ledger="b", clip_bounds=bounds), private(300, 399, ledger=None)),
+    ]
+    found = [every[number] for number in order]
+    while len(found) > 1:
+        size = data.draw(st.integers(2, len(found)))
+        found = [*found[size:], merged_statement(found[:size])]
+    assert found == [merged_statement(every)]
+    # Two windows of a, two of b, and two fits in memory.
+    assert (found[0]["epsilon"], found[0]["ledger"]) == (4.0, "a, b, in memory")
+    json.dumps(found[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"epsilon": 0.1}, "add up|bear out"),
+        ({"delta": 1e-7}, "add up|bear out"),
+        ({"stages": []}, "listed"),
+        ({"noise_multiplier": 9.0}, "listed"),
+        ({"stages": private(100, 199)["stages"]}, "add up"),
+    ],
+)
+def test_ledgers_of_a_merged_statement_must_add_up(change, said):
+    found = merged_statement([private(), private(ledger="b")])
+    first, second = found["ledgers"]
+    with pytest.raises(InvalidSettingError, match=said):
+        check_statement({**found, "ledgers": [first, second | change]})
 
 
 @pytest.mark.parametrize(

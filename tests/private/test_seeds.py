@@ -9,7 +9,8 @@ import pytest
 from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import load
-from streamlda.privacy.statement import check_statement, merged_statement, statement_lines
+from streamlda.privacy.merged_statement import merged_statement
+from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private.budget import ledger_terms
 from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import config_hash

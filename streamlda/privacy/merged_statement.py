@@ -1,0 +1,143 @@
+"""The privacy statement of what was made of several artefacts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamlda.privacy.statement import (
+    IN_MEMORY,
+    OF_LEDGER,
+    PRIVATE,
+    PUBLIC,
+    SEEDED,
+    apart,
+    check_statement,
+    not_private,
+    require_said,
+    seeded,
+    sum_upward,
+    with_ends,
+)
+
+#: Ends the names of further clip bounds.
+_NUMBERED = re.compile(r" \([0-9]+\)$")
+
+#: What must be the same of artefacts that are merged.
+_ONE_KIND = (
+    *("privacy_unit", "documents_per_user", "neighboring_relation", "mode", "horizon"),
+    *("noise", "vocabulary", "mechanism", "excluded", "public_model", "sites"),
+)
+
+
+def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the statement of what was made of several artefacts, or refuse to make it.
+
+    The promise of a ledger is about all that is released under it: artefacts of one ledger keep it,
+    if each has stages of its own on other record slots. Under several ledgers a document may be in
+    each, and what they promise adds up: the sums of epsilon and delta, named by all of them. Where
+    the documents of several ledgers are known to differ, each document has the promise of its own.
+    However merges are grouped and ordered, what comes of them is the same.
+    """
+    claims = {statement.get("statement") for statement in statements}
+    private = claims <= {PRIVATE, SEEDED}
+    require_said(
+        private or not claims & {PRIVATE, SEEDED},
+        "private models are merged with private ones only: no statement is true of both",
+        private=sum(each.get("statement") in (PRIVATE, SEEDED) for each in statements),
+        of=len(statements),
+        remedy="merge private models only with each other",
+    )
+    if claims != {PRIVATE}:
+        return seeded() if private else not_private()
+    first = statements[0]
+    for statement in statements:
+        check_statement(statement)
+        for key in _ONE_KIND:
+            found, wanted = statement.get(key), first.get(key)
+            rule = f"private models that are merged must have one {key}"
+            remedy = "merge those that were fitted with the same privacy settings"
+            require_said(found == wanted, rule, first=wanted, other=found, remedy=remedy)
+    by_ledger: dict[Any, list[dict[str, Any]]] = {}
+    for number, one in enumerate(each for statement in statements for each in apart(statement)):
+        # What was in memory has no name: nobody knows whether two were of the same documents.
+        ledger = one["ledger"]
+        by_ledger.setdefault(number if IN_MEMORY in ledger.split(", ") else ledger, []).append(one)
+    ledgers = sorted(map(_of_one_ledger, by_ledger.values()), key=_place)
+    missing = {name for each in ledgers for name in each.get("missing_stages", ())}
+    merged = dict(first) | {
+        **with_ends([stage for each in ledgers for stage in each["stages"]]),
+        "epsilon": sum_upward([each["epsilon"] for each in ledgers]),
+        "delta": sum_upward([each["delta"] for each in ledgers]),
+        "clip_bounds": _bounds_of(ledgers),
+        "ledger": ", ".join(dict.fromkeys(each["ledger"] for each in ledgers)),
+        "generation": ledgers[0].get("generation") if len(ledgers) == 1 else None,
+        "missing_stages": sorted(missing),
+        "ledgers": [{key: each[key] for key in OF_LEDGER if key in each} for each in ledgers],
+    }
+    if not missing:
+        del merged["missing_stages"]
+    if len(ledgers) == 1:
+        del merged["ledgers"]
+    if any("seeds" in each for each in statements):
+        merged["seeds"] = PUBLIC
+    check_statement(merged)
+    return merged
+
+
+def _place(statement: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return by what statements of several ledgers are put in order."""
+    slots = [(each["first"], each["last"], each["name"]) for each in statement["stages"]]
+    return statement["ledger"], slots, statement["epsilon"], statement["delta"]
+
+
+def _of_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what artefacts of one ledger promise together: what the ledger does."""
+    begun = [each.get("generation") for each in statements]
+    known = [releases for releases in begun if releases is not None]
+    missing = {name for each in statements for name in each.get("missing_stages", ())}
+    merged = dict(statements[0]) | {
+        **with_ends(_stages_of_one(statements)),
+        **{key: max(each[key] for each in statements) for key in ("epsilon", "delta")},
+        "clip_bounds": _bounds_of(statements),
+        "generation": max(known) if len(known) == len(begun) else None,
+    }
+    return merged | ({"missing_stages": sorted(missing)} if missing else {})
+
+
+def _stages_of_one(statements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the stages of artefacts of one ledger, each release once, in order of their slots."""
+    common = [s for s in statements[0]["stages"] if all(s in each["stages"] for each in statements)]
+    found = list(common)
+    taken: list[tuple[int, int]] = []
+    for each in statements if len(statements) > 1 else ():
+        own = [stage for stage in each["stages"] if stage not in common]
+        slots = [(stage["first"], stage["last"]) for stage in own]
+        require_said(
+            bool(slots) and not any(a <= d and c <= b for a, b in slots for c, d in taken),
+            "models of one ledger that are merged must be of other record slots each",
+            slots=slots[:3],
+            others=taken[:3],
+            remedy="merge each release once",
+        )
+        taken += slots
+        found += own
+    return sorted(found, key=lambda stage: (stage["first"], stage["last"], stage["name"]))
+
+
+def _bounds_of(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the clip bounds of all: of one name the largest first, others with a number."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for statement in statements:
+        for name, bound in statement["clip_bounds"].items():
+            known = found.setdefault(_NUMBERED.sub("", name), [])
+            if bound not in known:
+                known.append(bound)
+    for bounds in found.values():
+        bounds.sort(key=lambda bound: (-bound["l2_clip_norm"], bound["source"]))
+    return {
+        name if number == 1 else f"{name} ({number})": bound
+        for name, bounds in sorted(found.items())
+        for number, bound in enumerate(bounds, 1)
+    }
