@@ -331,7 +331,8 @@ def _check_ledgers(statement: Mapping[str, Any]) -> None:
     require_said(found == list(statement["stages"]), rule, stages=len(found))
     for key in ("epsilon", "delta"):
         total = sum_upward([each[key] for each in ledgers])
-        require_said(total == statement[key], rule, **{key: total})
+        values: dict[str, Any] = {key: total}
+        require_said(total == statement[key], rule, **values)
 
 
 def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
