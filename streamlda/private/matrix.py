@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
+from typing import Any
 
 from streamlda.checks import failure, require
-from streamlda.documents import DocumentBatch
+from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -33,6 +35,7 @@ from streamlda.private.published import few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
+from streamlda.text.vocabulary import Vocabulary
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
@@ -46,17 +49,33 @@ class RowLearner(PrivateLearner):
 
     #: Fingerprints of the rows that come next, if there is a ledger.
     documents: list[bytes] | None = None
+    #: Whether a row so far was a document.
+    has_document = False
 
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Take rows up to the end of the running stage."""
         first = self.engine.slots
         taken = super().add(batch, users)
+        self.has_document = self.has_document or bool(batch.usable[:taken].any())
         provenance = self.releaser.provenance
         if provenance is not None and self.documents is not None:
             places = [(ROWS, first + number) for number in range(1, taken + 1)]
             provenance.add(places, self.documents[:taken])
             del self.documents[:taken]
         return taken
+
+    def release(
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
+    ) -> TopicModel | None:
+        """End the running stage as `PrivateLearner`, if a row was a document."""
+        require(
+            self.has_document,
+            f"a private fit needs documents of {MIN_TOKENS} words or more, and no row is one",
+            slots=self.engine.slots,
+            remedy="check the matrix; nothing was spent",
+            error=InsufficientDataError,
+        )
+        return super().release(vocabulary, settings)
 
 
 class MatrixFit:
@@ -123,7 +142,8 @@ class MatrixFit:
                     self.failed_at = learner.engine.slots
                 if ledger is not None and (message := spent(ledger, before)):
                     error.add_note(message)
-                if self.failed_at is not None and self.model is None:
+                paid = learner.rounds_finished > 0
+                if self.failed_at is not None and paid and self.model is None:
                     error.add_note(self._keep_released(learner))
                 raise
 

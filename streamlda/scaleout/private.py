@@ -90,6 +90,12 @@ def fit_privately(
         check_first_price(ledger, settings, stream=releaser.stream)
         key, releaser.run = ledger.key, secrets.token_hex(8)
         documents = sample_of(Run(client), corpus, vocabulary, key)
+        require(
+            documents.documents > 0,
+            "a private fit needs documents, and no row has a known word",
+            remedy="check rows and words; nothing was spent",
+            error=InsufficientDataError,
+        )
         check_rows(ledger, documents, releaser.stream, Sketch())
         releaser.provenance = Provenance(key, ledger.known, releaser.stream, by_slots=True)
     name = VOCABULARY if vocabulary is None else STATEMENTS[vocabulary.kind]

@@ -215,6 +215,18 @@ def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
             call(X * 0.5)
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_rows_without_a_document_cost_nothing(X, tmp_path, method):
+    blank = np.zeros(X.shape, dtype=np.int64)
+    blank[:, 0] = 2
+    own = {"ledger": tmp_path / "L", "documents_per_snapshot": len(blank)}
+    with pytest.raises(InsufficientDataError, match=r"no row is one.*nothing was spent") as error:
+        getattr(private(**own), method)(blank)
+    assert not getattr(error.value, "__notes__", [])
+    assert LedgerReader(tmp_path / "L").generation == 0
+    getattr(private(**own), method)(X)
+
+
 def test_a_ledger_remembers_across_fits(X, tmp_path):
     path = tmp_path / "ledger"
     lda = private(ledger=path, stream="one").fit(X[:1000])
