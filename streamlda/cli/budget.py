@@ -42,6 +42,12 @@ FIRST, LAST = 3, 20
     "that was cut short the model says which stages are missing; where those are not rounds of "
     "refinement alone, there is none. [default: no model]",
 )
+@click.option(
+    "--release",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="With --publish, take the window of this release. [default: the newest]",
+)
 @click.pass_context
 def budget(
     context: click.Context,
@@ -50,6 +56,7 @@ def budget(
     show_all: bool,
     wanted: float | None,
     model_file: str | None,
+    release: int | None,
 ) -> None:
     """Show the privacy ledger in FILE: its terms, what is spent and left, and every release.
 
@@ -87,7 +94,9 @@ def budget(
     from streamlda.privacy.ledger import budget_table, read_report
 
     if model_file is not None:
-        _publish(ledger_file, model_file)
+        _publish(ledger_file, model_file, release)
+    elif release is not None:
+        raise click.UsageError("--release needs --publish MODEL")
     everything = as_json or show_all
     report = (
         read_report(ledger_file) if everything else read_report(ledger_file, first=FIRST, last=LAST)
@@ -106,8 +115,8 @@ def budget(
         context.exit(NO)
 
 
-def _publish(ledger_file: str, model_file: str) -> None:
-    """Write the model of the newest window."""
+def _publish(ledger_file: str, model_file: str, release: int | None) -> None:
+    """Write the model of a window."""
     from streamlda.checks import require
     from streamlda.privacy.statement import statement_lines
     from streamlda.private.released import released_model
@@ -118,7 +127,7 @@ def _publish(ledger_file: str, model_file: str) -> None:
         path=model_file,
         remedy="name another one",
     )
-    model = released_model(ledger_file)
+    model = released_model(ledger_file, release)
     model.save(model_file)
     for line in (f"model: {model_file}", *statement_lines(model.privacy)):
         click.echo(line, err=True)

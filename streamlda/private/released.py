@@ -11,7 +11,6 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ Release = Mapping[str, Any]
 _ROUNDING = 1e-9
 
 
-def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
-    """Return the model of the newest window in a ledger, complete or not.
+def released_model(ledger: str | os.PathLike[str], release: int | None = None) -> TopicModel:
+    """Return the model of the newest window in a ledger, complete or not; or that of a release.
 
     Time and memory are those of a snapshot. Raises `InsufficientDataError`, with the reason, where
     what was released gives no topics; `LedgerError` and `ModelFileError` for damaged files.
@@ -47,12 +46,12 @@ def released_model(ledger: str | os.PathLike[str]) -> TopicModel:
     report = read_report(ledger)
     folder = Path(os.path.realpath(ledger)).parent
     files: list[tuple[Release, ArraysFile]] = []
-    for release in _newest_window(report["snapshots"]):
-        path = folder / (release["artifact"] or "")
-        if release["digest"] is None or not holds(path, release["digest"]):
+    for paid in _window(report["snapshots"], release):
+        path = folder / (paid["artifact"] or "")
+        if paid["digest"] is None or not holds(path, paid["digest"]):
             # It was lost; those before it stand.
             break
-        files.append((release, read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)))
+        files.append((paid, read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)))
     if not files or "vocabulary" not in files[0][1].metadata:
         raise failure(
             "a model needs the first release of a window, and its words",
@@ -136,17 +135,30 @@ def _multiplier(release: Release, settings: PrivateSettings) -> float:
             raise unknown(event)
 
 
-def _newest_window(releases: Sequence[Release]) -> Sequence[Release]:
-    """Return the releases of the newest run from its last first stage on, none without one."""
-    if not releases:
+def _window(releases: Sequence[Release], number: int | None) -> Sequence[Release]:
+    """Return the releases of a window, none without its first stage: by number, or the newest."""
+    at = releases[-1:] if number is None else [r for r in releases if r["intent"] == number]
+    require(
+        bool(at) or number is None,
+        "a release must be in the ledger",
+        release=number,
+        releases=len(releases),
+        remedy="see streamlda budget FILE --all",
+    )
+    if not at:
         return ()
-    run = releases[-1]["run"]
-    own = [*takewhile(lambda release: release["run"] == run, reversed(releases))][::-1]
-    for number in reversed(range(len(own))):
-        names = [release["description"] for release in own[max(0, number - 1) : number + 1]]
-        if names[-1] == "norms" or (names[-1] == "pairs" and names[0] != "norms"):
-            return own[number:]
-    return ()
+    own = [release for release in releases if release["run"] == at[0]["run"]]
+    names = [release["description"] for release in own]
+    first = [
+        i
+        for i, name in enumerate(names)
+        if name == "norms" or (name == "pairs" and (i == 0 or names[i - 1] != "norms"))
+    ]
+    here = own.index(at[0])
+    begin = max((i for i in first if i <= here), default=None)
+    if begin is None:
+        return ()
+    return own[begin : min((i for i in first if i > here), default=len(own))]
 
 
 def _replayed(

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.learner import feed
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Provenance, read_report
@@ -297,3 +297,12 @@ def test_windows_and_runs_are_told_apart(folder):
         assert model.vocabulary is None
     assert len(made) == 8
     assert read_report(path)["generation"] == 2 * (3 * 2 + 7)
+    # Older windows are named by any release of theirs.
+    windows = np.repeat(np.arange(8), [2, 2, 2, 2, 7, 7, 2, 2])
+    for number, window in enumerate(windows, 1):
+        model = released_model(path, number)
+        np.testing.assert_array_equal(model.components, made[window].components)
+        assert model.privacy["stages"] == made[window].privacy["stages"]
+    for number in (0, len(windows) + 1):
+        with pytest.raises(InvalidSettingError, match="must be in the ledger"):
+            released_model(path, number)

@@ -233,7 +233,10 @@ def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, 
         before = ledger.path.read_bytes()
         with pytest.raises(InsufficientDataError, match=r"slots=40000 .*nothing was released"):
             fit_privately(client, of_partitions([rows]), settings, ReleaseManager(None, ledger))
-        blank, manager = of_partitions([rows * 0]), ReleaseManager(None, ledger)
+        blank, manager = (
+            of_partitions([rows.rows(0, 0), np.zeros((SLOTS, D), np.int64)]),
+            ReleaseManager(None, ledger),
+        )
         with pytest.raises(InsufficientDataError, match=r"no row has a .*nothing was spent"):
             fit_privately(client, blank, settings, manager)
         assert ledger.path.read_bytes() == before
