@@ -24,11 +24,13 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy.linalg import solve_triangular
 from scipy.stats import chi2, norm
 
@@ -145,6 +147,10 @@ class _LastRelease(Exception):
     """Nothing comes after it."""
 
 
+class _Ended(Exception):
+    """The process is no more."""
+
+
 class _AnotherWay(Exception):
     """The releases that came before led to another stage than they do here."""
 
@@ -182,12 +188,16 @@ class _Reenactment(ReleaseManager):
 
 @dataclass(frozen=True)
 class Scene:
-    """Records and settings of a run, and its canaries; `users` are whose the records are."""
+    """Records and settings of a run, and its canaries; `users` are whose the records are.
+
+    `taken_up` runs end behind each release, and the same command takes them up.
+    """
 
     flags: Mapping[str, object]
     texts: tuple[str, ...]
     canaries: tuple[Canary, ...]
     users: tuple[str, ...] = ()
+    taken_up: bool = False
 
     def records(self, present):
         """Return the texts with the canaries of these numbers."""
@@ -265,13 +275,28 @@ class Scene:
         (path,) = self.settings(folder).source.files
         Path(path).write_text("".join(f"{line}\n" for line in lines), "utf-8")
         try:
-            model = fit(self.settings(folder)).model
+            model = self._fit(self.settings(folder))
         except InsufficientDataError:
             model = None
         files = sorted(releases_folder(folder / "ledger").iterdir())
         releases = [_stored(path, self.words) for path in files]
         shutil.rmtree(folder)
         return Run(releases, published(model))
+
+    def _fit(self, settings):
+        if not self.taken_up:
+            return fit(settings).model
+        release = ReleaseManager.release
+
+        def ended(*given, **more):
+            release(*given, **more)
+            raise _Ended
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ReleaseManager, "release", ended)
+            while True:
+                with suppress(_Ended):
+                    return fit(settings).model
 
     def reenact(self, prepared, texts, releases, *, to_the_end=True):
         """Run the program with the releases of another run: sums without noise, and the model.

@@ -31,6 +31,7 @@ from streamlda.private import engine as engine_module
 from streamlda.private import settings as settings_module
 from streamlda.private.contributions import PairStatistic
 from streamlda.private.engine import PrivateEngine
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.stage import Stage
 from streamlda.stream import source as source_module
@@ -64,11 +65,13 @@ ROUTES = {
     "prefix": {**WORST, "privacy.mode": "prefix", "snapshots.most": 3},
     "users": {"privacy.unit": "user", "privacy.documents_per_user": 2, "snapshots.most": 1},
     "words": {**WORST, "vocabulary.kind": "private", "vocabulary.documents": 500},
+    "common-words-chosen": {"vocabulary.kind": "private", "vocabulary.documents": 700},
 }
 
 #: Looked at in short runs alone.
 SHORT = {
     "users-prefix": {**ROUTES["prefix"], **ROUTES["users"], "snapshots.most": 3},
+    "common-words-taken-up": {},
     "common-words-rounds": {"privacy.refinement_rounds": 3},
     "seeds": {"topics.seeds": (f"rare: {WORDS[0]}", f"other: {WORDS[3]}")},
 }
@@ -101,15 +104,16 @@ def scene_of(route, folder, monkeypatch, *, of_each_word=False):
     """Return a scene with a canary in each stage, and in the pairs one of each word."""
     slots = 600 if "prefix" in route else SLOTS
     flags = {"snapshots.every": slots, "topics.restarts": 1, **{**ROUTES, **SHORT}[route]}
+    voters, snapshots = flags.get("vocabulary.documents", 0), flags.get("snapshots.most", 1)
     if route.startswith(("projection", "common-words")):
-        monkeypatch.setattr(settings_module, "DENSE_FEATURES", len(WORDS) - 1)
+        # A choice finds some words less.
+        monkeypatch.setattr(settings_module, "DENSE_FEATURES", len(WORDS) - 1 - 3 * bool(voters))
     if route.startswith("common-words"):
         # Half of the words are common, and that of the canaries is among them.
         monkeypatch.setattr(common_words, "WORDS_FOR_TOPIC", 2)
         monkeypatch.setattr(common_words, "LEAST", 2.5)
     if route == "public":
         flags["privacy.public_model"] = str(public_model_beside(folder))
-    voters, snapshots = flags.get("vocabulary.documents", 0), flags.get("snapshots.most", 1)
     # Clear topics: another route is hardly ever taken.
     clear = route.startswith(("public", "common-words"))
     texts = records(voters + snapshots * slots, 0.6 if clear else 0.2)
@@ -142,7 +146,8 @@ def scene_of(route, folder, monkeypatch, *, of_each_word=False):
         Canary(f"pairs {word}", (first + i,), only(word), only(WORDS[0]) if replaced else "")
         for i, word in enumerate(WORDS[1:])
     ]
-    return Scene(flags, scene.texts, tuple(canaries), scene.users)
+    taken_up = route.endswith("taken-up")
+    return Scene(flags, scene.texts, tuple(canaries), scene.users, taken_up)
 
 
 def public_model_beside(folder):
@@ -179,7 +184,9 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
     assert verdict.likely > CLAIM / 2, str(verdict)
 
 
-@pytest.mark.parametrize("route", ["common-words", *SHORT, "quantile", "public", "words"])
+@pytest.mark.parametrize(
+    "route", ["common-words", "common-words-chosen", *SHORT, "quantile", "public", "words"]
+)
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
     verdict = audit(scene_of(route, folder, monkeypatch), 6, folder, echoes=False)
     assert not verdict.faults, str(verdict)
@@ -360,6 +367,19 @@ def users_without_a_bound(patch):
     patch.setattr(UserBound, "accept", lambda self, users: np.ones(len(users), dtype=np.bool_))
 
 
+def noise_of_a_stored_release_drawn_again(patch):
+    stored = ReleaseManager.stored
+
+    def drawn_again(self, intent):
+        found = stored(self, intent)
+        if found is not None and "stddevs" in found.metadata:
+            for name, stddev in found.metadata["stddevs"].items():
+                found.arrays[name][...] += 1e-3 * stddev
+        return found
+
+    patch.setattr(ReleaseManager, "stored", drawn_again)
+
+
 BUGS = [
     (half_the_multiplier, "common-words", 4, "common words: reach"),
     (pairs_of_half_as_much_again, "common-words", 4, "common pairs: reach"),
@@ -370,6 +390,9 @@ BUGS = [
     (words_of_half_as_much_again, "common-words", 8, "refine 1: reach"),
     (preferences_without_clipping, "common-words", 24, "choice: reach"),
     (choice_with_half_the_noise, "common-words", 40, "choice (1): quiet"),
+    (half_the_multiplier, "common-words-chosen", 4, "common words: reach"),
+    (raw("first"), "common-words-chosen", 4, "published"),
+    (noise_of_a_stored_release_drawn_again, "common-words-taken-up", 4, "published"),
     (half_the_multiplier, "public", 4, "public: reach"),
     (raw("shares"), "public", 4, "published"),
     (raw("public_fits"), "public", 4, "published"),
