@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import unicodedata
+import zipfile
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
@@ -136,6 +137,13 @@ def in_folder(folder, documents):
     return folder
 
 
+def in_archive(folder, data):
+    """Put the file into an archive; return the URL of it there."""
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        archive.write(data, "b.jsonl")
+    return [f"zip://b.jsonl::file://{folder / 'a.zip'}"]
+
+
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
 SHUFFLED = random.Random(3).sample(TEXTS, RECORDS)
 AGAIN = {
@@ -185,6 +193,7 @@ AGAIN = {
         "b.jsonl",
         [unicodedata.normalize("NFD", f"\ufeff{t[:2]}\u00ad{t[2:]}\u0301") for t in TEXTS],
     )(folder),
+    "an archive": in_archive,
     "HTML": lambda folder, data: rows(
         "b.jsonl", [f"<p class='a'>{t.replace(' ', '&nbsp;<br/>')}</p>" for t in SHUFFLED]
     )(folder),
