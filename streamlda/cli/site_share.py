@@ -255,6 +255,7 @@ def _fill(
     """Add the records of the source, to its end or to what the share takes."""
     from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
     from streamlda.run.parts import open_stream
+    from streamlda.stream.counts import check_has_document
     from streamlda.stream.pipeline import Pipeline
 
     words = at_work.config.vocabulary
@@ -279,6 +280,8 @@ def _fill(
             pipeline.add(batch)
             progress.show(source, pipeline.counts)
             ended = batch.exhausted
+    if provenance is not None and provenance.by_slots:
+        check_has_document(pipeline.counts.has_document, pipeline.counts.records)
 
 
 class _RowPipeline:
@@ -302,5 +305,7 @@ class _RowPipeline:
 
         if self._provenance is not None:
             self._provenance.add_texts(batch.located(self.counts.records + 1), batch.texts)
+        rows = Rows.parsed(batch.texts, self._columns)
         self.counts.records += batch.n_records
-        self._accumulator.add(Rows.parsed(batch.texts, self._columns))
+        self.counts.documents += int(rows.usable.sum())
+        self._accumulator.add(rows)

@@ -255,7 +255,7 @@ def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(fold
     assert "remaining rounds of a window" in said
     assert f"slots={wanted - 1} expected={wanted}" in said
     few.write_text("\n" * wanted, "ascii")
-    assert "no record of these files has one" in run(*short, code=DATA).stderr
+    assert "no record is one" in run(*short, code=DATA).stderr
     assert not json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)["snapshots"]
     few.write_text("".join(lines[:wanted]), "ascii")
     run(*short)
@@ -297,6 +297,12 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
         return subprocess.run(program, input=records, capture_output=True, text=True, check=False)
 
     first = begun(folder, tmp_path)
+    # Lines without a document cost nothing.
+    whole, records = records, '{"txet": "one"}\n' * records.count("\n")
+    refused = at_east(tmp_path, first)
+    assert (refused.returncode, "no record is one" in refused.stderr) == (DATA, True)
+    assert "none yet" in run("budget", tmp_path / "east.ledger").stdout
+    records = whole
     assert at_east(tmp_path, first).returncode == 0
     for site in ("north", "south"):
         run(*share_command(folder, tmp_path, site, first))
