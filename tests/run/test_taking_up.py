@@ -246,7 +246,10 @@ def test_a_choice_that_found_no_words_is_taken_up_where_there_are_public_ones(
     tmp_path, monkeypatch
 ):
     flags = {"vocabulary.token_pattern": "zz[a-z]+", "topics.seeds": ["a: zzebra zzoo zzap zzip"]}
-    settings = settings_at(tmp_path / "run", two_files(tmp_path), "words", **flags)
+    data = two_files(tmp_path)
+    # One document, whose words are too rare to be chosen.
+    write(data / "c.jsonl", [*texts(460)[200:-1], "zza zzb zzc"])
+    settings = settings_at(tmp_path / "run", data, "words", **flags)
     cut_at(settings, monkeypatch, 1)
     assert run_of_words(settings, monkeypatch)[0] == (2, 150)
 
