@@ -291,7 +291,7 @@ class Engine(Learner):
             return new_beginning(self._phase)
 
     def go_on_from(self, beginning: Beginning) -> bool:
-        """Go on from a start that replaces the one it began with; return whether it does. O(V K)."""
+        """Go on from a start, if it replaces the one it began with; return whether. O(V K)."""
         before, self._phase = self._phase, going_on_from(self._phase, beginning)
         return self._phase is not before
 
