@@ -303,9 +303,8 @@ class Engine(Learner):
         by stay random halves, though not the same ones. Time O(d m + t^3), no memory of its own.
 
         From a shared start, every document counts as it would in one engine, but its topics were
-        found by the engine that had it (`streamlda.refinement.shared_start`); of two starts it is
-        the one that replaces the other. Time O(d K), memory 32 d K. With three or more the order
-        matters by rounding.
+        found by the engine that had it (`streamlda.refinement.shared_start`); of two starts, one
+        replaces the other. Time O(d K), memory 32 d K. The order of more matters by rounding.
 
         Parameters
         ----------
