@@ -6,8 +6,8 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING
 
 from bench.daemon import gathered
 from bench.daemon_tasks import TOKENS, TOPIC, Daemon, filled_topic, topical_values
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least
+from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most
 from streamlda.stream.credentials import CLIENTS
 
 if TYPE_CHECKING:
     from bench.measure import Meter
 
 PARTITIONS, COMPRESSION, HASH_BITS = 4, "lz4", 14
+#: Of the daemons that share a topic.
+MEMBERS, SHARED_PARTITIONS = 3, 6
+#: From so many cores on, that many daemons must be faster than one.
+CORES_OF_GROUP = 6
 #: Most records of a poll, of the bare loops and of the daemon.
 POLL_RECORDS, DAEMON_POLL_RECORDS = 1000, 4096
 #: Parts of a document in the order of its way.
@@ -95,28 +99,37 @@ def cost(do: Callable[[], None]) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
-def daemon_alone(bootstrap: str, parameters: Json, client: str) -> dict[str, float]:
-    """Return what a daemon takes between two records, as if for all.
+def daemons_alone(
+    bootstrap: str, parameters: Json, more: Mapping[str, str], members: int = 1
+) -> dict[str, float]:
+    """Return what daemons take between two records, as if for all; more than one share the topic.
 
     Behind the first, topics are annealed; at both, as many records wait that are read already.
     """
     n_records, behind, until = (parameters[name] for name in ("records", "behind", "until"))
-    settings = {
-        "topics.count": parameters["n_components"],
-        "vocabulary.hash_bits": HASH_BITS,
-        "snapshots.every": 10 * n_records,
-        "kafka.client": client,
-    }
-    marks: list[tuple[int, float, float]] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Daemon(Path(folder), bootstrap, settings) as daemon,
-    ):
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        settings = {
+            "topics.count": parameters["n_components"],
+            "vocabulary.hash_bits": HASH_BITS,
+            "snapshots.every": 10 * n_records,
+            "checkpoint.folder": folder / "checkpoints",
+            "output.folder": folder / "snapshots",
+            **more,
+        }
+        daemons = []
+        for number in range(members):
+            own = folder / str(number)
+            own.mkdir()
+            daemons.append(opened.enter_context(Daemon(own, bootstrap, settings)))
+        marks: list[tuple[int, float, float]] = []
         while not marks or marks[-1][0] < until:
-            said = daemon.status()
-            slots = 0 if said is None else said["places"] or 0
+            said = [daemon.status() for daemon in daemons]
+            # The slots of a member are those of the partitions that it has at the time.
+            slots = sum((one or {}).get("places") or 0 for one in said)
             if slots >= behind:
-                marks.append((slots, time.perf_counter(), daemon.cpu_seconds()))
+                cpu = sum(daemon.cpu_seconds() for daemon in daemons)
+                marks.append((slots, time.perf_counter(), cpu))
             time.sleep(0.2)
     first, last = marks[0], marks[-1]
     n, wall, cpu = (b - a for a, b in zip(first, last, strict=True))
@@ -182,22 +195,49 @@ def kafka_throughput(meter: Meter, parameters: Json, inputs: Json, seed: int) ->
                         ("source", lambda name=client: source_alone(bootstrap, n_records, name)),
                     ):
                         note(f"{what} {client}", cost(do))
-                    note(f"daemon {client}", daemon_alone(bootstrap, parameters, client))
+                    alone = daemons_alone(bootstrap, parameters, {"kafka.client": client})
+                    note(f"daemon {client}", alone)
                 for part, seconds in parts_of_learning(made, parameters).items():
                     found.setdefault(part, []).append(seconds)
     return {"documents": n_records, **found}
 
 
-THROUGHPUT_TASKS = (kafka_throughput,)
+def kafka_group(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Let one daemon, and several that share the partitions, read the same topic, in turns."""
+    n_records = parameters["records"]
+    made = topical_values(parameters["n_words"], parameters["n_components"], seed)
+    found: dict[str, list[float]] = {}
+    with filled_topic(made, n_records, SHARED_PARTITIONS, COMPRESSION) as bootstrap:
+        meter.started()
+        with meter.timed():
+            for turn in range(parameters["turns"]):
+                shared = {"kafka.partitions": "group", "kafka.group": f"turn-{turn}"}
+                turns: list[tuple[str, int, dict[str, str]]]
+                turns = [("one", 1, {}), ("group", MEMBERS, shared)]
+                for what, members, more in turns:
+                    taken = daemons_alone(bootstrap, parameters, more, members)
+                    for clock, value in taken.items():
+                        found.setdefault(f"{what} {clock}", []).append(value / n_records)
+    return {"documents": n_records, **found}
+
+
+THROUGHPUT_TASKS = (kafka_throughput, kafka_group)
 
 LABEL = "topics"
 
 
-def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+def parameters_of(quick: bool) -> Json:
     sizes = {"records": 60_000, "behind": 20_000, "until": 40_000, "turns": 1} if quick else {}
     full = {"records": 400_000, "behind": 130_000, "until": 330_000, "turns": 3}
-    parameters = {"n_words": 50_000, "n_components": 20, **full, **sizes}
-    return [Case(LABEL, "kafka_throughput", parameters)]
+    return {"n_words": 50_000, "n_components": 20, **full, **sizes}
+
+
+def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    return [Case(LABEL, "kafka_throughput", parameters_of(quick))]
+
+
+def group_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    return [Case(LABEL, "kafka_group", parameters_of(quick))]
 
 
 def seconds(result: Json, what: str) -> float:
@@ -239,6 +279,25 @@ def figures(result: Json) -> list[Figure]:
     return found
 
 
+def group_figures(result: Json) -> list[Figure]:
+    one, group, one_wall, group_wall = (
+        gathered(result, LABEL, f"{what} {clock}")
+        for clock in ("cpu", "wall")
+        for what in ("one", "group")
+    )
+    named = f"{MEMBERS} daemons on {SHARED_PARTITIONS} partitions over one"
+    dearer = median(b / a for a, b in zip(one, group, strict=True))
+    faster = median(a / b for a, b in zip(one_wall, group_wall, strict=True))
+    rate = at_least(f"documents/s, {named}", faster, 2.2, "{:.2f}")
+    if result["machine"]["cores"] < CORES_OF_GROUP:
+        rate = rate._replace(target="-", met=None)
+    return [
+        at_most(f"processor seconds a document, {named}", dearer, 1.15, "{:.3f}"),
+        rate,
+        Figure("documents a processor second, one daemon", f"{1 / median(one):,.0f}"),
+    ]
+
+
 def parts(result: Json, client: str) -> list[float]:
     """Return seconds of processor time of a document, part by part."""
     alone, source, daemon = (
@@ -266,5 +325,12 @@ THROUGHPUT = [
         cases,
         figures,
         details=details,
-    )
+    ),
+    Scenario(
+        "kafka-group",
+        "What do daemons that share a topic take, beside one that reads all of it?",
+        1,
+        group_cases,
+        group_figures,
+    ),
 ]

@@ -41,6 +41,7 @@ from streamlda.engine.members import (
     begun,
     check_projection,
     check_solver,
+    going_on_from,
     merged,
     new_beginning,
 )
@@ -68,8 +69,7 @@ class Engine(Learner):
     ----------
     settings : EngineSettings
     shared_projection : ndarray of shape (d, m), optional
-        W for all documents, never replaced; for the solver ``"whitened-tensor"``. Kept by
-        reference. `streamlda.storage.projection.load_projection` reads one.
+        W for all documents, never replaced; for the solver ``"whitened-tensor"``. Not copied.
     shared_start : SharedStart, optional
         In its place, topics that the engine refines from its first document on.
 
@@ -284,32 +284,33 @@ class Engine(Learner):
     def new_beginning(self) -> Beginning:
         """Return what others can begin with: a projection, or a start if topics are refined.
 
-        The engine is not changed. Time of `snapshot`, and as `better_projection`; raises as these.
+        Time of `snapshot`, and as `better_projection`; raises as these. It is not changed.
         """
         check_solver(self.settings)
         with one_blas_thread():
             return new_beginning(self._phase)
 
+    def go_on_from(self, beginning: Beginning) -> bool:
+        """Go on from a start, if it replaces the one it began with; return whether. O(V K)."""
+        before, self._phase = self._phase, going_on_from(self._phase, beginning)
+        return self._phase is not before
+
     def merge(self, other: Engine) -> None:
         """Add all that another engine has learned, as if its documents had come here.
 
-        Through a shared projection, sums differ from those of one engine over all documents by
-        rounding alone, and merging A into B gives the sums of B into A, bit for bit. The halves
-        that noise is measured by stay random halves, though not the same ones. Time O(d m + t^3),
-        no memory of its own.
+        Through a shared projection, sums differ from those of one engine by rounding alone, and
+        merging A into B gives the sums of B into A, bit for bit. The halves that noise is measured
+        by stay random halves, though not the same ones. Time O(d m + t^3), no memory of its own.
 
         From a shared start, every document counts as it would in one engine, but its topics were
-        found by the engine that had it (`streamlda.refinement.shared_start`). Time O(d K), memory
-        32 d K.
-
-        With three or more the order matters by rounding.
+        found by the engine that had it (`streamlda.refinement.shared_start`); of two starts, one
+        replaces the other. Time O(d K), memory 32 d K. The order of more matters by rounding.
 
         Parameters
         ----------
         other : Engine
-            With equal settings (but for `refine` and `warmup_documents`, which sums do not depend
-            on) and an equal beginning, of documents that are not in here already, which nothing can
-            tell from sums. It is not changed.
+            With equal settings (but for `refine` and `warmup_documents`) and an equal beginning,
+            of documents that are not in here already, which nothing can tell from sums.
 
         Raises
         ------

@@ -100,6 +100,10 @@ class Refinement(Phase):
         begun, known = shared.begun(), shared.known
         return cls(settings, counters, begun, known, *nothing, shared=shared)
 
+    def going_on_from(self, shared: SharedStart) -> Refinement:
+        """Return the phase with a start that replaces its own; counts and words stay."""
+        return replace(self, stepwise=shared.begun(), start=shared.known, shared=shared)
+
     def merged(self, other: Refinement) -> Refinement:
         """Return one phase with the documents of another of the same start too."""
         assert self.shared is not None

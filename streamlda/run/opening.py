@@ -96,12 +96,13 @@ def open_pipeline(
     should_stop: Callable[[], bool] = lambda: False,
     schedule: Schedule | None = None,
     paid: PaidRun | None = None,
+    known: Vocabulary | None = None,
 ) -> OpenedRun:
     """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
 
     A private run over files reads them once, to know what is spent and how many slots there are.
     `schedule` is that of the settings, unless another is given; `paid` is a run to take up where
-    there is no store.
+    there is no store; `known` are words in place of those of the settings.
 
     Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on after, or
     does not allow the first one, or documents of the files; `InsufficientDataError` if these have
@@ -110,7 +111,7 @@ def open_pipeline(
     """
     if ledger is not None:
         return _open_private(settings, store, ledger, warn, should_stop, paid)
-    words: Vocabulary | VocabularyLearner | None = public_words(settings)
+    words: Vocabulary | VocabularyLearner | None = known or public_words(settings)
     shared: SharedProjection | None = None
     if settings.topics.projection_file is not None:
         shared = load_projection(settings.topics.projection_file)
@@ -141,7 +142,7 @@ def open_pipeline(
     if saved is not None:
         asked = engine_settings(settings, saved.vocabulary.n_features, sums)
         asked = seeded_by_words(asked, seeds, saved.vocabulary, warn)
-        _restore(pipeline, saved, asked, None if shared is None else shared.digest)
+        _restore(pipeline, saved, asked, shared)
     return OpenedRun(pipeline, saved)
 
 
@@ -190,7 +191,7 @@ def _restore(
     pipeline: Pipeline[Engine],
     saved: Checkpoint,
     asked: EngineSettings,
-    projection: str | None,
+    shared: SharedProjection | None,
 ) -> None:
     check_words(pipeline, saved.vocabulary)
     check_reading(pipeline, saved.about)
@@ -198,7 +199,10 @@ def _restore(
     assert isinstance(engine, Engine)
     wanted, found = asdict(asked), asdict(engine.settings)
     differing = {name: (wanted[name], found[name]) for name in wanted}
-    check_same({**differing, "projection": (projection, digest_of(engine.beginning))})
+    if shared is not None:
+        engine.go_on_from(shared.beginning)
+    digest = None if shared is None else shared.digest
+    check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
     pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows(), saved.beside())
 
 

@@ -7,6 +7,7 @@ says is done here if it is short, and by the `Worker` if it is long. The loop go
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -34,6 +35,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: How soon a thread that waits for Python's lock is given it.
 SWITCH_SECONDS = 0.00005
+
+#: How many objects are made before Python looks for cycles of garbage among them.
+OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 #: Longest wait for records, or for an event where nothing is polled, in seconds.
 WAIT_SECONDS = 0.1
@@ -140,6 +144,10 @@ class Daemon:
         # The worker asks for Python's lock again after each kernel; at the default it would wait
         # 5 ms each time for a loop that is busy polling.
         sys.setswitchinterval(SWITCH_SECONDS)
+        # Records are many small objects without cycles. By default Python would look through all
+        # that there is again and again, and hold up the worker.
+        gc.freeze()
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         self._started = started
         self._open()
         try:

@@ -6,6 +6,7 @@ these name it, so that what was polled before a partition moved away, or came ba
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from streamlda.errors import FencedError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OnReject, capture, open_pipeline
 from streamlda.service import messages as m
-from streamlda.service.lease import Lease
+from streamlda.service.lease import LOOK_SECONDS, Lease
 from streamlda.service.logs import log, log_failure
 from streamlda.service.memory import memory_limit, memory_plan, partition_bytes
 from streamlda.service.status import Status
@@ -25,6 +26,7 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB
 from streamlda.storage.checkpoint import Checkpoints, Claim, PendingCheckpoint
+from streamlda.storage.projection import load_projection
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
@@ -47,6 +49,10 @@ class LearnedPartition:
     saved: int
     #: Another has it by now, or may have it.
     closed: bool = False
+    #: It goes on from another start since that checkpoint.
+    renewed: bool = False
+    #: Which file had the start.
+    file: tuple[int, int] = 0, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,9 @@ class Partitions:
     outcomes: Counter[str] = field(default_factory=Counter)
     counts: RecordCounts = field(default_factory=RecordCounts)
 
+    #: When it is looked at the start next.
+    look_at: float = 0.0
+
     def __post_init__(self) -> None:
         topics = replace(self.settings.topics, projection_file=str(self.folder.projection))
         self.settings = replace(self.settings, topics=topics)
@@ -109,6 +118,7 @@ class Partitions:
         a later generation has claimed it; else as `open_pipeline`.
         """
         store = Checkpoints.open(self.folder.partition(number), claim=claim)
+        file = self._file()
         try:
             found = open_pipeline(self.settings, store, None, self.on_reject, schedule=Schedule())
         except BaseException:
@@ -123,6 +133,7 @@ class Partitions:
             pipeline,
             self.folder.first_position(number) if saved is None else saved.position,
             pipeline.records,
+            file=file,
         )
         self.open_now[number] = part
         log("info", "partition-opened", partition=number, records=part.saved)
@@ -175,6 +186,7 @@ class Partitions:
     def add(self, batch: RecordBatch) -> None:
         """Learn the records of a batch whose partitions are still open."""
         assert isinstance(batch, PartitionedBatch)
+        self._renew()
         for part, records, position in batch.parts:
             if self.open_now.get(part.number) is not part:
                 continue
@@ -185,6 +197,28 @@ class Partitions:
             self.outcomes.update(pipeline.outcomes)
             self.outcomes.subtract(outcomes)
             self.counts.rejects += pipeline.counts.rejects - rejects
+
+    def _renew(self) -> None:
+        """Let all go on from the start in the folder, where that replaces theirs."""
+        now = time.monotonic()
+        if now < self.look_at:
+            return
+        self.look_at = now + LOOK_SECONDS
+        file = self._file()
+        behind = [part for part in self._parts() if part.file != file]
+        if not behind:
+            return
+        beginning = load_projection(self.folder.projection).beginning
+        for part in behind:
+            part.file, learner = file, part.pipeline.learner
+            if learner is not None and learner.go_on_from(beginning):
+                part.renewed = part.pipeline.records > 0
+                log("info", "start-replaced", partition=part.number)
+
+    def _file(self) -> tuple[int, int]:
+        """Return what tells the file of the start from those that were in its place."""
+        found = self.folder.projection.stat()
+        return found.st_mtime_ns, found.st_ino
 
     @property
     def due(self) -> int:
@@ -232,10 +266,11 @@ class Partitions:
         parts = self._parts() if of is None else of
         found = []
         for part in parts:
-            if part.pipeline.records > part.saved:
+            if part.pipeline.records > part.saved or part.renewed:
                 assert part.position is not None
                 pending = capture(part.pipeline, part.store, part.position)
                 assert pending is not None, "words are given, so that there is a learner"
+                part.renewed = False
                 found.append((part, pending, part.pipeline.records))
         return PendingPartitions(found) if found else None
 

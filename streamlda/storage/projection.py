@@ -99,10 +99,19 @@ def save_projection(
     )
     shared = None if renew else engine.beginning
     beginning = engine.new_beginning() if shared is None else shared
+    return write_projection(path, beginning, vocabulary, asdict(engine.settings))
+
+
+def write_projection(
+    path: str | os.PathLike[str],
+    beginning: Beginning,
+    vocabulary: Vocabulary,
+    settings: Mapping[str, Any],
+) -> SharedProjection:
+    """Write such a file of a beginning, with the settings of the engine that made it."""
     text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
     arrays: Arrays = {"vocabulary": np.frombuffer(text.encode("ascii"), dtype=np.uint8)}
-    settings = asdict(engine.settings)
-    metadata: dict[str, Any] = {"fingerprint": vocabulary.fingerprint, "settings": settings}
+    metadata: dict[str, Any] = {"fingerprint": vocabulary.fingerprint, "settings": dict(settings)}
     version = PROJECTION_VERSION
     if isinstance(beginning, SharedStart):
         own, metadata["start"] = beginning.state()

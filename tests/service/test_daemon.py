@@ -178,6 +178,26 @@ def test_a_full_disk_is_tried_again_and_then_ends_with_74(tmp_path, every_4000, 
     assert left_by(tmp_path) == twin
 
 
+#: A byte is written for each search for garbage while the daemon is at work.
+SEARCHES = """
+import gc, os
+from streamlda.service.daemon import Daemon
+fd, really = os.open({path!r}, os.O_WRONLY | os.O_CREAT), Daemon.run
+def run(self, started):
+    gc.callbacks.append(lambda phase, about: phase == "start" and os.write(fd, b"."))
+    return really(self, started)
+Daemon.run = run
+"""
+
+
+def test_records_do_not_make_python_search_for_garbage(tmp_path, every_4000):
+    path = tmp_path / "searches"
+    with Daemon(every_4000, command=changed(every_4000, SEARCHES.format(path=str(path)))) as daemon:
+        assert daemon.end() == 0
+    # With the thresholds that Python has by default it is one for every 200 records, or so.
+    assert path.stat().st_size < 12
+
+
 def counters_of(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         families = text_string_to_metric_families(answer.read().decode())

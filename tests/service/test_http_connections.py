@@ -141,6 +141,15 @@ def test_who_has_no_token_uses_up_nothing_of_those_who_have(serve):
     assert [ask(server, "/status", headers=RIGHT).status for _ in range(6)] == [200] * 5 + [429]
 
 
+def test_requests_sent_without_waiting_end_with_the_first_that_is_refused(serve, connect):
+    server = serve(limits=Limits(per_second=0.01, burst=5))
+    one = f"GET /status HTTP/1.1\r\nHost: localhost:{server.port}\r\n\r\n"
+    client, answers = connect(server, (one * 50).encode()), b""
+    while part := client.recv(2**16):
+        answers += part
+    assert (answers.count(b"HTTP/1.1 200"), answers.count(b"HTTP/1.1 429")) == (5, 1)
+
+
 @pytest.mark.parametrize(("own", "most"), [(3, 100), (100, 3)])
 def test_of_too_many_the_one_that_waits_longest_is_closed(serve, connect, monkeypatch, own, most):
     monkeypatch.setattr(connections, "SHIELD_SECONDS", 0.0)

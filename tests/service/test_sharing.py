@@ -1,6 +1,7 @@
 """Daemons that share a topic's partitions: killed, added, removed; each record counts once."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -194,11 +195,13 @@ def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
 @pytest.fixture
 def here(request, shared, topics, tmp_path):
     """Turns a source of two partitions of 1500 records until `enough`; by hand, or a group."""
-    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    given = {"kafka__partitions": "0/1", "documents": 1500, **getattr(request, "param", {})}
+    documents = given.pop("documents")
+    given = shared.settings("here", **given)
+    truth = Truth(topics, shared.topic, given)
     topics.make(shared.topic, 2)
     for number in (0, 1):
-        truth.send(texts(1500, seed=number), number)
-    given = shared.settings("here", kafka__partitions=getattr(request, "param", "0/1"))
+        truth.send(texts(documents, seed=number), number)
     settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
     folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
     snapshots = Snapshots(tmp_path / "snapshots")
@@ -331,7 +334,7 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
 
 @pytest.mark.long
 @pytest.mark.real_broker
-@pytest.mark.parametrize("here", ["group"], indirect=True)
+@pytest.mark.parametrize("here", [{"kafka__partitions": "group"}], indirect=True)
 def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     path = here.folder.partition(0)
     with Checkpoints.open(path, claim=Claim(100)):
@@ -409,6 +412,90 @@ def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_pat
         begun.result(60)
     assert load_projection(folder.projection).refines
     check_beginning(settings, folder, folder.beginning())
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Topics begin with what there is, as soon as it was read."""
+    for name in ("IDLE_SECONDS", "PATIENCE_SECONDS"):
+        monkeypatch.setattr(f"streamlda.service.lease.{name}", 0.0)
+
+
+#: Documents do not follow this model, so that likelihood refines its topics; 3000 anneal them.
+REFINED = {
+    **{"topics__refine": True, "topics__alpha_0": 0.1, "topics__warmup_documents": 500},
+    **{"vocabulary__hash_bits": 7, "documents": 400},
+}
+
+
+@pytest.mark.parametrize("here", [REFINED], indirect=True)
+def test_members_go_on_from_a_start_of_more_documents_once_there_are(
+    at_once, here, shared, monkeypatch
+):
+    """A topic that grows: its first start is of few documents, and nothing is counted twice."""
+
+    def beginning():
+        return load_projection(here.folder.projection).beginning
+
+    def learn_more(documents, partition):
+        here.truth.send(texts(documents, seed=here.truth.records), partition)
+        here.turn(lambda: here.partitions.records == here.truth.records)
+
+    def save(number):
+        here.partitions.write(here.partitions.capture([here.partitions.open_now[number]]))
+
+    def digests():
+        parts = here.partitions.open_now.values()
+        return {part.pipeline.learner.beginning.digest for part in parts}
+
+    here.turn(lambda: here.partitions.records == here.truth.records)
+    first, here.lease._lock = beginning(), here.folder.lease()
+    learn_more(100, 0)
+    here.save()
+    here.lease._replace_start()
+    assert beginning().digest == first.digest
+    learn_more(500, 0)
+    learn_more(400, 1)
+    here.save()
+
+    def away(settings):
+        raise SourceAwayError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streamlda.service.lease.open_stream", away)
+        here.lease._replace_start()
+    assert beginning().digest == first.digest
+    learn_more(20, 0)
+    save(0)
+    here.lease._replace_start()
+    second = beginning()
+    assert second.replaces == (first.digest,)
+    assert second.behind > 1.5 * first.behind
+    assert not second.annealed
+    # Members see it with their next documents, and save it without more of them.
+    assert digests() == {first.digest}
+    monkeypatch.setattr(here.partitions, "look_at", 0.0)
+    learn_more(50, 1)
+    assert digests() == {second.digest}
+    save(1)
+    # What one of them has not saved yet is of the newer start where both are merged.
+    merged = merge_checkpoints([*here.folder.saved()])
+    assert merged.engine.beginning.digest == second.digest
+    here.save()
+    assert shared.learned() == here.truth.learned()
+    # A last one is of all that it takes to anneal topics; then there are no more.
+    learn_more(2500, 0)
+    here.save()
+    for _ in range(2):
+        here.lease._replace_start()
+    assert beginning().replaces == (first.digest, second.digest)
+    assert beginning().annealed
+    assert here.lease._replace_at == math.inf
+    # What was saved under one before is opened under the newest.
+    here.learn(here.give_up({0, 1}))
+    here.turn(lambda: here.partitions.open_now.keys() == {0, 1})
+    assert digests() == {beginning().digest}
+    assert here.partitions.records == here.truth.records
 
 
 # Daemons

@@ -125,7 +125,9 @@ def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]
     made: list[Any] = []
 
     def keep(**options: Any) -> Any:
-        made.append(kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**options))
+        make = kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"]
+        # It would warn of each moment in which its thread has to wait for a processor.
+        made.append(make(**options, slow_task_threshold_secs=0))
         return made[-1]
 
     options = {**connection(settings), "kafka_client": keep}

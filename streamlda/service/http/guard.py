@@ -185,7 +185,8 @@ class Guard:
                     "requests must not come faster than the server allows",
                     f"wait_seconds={wait:.2f}",
                     "wait, then ask again",
-                    {"Retry-After": str(math.ceil(wait))},
+                    # More of them may be here already, and are not read.
+                    {"Retry-After": str(math.ceil(wait)), "Connection": "close"},
                 )
         if path == "/livez" or path in PAGE:
             return
