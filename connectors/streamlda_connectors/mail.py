@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
 from email.policy import default as policy
 from html.parser import HTMLParser
@@ -103,7 +103,7 @@ def _body(message: EmailMessage) -> str:
     return "\n\n".join(text for text in _texts(message) if text)
 
 
-def _texts(part: EmailMessage) -> Iterator[str]:
+def _texts(part: MIMEPart) -> Iterator[str]:
     """Yield the texts of a part that are no attachment; of alternatives one, the plain first."""
     kind, subtype = part.get_content_maintype(), part.get_content_subtype()
     if part.is_attachment():
@@ -119,7 +119,7 @@ def _texts(part: EmailMessage) -> Iterator[str]:
         yield _text_of(part)
 
 
-def _text_of(part: EmailMessage) -> str:
+def _text_of(part: MIMEPart) -> str:
     data, named = part.get_payload(decode=True), part.get_content_charset("us-ascii")
     assert isinstance(data, bytes)
     text = _decoded(data, named)
