@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SourceError
@@ -208,7 +209,8 @@ class FileSource:
         if reader.fault is not None:
             # Of what was cut off at its end nobody knows how much is missing.
             size = file.size if file.part is None else file.part[1] - file.part[0]
-            behind = None if size is None else size - reader.stored_bytes()
+            read = reader.stored_bytes()
+            behind = None if size is None else size - read + ceil(read * reader.unread)
             batch.damage.append(Damage(file.name, reader.fault, behind or size))
         elif not reader.records.record and file.part is None:
             batch.damage.append(Damage(file.name, EMPTY, 0))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.compressed import BlockReader
-from streamlda_connectors.lines import BYTE_ORDER_MARK, LineSplitter, QuotedSplitter
+from streamlda_connectors.lines import BYTE_ORDER_MARK, Fault, LineSplitter, QuotedSplitter
 from streamlda_connectors.records import ReadOptions, Record, Skipped
 
 _IN_STRING = re.compile(rb'(?:[^"\\]|\\.)*+', re.DOTALL)
@@ -26,11 +26,20 @@ class JsonSplitter(QuotedSplitter):
         super().__init__(max_bytes)
         self._ends = b",]" if array else b"\n"
         self._depth = 0
-        self._quoted = self._escaped = self._closed = False
+        self._quoted = self._escaped = self._closed = self._begun = False
 
     def finish(self) -> Sequence[Record]:
         """Return what is left, if it is not blank."""
         return [rest for rest in super().finish() if isinstance(rest, Skipped) or rest.strip()]
+
+    def fault(self) -> Fault | None:
+        """Return an array that never ends, or what comes after its end."""
+        rest = self._size > self._max_bytes or bool(self._tail.strip())
+        if self._closed:
+            return Fault("not-json", self._size) if rest else None
+        # What goes on behind the end of an array, at a position of before, is blank.
+        opened = self._ends == b",]" and (self._begun or rest)
+        return Fault("not-json", None) if opened or self._depth or self._quoted else None
 
     def leaves_open(self, line: bytes) -> bool:
         """Return whether an object or array, but no string, goes on after a first line."""
@@ -60,7 +69,7 @@ class JsonSplitter(QuotedSplitter):
             if sign == b'"':
                 self._quoted = True
             elif self._depth == 0 and sign in self._ends:
-                self._closed = sign == b"]"
+                self._begun, self._closed = True, sign == b"]"
                 return mark.start()
             elif sign in b"[{":
                 self._depth += 1

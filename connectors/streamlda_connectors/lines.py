@@ -31,6 +31,13 @@ BYTE_ORDER_MARK = codecs.BOM_UTF8
 Field = tuple[str, list[str]]
 
 
+class Fault(NamedTuple):
+    """Why the records of a file break off, and its bytes from there; None if it was cut short."""
+
+    reason: str
+    size: int | None
+
+
 class LineSplitter:
     r"""Cut at ``\n``. Holds at most one line of `max_bytes`; of a longer one only its length."""
 
@@ -58,6 +65,10 @@ class LineSplitter:
     def finish(self) -> Sequence[Record]:
         """Return the unfinished last line, if there is one."""
         return [self._complete()] if self._size else []
+
+    def fault(self) -> Fault | None:
+        """Return why no more records came, asked before `finish`; None at a proper end."""
+        return None
 
     def _extend(self, part: bytes) -> None:
         self._size += len(part)
@@ -110,6 +121,10 @@ class CsvSplitter(QuotedSplitter):
         self._field_end = re.compile(b"[" + re.escape(self._delimiter) + b"\n]")
         self._state = self._FIELD_START
 
+    def fault(self) -> Fault | None:
+        """Return a quote that never closes: all that is behind it is in its field."""
+        return Fault("broken-csv", self._size) if self._state == self._QUOTED else None
+
     def _record_end(self, block: bytes, at: int) -> int:
         if self._state == self._FIELD_START:
             end = block.find(b"\n", at)
@@ -150,7 +165,8 @@ class RecordStream(RecordQueue):
         super().__init__(location, parse, record)
         self._splitter = splitter
         self.consumed = offset
-        self._fed = offset
+        #: Bytes of the stream that were fed.
+        self.fed = offset
         # The first bytes are held back until they are, or cannot be, a byte order mark.
         self._head: bytes | None = b"" if offset == 0 else None
 
@@ -158,11 +174,11 @@ class RecordStream(RecordQueue):
     def offset(self) -> int:
         """Bytes of the stream up to the end of the last record handed out."""
         # The last line of a stream may lack the line end that `consumed` counts.
-        return min(self.consumed, self._fed)
+        return min(self.consumed, self.fed)
 
     def feed(self, block: bytes) -> None:
         """Queue the records that the next `block` completes."""
-        self._fed += len(block)
+        self.fed += len(block)
         if self._head is not None:
             block = self._head + block
             if len(block) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(block):
@@ -174,11 +190,13 @@ class RecordStream(RecordQueue):
                 self.consumed += len(BYTE_ORDER_MARK)
         self.put(self._splitter.feed(block))
 
-    def finish(self) -> None:
-        """Queue what is left at the end of the stream."""
+    def finish(self) -> Fault | None:
+        """Queue what is left at the end of the stream; return why it is no proper end."""
         head, self._head = self._head, None
         records = self._splitter.feed(head) if head else ()
+        fault = self._splitter.fault()
         self.put([*records, *self._splitter.finish()])
+        return fault
 
 
 def decoder(encoding: str) -> Callable[[bytes], str]:
@@ -226,7 +244,7 @@ def text_parser(encoding: str = "utf-8") -> Parser:
 
 
 def json_parser(options: ReadOptions) -> Parser:
-    """Return the parser of JSON Lines.
+    """Return the parser of JSON Lines. A string is a document without other fields.
 
     A dot in a field goes down into an object, unless the whole name is a key.
     """
@@ -241,6 +259,8 @@ def json_parser(options: ReadOptions) -> Parser:
             if not decode(line).strip():
                 return None
             raise Rejected("not-json") from error
+        if type(record) is str:
+            return record, None, None, None
         if type(record) is not dict:
             raise Rejected("not-an-object")
         return document(record)

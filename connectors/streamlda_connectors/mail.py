@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from email.message import EmailMessage
+from collections.abc import Callable, Iterator, Sequence
+from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
 from email.policy import default as policy
 from html.parser import HTMLParser
@@ -100,12 +100,43 @@ def _value_of(message: EmailMessage, field: Field) -> object:
 
 
 def _body(message: EmailMessage) -> str:
-    part = message.get_body(("plain", "html"))
-    if part is None:
-        return ""
-    text = part.get_content()
-    assert isinstance(text, str)
+    return "\n\n".join(text for text in _texts(message) if text)
+
+
+def _texts(part: MIMEPart) -> Iterator[str]:
+    """Yield the texts of a part that are no attachment; of alternatives one, the plain first."""
+    kind, subtype = part.get_content_maintype(), part.get_content_subtype()
+    if part.is_attachment():
+        return
+    if part.is_multipart() and subtype in ("alternative", "related"):
+        chosen = part.get_body(("plain", "html"))
+        if chosen is not None:
+            yield _text_of(chosen)
+    elif part.is_multipart() and kind == "multipart":
+        for each in part.iter_parts():
+            yield from _texts(each)
+    elif kind == "multipart" or (kind == "text" and subtype in ("plain", "html")):
+        yield _text_of(part)
+
+
+def _text_of(part: MIMEPart) -> str:
+    data, named = part.get_payload(decode=True), part.get_content_charset("us-ascii")
+    assert isinstance(data, bytes)
+    text = _decoded(data, named)
     return text_of_page(text) if part.get_content_subtype() == "html" else text.strip()
+
+
+def _decoded(data: bytes, named: str) -> str:
+    """Decode what may be in another encoding than it says: UTF-8, or Windows-1252."""
+    for encoding in (named, "utf-8"):
+        try:
+            return data.decode(encoding)
+        except (LookupError, UnicodeDecodeError):
+            continue
+    text = data.decode(named, errors="replace")
+    if 2 * text.count("\ufffd") > len(text) - sum(map(str.isascii, text)):
+        return data.decode("windows-1252", errors="replace")
+    return text
 
 
 def page_parser(encoding: str) -> Parser:

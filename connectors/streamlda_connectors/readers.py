@@ -242,7 +242,9 @@ class LineReader(StoredRecords):
         if not block:
             self._check_reached()
             self._ended = True
-            self.records.finish()
+            if fault := self.records.finish():
+                self.fault = fault.reason
+                self.unread = (fault.size or 0) / self.records.fed
             return
         dropped = min(self._behind, len(block))
         self._behind -= dropped

@@ -297,8 +297,9 @@ class StoredRecords(ABC):
     records: RecordQueue
     #: Whether nothing more can be read.
     _ended = False
-    #: Why not, where it is damaged.
+    #: Why not, where it is damaged; and what part of the bytes that were read is behind that.
     fault: str | None = None
+    unread = 0.0
 
     def take(self, batch: BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended, at damage too."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamlda.cli.running import warn_of_rejects
+from streamlda.checks import require
+from streamlda.cli.running import by_reason, warn, warn_of_damage, warn_of_rejects
+from streamlda.errors import InvalidDocumentsError
 
 if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
@@ -40,28 +41,43 @@ def allow_analyzer(settings: RunSettings) -> None:
 
 
 def read_documents(settings: RunSettings) -> Iterator[Documents]:
-    """Yield documents poll by poll; at the end, warn of what was skipped."""
+    """Yield documents poll by poll; at the end, warn of what was skipped or has no id.
+
+    `InvalidDocumentsError` where there are records and none is a document.
+    """
     from streamlda.run.parts import open_stream
+    from streamlda.stream.counts import RecordCounts, fields_found
 
     allow_analyzer(settings)
-    most = settings.source.max_documents
-    n_documents = n_records = 0
+    most, id_field = settings.source.max_documents, settings.source.id_field
+    n_documents = n_records = unnamed = 0
     ended = False
-    rejects: Counter[str] = Counter()
-    fields: tuple[str, ...] = ()
+    counts = RecordCounts()
     with closing(open_stream(settings)) as source:
         while not ended and n_documents != most:
             left = POLL_RECORDS if most is None else most - n_documents
             batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)
-            rejects.update(reject.reason for reject in batch.rejects)
-            fields = fields or batch.fields
+            counts.rejects.update(reject.reason for reject in batch.rejects)
+            counts.fields = counts.fields or batch.fields
+            counts.add_damage(batch.damage)
             times = batch.times or [None] * len(batch.texts)
             records = zip(batch.texts, batch.located(n_records + 1), times, strict=True)
             documents = [record for record in records if record[0] is not None]
             if documents:
                 texts, locations, dates = map(list, zip(*documents, strict=True))
+                unnamed += sum(at.id is None for at in locations)
                 yield Documents(texts, locations, dates)
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted
-    warn_of_rejects(rejects, fields)
+    warn_of_damage(counts)
+    require(
+        n_documents or not counts.rejects,
+        "a source must have a document that can be read",
+        rejects=by_reason(counts.rejects) + fields_found(counts.fields),
+        remedy="check the format and the text field",
+        error=InvalidDocumentsError,
+    )
+    warn_of_rejects(counts.rejects, counts.fields)
+    if id_field is not None and unnamed:
+        warn(f"{unnamed:,} of {n_documents:,} documents have no {id_field}, their id")

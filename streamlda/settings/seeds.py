@@ -44,7 +44,8 @@ def seeds_of(given: Sequence[str], n_topics: int) -> list[SeedWords]:
     require(
         len(set(names)) == len(names),
         "seeded topics must have names of their own",
-        names=names,
+        seeded=len(names),
+        names=len(set(names)),
         remedy="name each once",
     )
     require(

@@ -46,6 +46,7 @@ LATER_SUFFIXES = {
     ".eml": "email",
     ".html": "html",
     ".htm": "html",
+    ".xhtml": "html",
 }
 
 #: Rows of numbers, as they are to "auto-rows"; else they are lines of text.

@@ -15,6 +15,7 @@ _find_uuencoded = re.compile(rf"\n{_UUENCODED}", re.MULTILINE).search
 
 _SCHEMES = ("https", "http", "ftp")
 _url_at = re.compile(rf"(?:(?:{'|'.join(_SCHEMES)})://|www\.)[^\s<>\"]+").match
+ASCII_URL = "".join(chr(i) for i in range(128) if not chr(i).isspace() and chr(i) not in '<>"')
 
 # Of addresses, what is after the name is found first: it begins with a sign of its own, so that
 # this takes a tenth of the time of an expression for all of it.
@@ -67,8 +68,9 @@ def _without_urls(text: str) -> tuple[str, int]:
 
 
 def _url(text: str, at: int, end: int) -> re.Match[str] | None:
-    before = text[max(end, at - max(map(len, _SCHEMES))) : at]
-    scheme = next((scheme for scheme in _SCHEMES if before.endswith(scheme)), "")
+    if text[at] == "w":
+        return _url_at(text, at)
+    scheme = next((each for each in _SCHEMES if text.endswith(each, end, at)), "")
     return _url_at(text, at - len(scheme))
 
 

@@ -21,13 +21,15 @@ from streamlda.kernels.cleaning import (
     HTML,
     IN_HOST,
     IN_NAME,
+    IN_URL,
     URLS,
     blank_emails,
+    blank_urls,
     find_marks,
 )
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
-from streamlda.text.cleaning import ASCII_HOST, ASCII_NAME, LONGEST_NAME, cleaned
+from streamlda.text.cleaning import ASCII_HOST, ASCII_NAME, ASCII_URL, LONGEST_NAME, cleaned
 from streamlda.text.functions import UnreadableTextError
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
@@ -45,10 +47,10 @@ Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
 #: Marks of texts from which a step of cleaning may remove something.
 MARKS = {"attachments": ATTACHMENTS, "urls": URLS, "emails": EMAILS, "html": HTML}
 
-#: What each ASCII character may be part of in an e-mail address.
+#: What each ASCII character may be part of.
+_PARTS = {IN_HOST: ASCII_HOST, IN_NAME: ASCII_NAME, IN_URL: ASCII_URL}
 _KINDS = np.array(
-    [IN_HOST * (chr(i) in ASCII_HOST) | IN_NAME * (chr(i) in ASCII_NAME) for i in range(128)],
-    dtype=np.uint8,
+    [sum(kind for kind in _PARTS if chr(i) in _PARTS[kind]) for i in range(128)], dtype=np.uint8
 )
 
 #: Reason of a reject: the user's analyzer failed on the document.
@@ -211,44 +213,53 @@ def _cleaned(
 ) -> tuple[NDArray[np.uint8], dict[int, str]]:
     """Return joined ASCII texts without what these steps remove, and those not ASCII any more.
 
-    E-mail addresses are removed by a kernel: without them few texts hold anything else.
+    URLs and e-mail addresses are removed by kernels: without them few texts hold anything else.
     """
-    kept = letters.copy()
+    kept, found = letters.copy(), Counter[str]()
     marks = np.full(len(texts), sum(MARKS[step] for step in steps), dtype=np.uint8)
-    emails = np.zeros(len(texts), dtype=np.int64)
+    pieces = np.zeros(len(texts), dtype=np.int64)
     find_marks(kept, starts, marks)
-    if np.any(marks & EMAILS):
-        blank_emails(letters, starts, marks, _KINDS, LONGEST_NAME, kept, emails)
-        # Most texts have < before an address alone.
-        again = np.where(emails, marks & HTML, 0).astype(np.uint8)
-        find_marks(kept, starts, again)
-        marks[emails > 0] &= ~np.uint8(HTML)
-        marks |= again
-    by_mark = [tuple(step for step in steps if MARKS[step] & mark) for mark in range(16)]
     others: dict[int, str] = {}
-    for n in np.flatnonzero(marks & ~np.uint8(EMAILS)).tolist():
-        place, found = slice(starts[n], starts[n + 1] - 1), Counter[str]()
-        if marks[n] & (ATTACHMENTS | URLS):
-            # What one step leaves has no marks that the text did not have.
-            text = cleaned(texts[n], by_mark[marks[n]], found)
-            if not found.keys() - {"emails"}:
-                continue
-            emails[n] = 0
-        else:
-            # The one step that comes after e-mail addresses.
-            text = cleaned(kept[place].tobytes().decode("ascii"), ("html",), found)
-            if not found:
-                continue
+
+    def put(n: int, text: str) -> None:
+        place = slice(starts[n], starts[n + 1] - 1)
         kept[place] = ord(" ")
         if text.isascii():
             # Never longer: a piece leaves one character, or what its entity stands for.
             kept[starts[n] : starts[n] + len(text)] = np.frombuffer(text.encode("ascii"), np.uint8)
         else:
             others[n] = text
-        if removed is not None:
-            removed += found
-    if removed is not None and emails.any():
-        removed["emails"] += int(emails.sum())
+
+    for n in np.flatnonzero(marks & ATTACHMENTS).tolist():
+        before = found.total()
+        text = cleaned(texts[n], ("attachments",), found)
+        if found.total() > before:
+            # What one step leaves has no marks that the text did not have.
+            left = int(marks[n]) & ~ATTACHMENTS
+            put(n, cleaned(text, [step for step in steps if MARKS[step] & left], found))
+            marks[n] = 0
+    changed = np.zeros(len(texts), dtype=np.bool_)
+    if np.any(marks & URLS):
+        blank_urls(letters, starts, marks, _KINDS, kept, pieces)
+        found["urls"] += int(pieces.sum())
+        letters, changed = kept.copy(), pieces > 0
+    if np.any(marks & EMAILS):
+        blank_emails(letters, starts, marks, _KINDS, LONGEST_NAME, kept, pieces)
+        found["emails"] += int(pieces.sum())
+        changed |= pieces > 0
+    if changed.any():
+        # Most texts have < before an address alone.
+        again = np.where(changed, marks & HTML, 0).astype(np.uint8)
+        find_marks(kept, starts, again)
+        marks = np.where(changed, again, marks)
+    for n in np.flatnonzero(marks & HTML).tolist():
+        before = found.total()
+        text = kept[starts[n] : starts[n + 1] - 1].tobytes().decode("ascii")
+        text = cleaned(text, ("html",), found)
+        if found.total() > before:
+            put(n, text)
+    if removed is not None:
+        removed += found
     return kept, others
 
 

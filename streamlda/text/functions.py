@@ -75,11 +75,18 @@ def words_of(function: Analyze, text: str) -> list[str]:
         words = function(text)
     except MemoryError:
         raise
-    except Exception as error:
+    # Parsers of command lines, among others, end the process.
+    except (Exception, SystemExit) as error:
         raise UnreadableTextError(f"it raised {type(error).__name__}") from None
     if type(words) is not list or not all(isinstance(word, str) for word in words):
         raise UnreadableTextError(f"it returned {type(words).__name__}")
-    return words
+    joined = " ".join(words)
+    try:
+        joined.encode()
+    except UnicodeEncodeError:
+        raise UnreadableTextError("it returned half a surrogate pair") from None
+    # Files of words have one on each line.
+    return [" ".join(word.split()) for word in words] if "\n" in joined else words
 
 
 def _imported(name: str) -> Any:

@@ -10,6 +10,33 @@ from unicodedata import category, is_normalized, normalize
 #: Joiners of Persian, Hindi and others, which stand inside words.
 JOINERS = "\u200c\u200d"
 
+#: Kinds of characters in words: letters, marks, and the joiners, which count as control characters.
+_LETTERED = frozenset("LMC")
+
+#: Points of Hebrew and Arabic, and the stroke between Arabic letters: a word is the same without.
+_POINTS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u0652\u0670]")
+
+#: Signs inside words, as letters of Unicode that look like them, and as they are written in words.
+_APOSTROPHE, _QUOTE, _DOT = "\u02bc", "\u02ee", "\ua78f"
+_AS_LETTER = {
+    **dict.fromkeys("'\u2019\u05f3", _APOSTROPHE),
+    **dict.fromkeys('"\u201d\u05f4', _QUOTE),
+    "\u00b7": _DOT,
+}
+_AS_SIGN = {ord(_APOSTROPHE): "'", ord(_QUOTE): '"', ord(_DOT): "\u00b7"}
+_HEBREW = "\u05d0-\u05ea"
+_OTHERS = f"\u0400-\u04ff{_HEBREW}"
+# A set that comes first is searched for fast.
+_INNER = re.compile(
+    "['\u2019\u05f3\"\u201d\u05f4\u00b7]"
+    f"(?:(?<=[{_OTHERS}]['\u2019\u05f3])(?=[{_OTHERS}])"
+    f'|(?<=[{_HEBREW}]["\u201d\u05f4])(?=[{_HEBREW}](?![{_HEBREW}]))|(?<=[lL]\u00b7)(?=[lL]))'
+)
+
+#: Finds what most texts of Latin letters do not have: letters around such signs or points, and
+#: characters beyond the first plane.
+_find_rare = re.compile("[\u00b7\u02bc\u0400-\u04ff\u0590-\u06ff\U00010000-\U0010ffff]").search
+
 #: The value of ``lowercase`` for languages whose I and \u0131 are one letter, and \u0130 and i.
 TURKISH = "turkish"
 _TURKISH = str.maketrans("I\u0130", "\u0131i")
@@ -48,14 +75,31 @@ def letter_words(text: str) -> list[str]:
     r"""Return the words of a text: at least two letters and marks, first a letter.
 
     A run that touches a number or an underscore is no word. Where there are neither marks nor
-    numbers that are no digits, these are the words of ``[^\W\d_]{2,}`` between word borders.
+    numbers that are no digits, these are the words of ``[^\W\d_]{2,}`` between word borders, but
+    for what some languages write within words or leave out: an apostrophe of Cyrillic or Hebrew,
+    the quote of a Hebrew abbreviation and the dot of a Catalan l·l are part of the word; the
+    points of Arabic and Hebrew, and the stroke that makes Arabic words longer, are not.
     """
-    find_runs = _runs(2 if _beyond_first_plane(text) else 1)
-    return [run for run in find_runs(text) if len(run) > 1 and (run.isalpha() or _lettered(run))]
+    inner, planes = 0, 1
+    if _find_rare(text):
+        text, inner = _INNER.subn(lambda found: _AS_LETTER[found[0]], _POINTS.sub("", text))
+        inner += _APOSTROPHE in text
+        planes = 2 if _beyond_first_plane(text) else 1
+    find_runs = _runs(planes)
+    words = [
+        word for run in find_runs(text) if len(word := run if run.isalpha() else _lettered(run)) > 1
+    ]
+    return [word.translate(_AS_SIGN) for word in words] if inner else words
 
 
-def _lettered(run: str) -> bool:
-    return run[0].isalpha() and all(category(each)[0] in "LMC" for each in run)
+def _lettered(run: str) -> str:
+    """Return a run from its first letter on, or nothing if it touches a number or an underscore.
+
+    A mark may follow what is no letter, such as the heart of an emoji.
+    """
+    kinds = [category(each)[0] for each in run]
+    first = kinds.index("L") if "L" in kinds else len(run)
+    return run[first:].rstrip(JOINERS) if _LETTERED.issuperset(kinds) else ""
 
 
 @cache

@@ -27,6 +27,12 @@ NONE, ENGLISH = "none", "english"
 TURKISH = ("turkish", "tr")
 _LATIN_5 = str.maketrans("\u00fd\u00fe\u00f0", "\u0131\u015f\u011f")
 
+#: Names of Arabic; and Alif, which the package has without the signs that many write it with.
+ARABIC = ("arabic", "ar")
+_ALIF, _ALIFS = "\u0627", "\u0623\u0625\u0622"
+
+#: What stands around words of the package: quotes and commas in Hebrew, apostrophes in French.
+_AROUND = "\"',"
 
 #: A word in no more documents than this is left out by no default: in few documents, frequent words
 #: are those of the topics. With 0.3 alone, one word of 12 documents stayed.
@@ -85,15 +91,23 @@ def of(language: str) -> frozenset[str]:
         raise MissingExtraError("stop-words", "languages", f"stop words of {language}") from error
     try:
         words = package.get_stop_words(language)
-        if language in TURKISH:
-            words = [word.translate(_LATIN_5) for word in words]
     except package.StopWordError as error:
         raise failure(
             "stop words must be of a known language",
             language=language,
             remedy=f"known: {', '.join(sorted(package.AVAILABLE_LANGUAGES))}; or give a file",
         ) from error
-    return frozenset(normalize("NFC", word) for word in words)
+    if language in TURKISH:
+        words = [word.translate(_LATIN_5) for word in words]
+    if language in ARABIC:
+        words = [form for word in words for form in _with_signs(word)]
+    return frozenset(normalize("NFC", word.strip(_AROUND)) for word in words)
+
+
+def _with_signs(word: str) -> list[str]:
+    """Return an Arabic word, and what it is with signs on one of its Alifs."""
+    places = [i for i, letter in enumerate(word) if letter == _ALIF]
+    return [word, *(word[:i] + alif + word[i + 1 :] for i in places for alif in _ALIFS)]
 
 
 @cache

@@ -1,7 +1,9 @@
 """Arrays of JSON, mail and pages: one record for each item or message, wherever blocks end."""
 
+import gzip
 import json
 import mailbox
+import math
 from contextlib import closing
 from email.message import EmailMessage
 
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 from streamlda.stream.source import Reject
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.json_values import JsonSplitter
-from streamlda_connectors.mail import MboxSplitter, text_of_page
-from streamlda_connectors.records import Skipped
+from streamlda_connectors.mail import MboxSplitter, mail_parser, text_of_page
+from streamlda_connectors.records import ReadOptions, Skipped
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 PAGE = """<!DOCTYPE html><html><head><title>The Sea</title><style>p {color: red}</style></head>
@@ -77,6 +79,72 @@ def test_a_folder_passes(check, folder):
             ids=[None, None, None, None, None, None, *whole, None],
         )
     )
+
+
+ALTERNATIVES = (
+    "Content-Type: multipart/alternative; boundary=C\n\n--C\nContent-Type: text/plain\n\nplain\n"
+    "--C\nContent-Type: text/html\n\n<p>page\n--C--\n"
+)
+MIXED = "Content-Type: multipart/mixed; boundary=B\n\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "data", "text"),
+    [
+        ("Content-Type: text/plain\n\n", "Größe naïve".encode(), "Größe naïve"),
+        ("Content-Type: text/plain\n\n", "Größe €".encode("windows-1252"), "Größe €"),
+        ("Content-Type: text/plain; charset=utf-8\n\n", "Größe".encode("latin-1"), "Größe"),
+        ("Content-Type: text/plain; charset=utf-8\n\n", "Größe".encode() + b"\xc3", "Größe\ufffd"),
+        ("Content-Type: text/plain; charset=koi8-r\n\n", "Мир".encode("koi8-r"), "Мир"),
+        ("Content-Type: text/plain; charset=of-nobody\n\n", "Größe".encode(), "Größe"),
+        (MIXED, b"--B\n\none\n--B\n\ntwo\n--B--\n", "one\n\ntwo"),
+        (MIXED, f"--B\n{ALTERNATIVES}\n--B\n\ntwo\n--B--\n".encode(), "plain\n\ntwo"),
+        (
+            MIXED,
+            b"--B\n\none\n--B\nContent-Disposition: attachment\n\nfile\n--B--\n",
+            "one",
+        ),
+        (MIXED, b"no border", "no border"),
+    ],
+)
+def test_what_a_mail_says_is_read_whatever_it_says_of_itself(head, data, text):
+    parse = mail_parser(ReadOptions("body"))
+    assert parse(b"From: a\n" + head.encode() + data)[0] == text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "texts", "lost"),
+    [
+        ("a.json", b'["a", {"text": "b"}]', ["a", "b"], None),
+        ("a.json", b'["a", "b"]\n', ["a", "b"], None),
+        ("a.json", b'["a"]]', ["a"], 1),
+        ("a.json", b'["a"] more', ["a"], 5),
+        ("a.json", b'["a", "b', ["a"], 8),
+        ("a.json", b'["a", ', ["a"], 6),
+        ("a.json", b'[{"text": "a"}, {"text": "b", {"text": "c"}]', ["a"], 44),
+        ("a.json", b'{\n"text": "a"}\n{"text":', ["a"], 23),
+        ("a.csv", b'text\na\n"b', ["a"], 2),
+        ("a.csv", b'text\na\n"b\nc\nd"\n', ["a", "b\nc\nd"], None),
+    ],
+)
+def test_what_a_file_loses_by_its_end_is_known(tmp_path, name, data, texts, lost):
+    path = tmp_path / name
+    path.write_bytes(data)
+    with closing(FileSource(path)) as source:
+        batch = source.poll(9)
+    assert batch.documents == texts
+    assert [file.lost_bytes for file in batch.damage] == ([] if lost is None else [lost])
+    with gzip.open(f"{path}.gz", "wb") as file:
+        file.write(data)
+    with closing(FileSource(f"{path}.gz")) as source:
+        batch = source.poll(9)
+    assert batch.documents == texts
+    size = (tmp_path / f"{name}.gz").stat().st_size
+    if lost is None:
+        assert not batch.damage
+    else:
+        part = 1 if lost == len(data) else lost / len(data)
+        assert batch.damage[0].lost_bytes == math.ceil(part * size)
 
 
 def test_headers_are_fields(folder):

@@ -39,6 +39,24 @@ def raises(text):
     raise ValueError(text)
 
 
+def leaves(text):
+    raise SystemExit(text)
+
+
+def generates(text):
+    return (word for word in text.split())
+
+
+def half_pairs(text):
+    return ["a\ud800"]
+
+
+def test_words_over_several_lines_are_on_one():
+    analyzer = TextAnalyzer(function=lambda text: text.split("|"))
+    learned = Vocabulary.learn(["ab|c\nd\r\ne|f"], analyzer=analyzer)
+    assert learned.words == ("ab", "c d e", "f")
+
+
 def test_the_words_of_a_function_are_counted_as_others_are():
     analyzer = TextAnalyzer(function=NAME, stop_words=["ef"], ngram_range=(1, 2))
     assert analyzer.build_analyzer()("ab-CD ef 12") == ["ab", "cd", "ab cd"]
@@ -62,6 +80,9 @@ def test_the_words_of_a_function_are_counted_as_others_are():
         ("tests.text.test_functions:a_string", "returned str"),
         ("tests.text.test_functions:a_list_of_numbers", "returned list"),
         ("tests.text.test_functions:raises", "raised ValueError"),
+        ("tests.text.test_functions:leaves", "raised SystemExit"),
+        ("tests.text.test_functions:generates", "returned generator"),
+        ("tests.text.test_functions:half_pairs", "half a surrogate pair"),
         (5, "list of words"),
     ],
 )

@@ -17,22 +17,46 @@ from streamlda.text.vocabulary import Vocabulary
 from tests.texts import any_text
 
 #: Letters, marks, joiners, digits and separators of many scripts, two of them beyond U+FFFF.
-SCRIPTS = "aZé9_ -²\u0301हिन्ी५กำิ中文かナعَรี\u200c\u200d\u00ad\U00011103\U00011127ßİ一"
+SCRIPTS = (
+    "aZé9צכיя'’\"״·lL\ufe0f\u05b8\u0640ʼ"
+    "_ -²\u0301हिन्ी५กำิ中文かナعَรี\u200c\u200d\u00ad\U00011103\U00011127ßİ一"
+)
+
+
+#: Points of Hebrew and Arabic, and the stroke between Arabic letters.
+POINTS = {*range(0x591, 0x5BE), *range(0x5BF, 0x5C8), 0x640, *range(0x64B, 0x653), 0x670}
 
 
 def slow_words(text):
     """Return the words of a text, character by character."""
-    words, run = [], ""
-    for each in text + " ":
+    text = [each for each in text if ord(each) not in POINTS]
+    words, run = [], []
+    for i, each in enumerate([*text, " "]):
         kind = unicodedata.category(each)[0]
-        if kind in "LMN" or each in "_\u200c\u200d":
-            run += each
-            continue
-        kinds = [unicodedata.category(letter)[0] for letter in run]
-        if len(run) > 1 and kinds[0] == "L" and not {"N", "P"} & set(kinds):
-            words.append(run)
-        run = ""
+        if is_inner(each, text[max(0, i - 1) : i], text[i + 1 : i + 3]):
+            run.append(({"’": "'", "׳": "'", "ʼ": "'", "״": '"', "”": '"'}.get(each, each), "L"))
+        elif kind in "LMN" or each in "_\u200c\u200d":
+            run.append((each, kind))
+        else:
+            kinds = [kind for _, kind in run]
+            if "L" in kinds and not {"N", "P"} & set(kinds):
+                word = "".join(each for each, _ in run)[kinds.index("L") :].rstrip("\u200c\u200d")
+                words += [word] * (len(word) > 1)
+            run = []
     return words
+
+
+def is_inner(each, before, behind):
+    """Return whether a sign is part of a word, by the letter before and the two after."""
+    if each == "ʼ":
+        return True
+    before, after, behind = "".join(before), "".join(behind[:1]), "".join(behind[1:])
+    hebrew = "\u05d0" <= before <= "\u05ea" and "\u05d0" <= after <= "\u05ea"
+    if each in ("'", "’", "׳"):
+        return hebrew or ("\u0400" <= before <= "\u04ff" and "\u0400" <= after <= "\u04ff")
+    if each in ('"', "”", "״"):
+        return hebrew and not "\u05d0" <= behind <= "\u05ea"
+    return each == "·" and before in ("l", "L") and after in ("l", "L")
 
 
 @given(text=any_text | st.text(st.sampled_from(SCRIPTS), max_size=30))
@@ -48,7 +72,12 @@ def test_words_are_runs_of_letters_and_their_marks(text):
     [
         ("हिन्दी भाषा में समाचार", "हिन्दी भाषा में समाचार"),
         ("ภาษาไทย ข่าว วันนี้", "ภาษาไทย ข่าว วันนี้"),
-        ("اللُّغَةُ می\u200cخواهم", "اللُّغَةُ می\u200cخواهم"),
+        ("اللُّغَةُ اللغـــة می\u200cخواهم", "اللغة اللغة می\u200cخواهم"),
+        ("יְרוּשָׁלַיִם", "ירושלים"),
+        ('צה"ל, ג\'ירפה ו"שלום רב"', "צה\"ל ג'ירפה שלום רב"),
+        ("пам'ять м’яч обʼєднання «п'ять» 'так'", "пам'ять м'яч об'єднання п'ять так"),
+        ("paral·lel, l'home", "paral·lel home"),
+        ("❤️love 👍🏽like, कृपया\u200d", "love like कृपया"),
         ("İSTANBUL'da İ güzel", "istanbul da güzel"),
         ("Cafe\u0301 café", "café café"),
         ("Straße, Doku\u00admentation x86 2019", "straße dokumentation"),
@@ -88,6 +117,13 @@ def test_turkish_stop_words_have_their_letters():
     found = stop_words.of("turkish")
     assert {"altı", "şey", "nasıl"} <= found
     assert not set("".join(found)) & set("ýþð")
+
+
+def test_stop_words_are_as_texts_have_them():
+    """The package has Arabic without signs on Alif, and quotes and apostrophes around words."""
+    text = "أن إلى إن أو المدرسة, היא של ירושלים, qu'il d'école, ім'я п’ять слів"
+    found = TextAnalyzer(stop_words="arabic,hebrew,french,ukrainian").build_analyzer()
+    assert found(text) == ["المدرسة", "ירושלים", "école", "слів"]
 
 
 def test_what_version_0_1_made_is_read_as_it_was():
