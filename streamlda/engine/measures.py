@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
-from streamlda.engine.timeline import Bins
+from streamlda.engine.timeline import BINS_BYTES, Bins
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
@@ -35,11 +35,14 @@ INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
 FIRST_OF_INTERVAL = 400, 0.2
 
 
-def measures_bytes(n_features: int) -> int:
-    """Return the bytes of three samples at most, 12 a count, 24 a document, 16 a word (17 MiB)."""
+def measures_bytes(n_features: int, *, dated: bool = False) -> int:
+    """Return the bytes of three samples at most, and of bins of time: 17 MiB, and 16 MiB if dated.
+
+    12 a count, 24 a document and 16 a word; of bins 8 a word that is counted in one.
+    """
     entries = SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES
     documents = SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
-    return 12 * entries + 24 * documents + 16 * n_features
+    return 12 * entries + 24 * documents + 16 * n_features + dated * BINS_BYTES
 
 
 class Measures:

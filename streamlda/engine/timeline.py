@@ -47,11 +47,14 @@ STEPS = 4
 #: Numbers of all rows of words: 16 MiB. 256 bins have columns of 8192 words each.
 MOST_CELLS = 2**21
 
+#: Bytes of a state of bins at most.
+BINS_BYTES = 8 * MOST_CELLS + 40 * MOST_BINS
+
 
 class Bins:
     """Documents, tokens and words by time bin, of the newest 1000 bins.
 
-    Memory: 24 bytes a bin, and at most twice the 8 bytes of `MOST_CELLS` for words.
+    Memory: `BINS_BYTES`, and as much again while columns are joined.
     """
 
     def __init__(self) -> None:

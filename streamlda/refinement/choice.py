@@ -247,8 +247,8 @@ def refutes(usual: TopicModel, estimated: TopicModel, aside: DocumentBatch) -> b
     0.4 times the error.
     """
     tokens, background = _of_like_length(_tokens(aside)), estimated.background
-    both = (_scored(model, tokens, background) for model in (estimated, usual))
-    found = _compared(*both, 0.0, LEAST_ERRORS)
+    first, second = (_scored(model, tokens, background) for model in (estimated, usual))
+    found = _compared(first, second, 0.0, LEAST_ERRORS)
     if not found.refined:
         return False
     fits = alpha_0_of(estimated, aside)
