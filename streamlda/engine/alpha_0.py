@@ -8,7 +8,7 @@ from typing import Any
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import best_predicting
+from streamlda.refinement.choice import best_predicting, refutes
 from streamlda.spectral.topics import LEAST_TOPICS
 
 #: Values of alpha_0 that are tried where moments do not depend on it, with two topics, and how wide
@@ -72,7 +72,7 @@ def _refuted(models: Models, aside: DocumentBatch) -> dict[str, Any] | None:
     topics had perplexity 3231 on documents set aside, and 2615 with 1.
     """
     estimated, usual = models((None, USUAL_ALPHA_0))
-    if any(found is estimated for found in best_predicting([estimated, usual], aside)):
+    if not refutes(usual, estimated, aside):
         return None
     reason = (
         f"the estimate of alpha_0, {estimated.alpha_0:g}, predicts held-out documents worse than "

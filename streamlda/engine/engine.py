@@ -382,8 +382,7 @@ class Engine(Learner):
     def _published(self, phase: Phase) -> TopicModel:
         """Return the model of a phase, measured in the documents."""
         with one_blas_thread():
-            model, expected = phase.snapshot(), phase.expected()
-            return self.measures.published(model, expected, self._phase.documents())
+            return self.measures.published(phase.snapshot())
 
     def unmeasured(self) -> TopicModel:
         """Return the model of `snapshot` without what is measured: the start of something else."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
-from streamlda.engine.timeline import Bins
+from streamlda.engine.timeline import BINS_BYTES, Bins
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
@@ -23,9 +23,7 @@ from streamlda.refinement.measures import (
     COHERENCE_ENTRIES,
     SAMPLE_DOCUMENTS,
     SAMPLE_ENTRIES,
-    ExpectedTokens,
     Samples,
-    inferred,
     inferred_in_few,
     measurements,
 )
@@ -37,11 +35,14 @@ INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
 FIRST_OF_INTERVAL = 400, 0.2
 
 
-def measures_bytes(n_features: int) -> int:
-    """Return the bytes of three samples at most: 12 a count, 24 a document, 16 a word (17 MiB)."""
+def measures_bytes(n_features: int, *, dated: bool = False) -> int:
+    """Return the bytes of three samples at most, and of bins of time: 17 MiB, and 16 MiB if dated.
+
+    12 a count, 24 a document and 16 a word; of bins 8 a word that is counted in one.
+    """
     entries = SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES
     documents = SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
-    return 12 * entries + 24 * documents + 16 * n_features
+    return 12 * entries + 24 * documents + 16 * n_features + dated * BINS_BYTES
 
 
 class Measures:
@@ -94,6 +95,7 @@ class Measures:
         """Forget words that left."""
         for _, sample in self._samples():
             sample.change_words(change)
+        self.bins.change_words(change)
 
     def merge(self, other: Measures) -> None:
         """Take what another engine keeps, which is not changed."""
@@ -103,15 +105,12 @@ class Measures:
         self.bins.merge(other.bins)
         self.documents += other.documents
 
-    def published(
-        self, model: TopicModel, expected: ExpectedTokens | None, kept: DocumentBatch | None
-    ) -> TopicModel:
+    def published(self, model: TopicModel) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
         refined = "refinement" in model.diagnostics
         changes: dict[str, Any] = {}
-        sample, dated = None, self.bins.dated
         if model.prevalence is None:
-            changes, sample = measurements(model, self.samples, fit_alpha=refined, every=dated)
+            changes = measurements(model, self.samples, fit_alpha=refined)
         alpha = changes.get("alpha", model.alpha)
         found = None
         if self.documents == model.documents_seen:
@@ -124,12 +123,10 @@ class Measures:
             tokens=round(self.interval.end),
             prevalence=None if found is None else tuple(found.tolist()),
         )
-        if dated:
-            tokens = self.samples.tokens
-            sample = sample or inferred(model, tokens.drawn(), alpha)
-            own = replace(model, alpha=alpha)
-            changes["timeline"] = self.bins.timeline(own, sample, tokens.end, expected, kept)
-        return replace(model, **changes)
+        found = replace(model, **changes)
+        if not self.bins.dated:
+            return found
+        return replace(found, timeline=self.bins.timeline(found))
 
     def state(self) -> State:
         """Return all that is needed to go on."""

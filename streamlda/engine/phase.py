@@ -15,7 +15,6 @@ from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.measures import ExpectedTokens
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.seeds import seeded
 from streamlda.spectral.support import HeldOutPairs, Spectrum
@@ -127,14 +126,6 @@ class Phase(ABC):
     def snapshot(self) -> TopicModel:
         """Return a model without vocabulary; the phase is not changed."""
         return self._model(self.topics(), self.rounds())
-
-    def expected(self) -> ExpectedTokens | None:
-        """Return the tokens of topics by E-steps without annealing, of the last documents."""
-        return None
-
-    def documents(self) -> DocumentBatch | None:
-        """Return the documents that are kept, those of 3 tokens or more; None without any."""
-        return None
 
     @abstractmethod
     def state(self) -> State:

@@ -59,7 +59,6 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import Choice, choose
-from streamlda.refinement.measures import ExpectedTokens
 from streamlda.refinement.refine import of_start, start_of
 from streamlda.refinement.schedule import ending_settings, stream_settings, unflattened
 from streamlda.refinement.shared_start import SharedStart
@@ -198,7 +197,7 @@ class Refinement(Phase):
             return self
         if self.trial is not None:
             trial, self.trial = self.trial, None
-            if not trial.choice(self._refined(self.stepwise)).refined:
+            if not trial.choice(self._refined(self.stepwise), self.recent).refined:
                 self.stepwise = self._without_annealing(trial)
             if trial.aside.parts:
                 self.stepwise.add(trial.aside.latest())
@@ -259,7 +258,7 @@ class Refinement(Phase):
         found = self._annealed()
         if self.trial is None:
             return self._refined(found)
-        choice = self.trial.choice(self._refined(found))
+        choice = self.trial.choice(self._refined(found), self.recent)
         said = choice.diagnostics
         if not choice.refined:
             known = {**self.start, **said}
@@ -293,13 +292,6 @@ class Refinement(Phase):
             diagnostics={**known, "documents_skipped": self.counters.documents_skipped},
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
-        )
-
-    def expected(self) -> ExpectedTokens | None:
-        """Return the tokens of topics by E-steps, those of the documents that wait as well."""
-        found = self.stepwise.flushed()
-        return ExpectedTokens(
-            *(found.topic_tokens, found.alpha, found.settings.inner_iterations, found.by_bin)
         )
 
     def _annealed(self) -> StepwiseEM:
@@ -355,12 +347,12 @@ class Trial(NamedTuple):
     alpha: Array
     aside: RecentDocuments
 
-    def choice(self, refined: TopicModel) -> Choice:
+    def choice(self, refined: TopicModel, learned: RecentDocuments) -> Choice:
         """Compare refined topics with their start; without documents the start is kept."""
-        if not self.aside.parts:
+        if not (self.aside.parts and learned.parts):
             return Choice(False, 0)
         start = replace(refined, components=self.components, alpha=self.alpha)
-        return choose(start, refined, self.aside.latest())
+        return choose(start, refined, self.aside.latest(), learned.latest())
 
     def state(self) -> Arrays:
         """Return it as named arrays."""

@@ -247,11 +247,6 @@ class Rounds(Phase):
         seed = self.settings.seed % 2**63
         return refined(model, kept, passes=passes_for(kept.n_documents), seed=seed, aside=aside)
 
-    def documents(self) -> DocumentBatch | None:
-        """Return the recent documents, and those set aside."""
-        kept = [part.latest() for part in (self.recent, self.aside) if part and part.parts]
-        return DocumentBatch.joined(kept) if kept else None
-
     def state(self) -> State:
         """Return both rounds, documents kept, and whether a refinement was decided on."""
         arrays: Arrays = {}
@@ -346,11 +341,6 @@ class WarmUp(Phase):
                 return model
             said = {**ended.choice, **choice_of(model)}
         return replace(self._ended(), choice=said).snapshot()
-
-    def documents(self) -> DocumentBatch | None:
-        """Return the documents kept."""
-        kept = self.kept.batch()
-        return kept.where(kept.usable)
 
     def state(self) -> State:
         """Return the documents kept."""

@@ -21,11 +21,6 @@ documents sample alone corrected
 2000      1.28 (1.43)  1.12 (1.16)
 ========= ============ ============
 
-E-steps give sums of all documents at no further cost, which a sample corrects too (the ratio
-estimator, for the bins of a timeline). But they are of topics as they were: in a stream of 29,000
-documents of two themes, topics were off by a factor of up to 1.93 with these sums, and of 1.22 by
-a sample of 3000 to 6000 alone; where nothing changed by 1.17 and 1.19.
-
 The prior alpha is fitted to topics drawn for the tokens of a sample, by Minka's fixed point
 (`streamlda.refinement.gibbs.fit_alpha`). Drawn ones, as expected ones make every document mix all
 topics a little, and alpha_0 grows with every step: on 60,000 abstracts to 23, with held-out
@@ -39,9 +34,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +45,6 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
-    add_responsibilities,
     draw_topics,
     expect_topics,
     resample_topics,
@@ -62,7 +55,7 @@ from streamlda.model.inference import MAX_ITERATIONS, fold_in_words, word_major
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
 from streamlda.refinement.sample import Drawn, Sample
-from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks, entries_by_word
+from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks
 from streamlda.spectral.topics import ALPHA_0_RANGE
 
 Array = NDArray[np.float64]
@@ -102,16 +95,6 @@ FREE_ALPHA_DOCUMENTS, FREE_ALPHA_SWEEPS = 1000, 10
 LONGEST_TOKENS = 1000
 
 
-class ExpectedTokens(NamedTuple):
-    """Tokens of each topic by E-steps, shape (K,), with what these were made of."""
-
-    tokens: Array
-    alpha: Array
-    inner_iterations: int
-    #: Tokens by time bin, (2, K): with annealing, and without.
-    by_bin: Mapping[int, Array] = MappingProxyType({})
-
-
 @dataclass(slots=True)
 class Samples:
     """The samples of one stream: by tokens for prevalence and alpha, by documents for coherence."""
@@ -127,35 +110,29 @@ class Samples:
         self.documents.add(batch)
 
 
-def measured(
-    model: TopicModel, samples: Samples, *, fit_alpha: bool = False, every: bool = False
-) -> tuple[TopicModel, Inferred | None]:
-    """Return a model with what `measurements` found, and the inference that prevalence is of."""
-    changes, found = measurements(model, samples, fit_alpha=fit_alpha, every=every)
-    return replace(model, **changes) if changes else model, found
+def measured(model: TopicModel, samples: Samples, *, fit_alpha: bool = False) -> TopicModel:
+    """Return a model with what `measurements` found."""
+    return replace(model, **measurements(model, samples, fit_alpha=fit_alpha))
 
 
-def measurements(
-    model: TopicModel, samples: Samples, *, fit_alpha: bool = False, every: bool = False
-) -> tuple[dict[str, Any], Inferred | None]:
-    """Return prevalence and coherence as members of a model, and the inference in a sample.
+def measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False) -> dict[str, Any]:
+    """Return prevalence and coherence as members of a model; nothing without documents.
 
     With `fit_alpha` there is a prior that fits: with the same alpha_0, or with another where the
-    settings leave it open. With `every`, inference is in all documents of the sample. Without
-    documents there is nothing.
+    settings leave it open.
     """
     if not len(samples.tokens):
-        return {}, None
+        return {}
     drawn, counted = samples.tokens.drawn(), samples.documents.drawn()
     alpha, said = fitted_alpha(model, drawn) if fit_alpha else (model.alpha, {})
-    found = inferred(model, drawn, alpha) if every else inferred_in_few(model, drawn, alpha)
+    found = inferred_in_few(model, drawn, alpha)
     said |= {
         "prevalence_documents": len(found.theta),
         "topic_npmi": topic_npmi(model.components, counted.documents),
         "topic_npmi_documents": len(counted.documents),
     }
     diagnostics = {**model.diagnostics, **said}
-    return {"alpha": alpha, "prevalence": found.prevalence, "diagnostics": diagnostics}, found
+    return {"alpha": alpha, "prevalence": found.prevalence, "diagnostics": diagnostics}
 
 
 class Inferred(NamedTuple):
@@ -226,42 +203,6 @@ def _responsibilities(words: Array, mean: Array) -> Array:
 def weighted(weights: Array, rows: Array) -> Array:
     """Return the weighted sum of some rows, each added to those before: BLAS rounds by address."""
     found: Array = (weights[:, None] * rows).sum(axis=0)
-    return found
-
-
-def correction(model: TopicModel, found: Inferred, expected: ExpectedTokens) -> Array:
-    """Return what makes tokens of E-steps under these topics those of inference, (K,).
-
-    It is the ratio of both sums over the sample, each with one document more.
-    """
-    drawn = found.drawn
-    mine = expected_shares(drawn.documents, model, expected)
-    one = drawn.hits.sum() / len(drawn.hits)
-    ratio: Array = (weighted(drawn.hits, found.theta) + one) / (weighted(drawn.hits, mine) + one)
-    return ratio
-
-
-def expected_shares(documents: DocumentBatch, model: TopicModel, expected: ExpectedTokens) -> Array:
-    """Return the share of each topic in each document, (n, K), as an E-step says.
-
-    Topics are smoothed: to spectral ones a word may be impossible.
-    """
-    topics = model.smoothed
-    words, ids = word_major(documents, topics, len(expected.alpha))
-    words_32, prior = words.astype(np.float32), expected.alpha.astype(np.float32)
-    K, at = len(prior), 0
-    found = np.zeros((documents.n_documents, K))
-    for part, entries in _parts(documents, ids, K):
-        gamma = np.empty((len(entries), K), dtype=np.float32)
-        expect_topics(
-            *(part.counts, entries, part.row_pointers, words_32, prior),
-            *(expected.inner_iterations, gamma),
-        )
-        own = np.repeat(np.arange(len(part), dtype=np.int32), np.diff(part.row_pointers))
-        by_document = entries_by_word(own, part.counts, len(part))
-        add_responsibilities(*by_document, gamma, found[at : at + len(part)])
-        at += len(part)
-    found /= documents.lengths[:, None]
     return found
 
 

@@ -142,7 +142,7 @@ def refined(
         sampled = None
         if aside is not None:
             passed = replace(model, components=stepwise.components, alpha=stepwise.alpha)
-            model, kept = chosen(model, stepwise, aside, rival)
+            model, kept = chosen(model, stepwise, aside, documents, rival)
             if not kept:
                 return model
             if rounds is not None:
@@ -191,7 +191,7 @@ def most_prevalent_first(
     model: TopicModel, samples: Samples, *, fit_alpha: bool = True
 ) -> TopicModel:
     """Return a refined model, measured in samples of its documents, with its topics in order."""
-    found, _ = measured(model, samples, fit_alpha=fit_alpha)
+    found = measured(model, samples, fit_alpha=fit_alpha)
     assert found.prevalence is not None
     seeded = len(found.seeds)
     order = [*range(seeded), *(k for k in found.order if k >= seeded)]

@@ -65,7 +65,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import State
-from streamlda.documents import MOST_BINS
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import start_of
 from streamlda.refinement.schedule import STREAM, stream_settings
@@ -128,19 +127,12 @@ class SharedStart:
         left, weight = self._weights(steps, documents)
         mean = left * self.stepwise.mean + weight / max(documents, 1) * tokens
         own, after = self.stepwise, self.stepwise.steps + steps
-        found = StepwiseEM.of_totals(
+        return StepwiseEM.of_totals(
             np.ascontiguousarray(mean / own.rho(after)),
             *(own.alpha, own.background, own.settings),
             steps=after,
             documents=documents,
         )
-        found.topic_tokens = np.sum([member.topic_tokens for member in members], axis=0)
-        for member in members:
-            for start, both in member.by_bin.items():
-                found.by_bin[start] = found.by_bin.get(start, 0.0) + both
-        for start in sorted(found.by_bin)[:-MOST_BINS]:
-            del found.by_bin[start]
-        return found
 
     def _learned(self, member: StepwiseEM) -> Array:
         """Return A of a member, (V, K): expected tokens of its documents."""

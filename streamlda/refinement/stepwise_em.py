@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import require
 from streamlda.columns import ColumnChange
-from streamlda.documents import MOST_BINS, UNDATED, DocumentBatch
+from streamlda.documents import DocumentBatch
 from streamlda.kernels.association import group_by_word
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step
@@ -102,10 +102,6 @@ class StepwiseEM:
         """Take S, with what it was made of."""
         self._totals, self.steps, self.documents = totals, steps, documents
         self._prior = Prior(self.settings.seeds, len(self.alpha))
-        #: Expected tokens of each topic in the documents of all steps without annealing.
-        self.topic_tokens = np.zeros(len(self.alpha))
-        #: The same of all steps by time bin, (2, K): with annealing, and without.
-        self.by_bin: dict[int, Array] = {}
         self._waiting: list[DocumentBatch] = []
         self._mass = self._masses()
 
@@ -155,8 +151,7 @@ class StepwiseEM:
             steps=self.steps,
             documents=self.documents,
         )
-        made._waiting, made.topic_tokens = [*self._waiting], self.topic_tokens
-        made.by_bin = dict(self.by_bin)
+        made._waiting = [*self._waiting]
         return made
 
     def change_words(self, change: ColumnChange) -> None:
@@ -220,7 +215,7 @@ class StepwiseEM:
         O(V K) numbers of a statistic: what the words of the documents do not touch only decays.
         """
         self._check(batch)
-        self._step(*self._sums(batch, self.by_bin), batch.n_documents)
+        self._step(*self._sums(batch), batch.n_documents)
 
     def statistic(self, batch: DocumentBatch) -> Array:
         """Return what documents would add under the topics of now, shape (V, K).
@@ -259,12 +254,7 @@ class StepwiseEM:
             "totals": self._totals.copy(),
             "alpha": self.alpha,
             "background": self.background,
-            "topic_tokens": self.topic_tokens,
         }
-        if self.by_bin:
-            starts = sorted(self.by_bin)
-            arrays["bins"] = np.array(starts, dtype=np.int64)
-            arrays["by_bin"] = np.stack([self.by_bin[start] for start in starts])
         if self._waiting:
             arrays |= with_prefix(DocumentBatch.joined(self._waiting).arrays, "waiting.")
         counters = {"steps": self.steps, "documents": self.documents}
@@ -280,20 +270,12 @@ class StepwiseEM:
             steps=int(values["counters"]["steps"]),
             documents=int(values["counters"]["documents"]),
         )
-        if "topic_tokens" in arrays:
-            made.topic_tokens = np.array(arrays["topic_tokens"])
-        if "bins" in arrays:
-            made.by_bin = dict(
-                zip(arrays["bins"].tolist(), np.array(arrays["by_bin"]), strict=True)
-            )
         if waiting := named(arrays, "waiting."):
             n_features = len(made._totals)
             made._waiting = [DocumentBatch(**waiting, n_features=n_features, integral=False)]
         return made
 
-    def _sums(
-        self, batch: DocumentBatch, by_bin: dict[int, Array] | None = None
-    ) -> tuple[NDArray[np.int64], Array]:
+    def _sums(self, batch: DocumentBatch) -> tuple[NDArray[np.int64], Array]:
         """Return the words of some documents, rising, and their expected tokens by topic."""
         V, K = self._totals.shape
         words = np.flatnonzero(np.bincount(batch.word_ids, minlength=V))
@@ -315,15 +297,11 @@ class StepwiseEM:
             )
             by_word = entries_by_word(ids, self._weights(part), len(words))
             add_responsibilities(*by_word, gamma, sums)
-            if by_bin is not None and part.bins is not None:
-                add_by_bin(part, gamma, by_bin, int(flat == 0))
         return words, sums
 
     def _step(self, words: NDArray[np.int64], sums: Array, documents: int) -> None:
         tokens = float(sums.sum())
         if tokens > 0:
-            if not self.flatness:
-                self.topic_tokens = self.topic_tokens + sums.sum(axis=0)
             rho, before = self.rho(self.steps + 1), self.rho(max(self.steps, 1))
             kept = (1 - rho) * (before / rho if self.steps else tokens / rho)
             self._mass = self._take(kept, words, sums)
@@ -367,25 +345,6 @@ def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
         stop = int(np.searchsorted(batch.row_pointers, last, side="right")) - 1
         yield batch.rows(start, max(start + 1, stop))
         start = max(start + 1, stop)
-
-
-def add_by_bin(
-    batch: DocumentBatch, responsibilities: NDArray[np.float32], by_bin: dict[int, Array], row: int
-) -> None:
-    """Add the tokens of topics to one of the rows of each bin, (2, K), of the newest bins."""
-    assert batch.bins is not None
-    K = responsibilities.shape[1]
-    starts, numbers = np.unique(batch.bins, return_inverse=True)
-    ids = np.repeat(numbers.astype(np.int32), np.diff(batch.row_pointers))
-    sums = np.zeros((len(starts), K))
-    add_responsibilities(*entries_by_word(ids, batch.counts, len(starts)), responsibilities, sums)
-    for start, tokens in zip(starts.tolist(), sums, strict=True):
-        if start != UNDATED:
-            found = by_bin.get(start, np.zeros((2, K))).copy()
-            found[row] += tokens
-            by_bin[start] = found
-    while len(by_bin) > MOST_BINS:
-        del by_bin[min(by_bin)]
 
 
 def entries_by_word(

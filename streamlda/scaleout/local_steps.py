@@ -106,7 +106,7 @@ def refined_on(
             saved.save(digest, number + 1, refinement.state())
         on_progress("refinement", store.contents.counts, number + 1, total)
     if aside is not None:
-        model, kept = chosen(model, refinement, aside, rival)
+        model, kept = chosen(model, refinement, aside, first, rival)
         if not kept:
             return model
     return _published(model, refinement, plan, store)

@@ -111,7 +111,12 @@ def partition_bytes(settings: RunSettings, n_features: int) -> int:
     asked = engine_settings(settings, n_features, sums=settings.topics.projection_file is not None)
     # Topics and those they began with, or sums; it keeps no documents.
     kept = 2 * asked.refining_bytes if asked.refines else asked.state_bytes
-    return 2 * (kept + measures_bytes(n_features))
+    return 2 * (kept + measures_bytes(n_features, dated=_dated(settings)))
+
+
+def _dated(settings: RunSettings) -> bool:
+    """Return whether documents have event times."""
+    return settings.source.time_field is not None
 
 
 def _inference(settings: RunSettings, V: int) -> Plan:
@@ -171,7 +176,7 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
         "a new projection": 4 * projection + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
-    state = asked.state_bytes + measures_bytes(V)
+    state = asked.state_bytes + measures_bytes(V, dated=_dated(settings))
     if asked.refines:
         # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
         state += warmup + int(ASIDE_SHARE * warmup)

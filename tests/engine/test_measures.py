@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from streamlda.columns import ColumnChange
 from streamlda.container import to_json
 from streamlda.documents import UNDATED, DocumentBatch
 from streamlda.engine import measures
@@ -13,7 +14,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.refining import Trial
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.timeline import Bins
+from streamlda.engine.timeline import STEPS, Bins
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.refinement.choice import Choice
 from tests.corpora import LikeText
@@ -92,20 +93,75 @@ def test_an_interval_is_of_its_own_documents_however_topics_moved(monkeypatch):
         assert factor(model.interval.prevalence, wanted) < 1.08
 
 
-def test_bins_are_of_e_steps_where_the_start_is_kept_too(monkeypatch):
-    """By a sample of 100 documents alone they were off by 4 to 28, with E-steps by 1.5 to 1.6."""
-    monkeypatch.setattr("streamlda.refinement.measures.SAMPLE_DOCUMENTS", 100)
+@pytest.mark.parametrize("kept", ["refinement", "start"])
+def test_bins_are_of_the_topics_as_published(monkeypatch, kept):
+    """By what topics were when a document came, bins of annealed ones were off by 1.5."""
     documents, _ = moving()
-    documents = documents.rows(0, 2100).dated(np.arange(2100) // 300 * DAY)
     engine = fed(Engine(SETTINGS), documents, 0, 2100)
-    monkeypatch.setattr(Trial, "choice", lambda *_: Choice(False, 0))
+    if kept == "start":
+        monkeypatch.setattr(Trial, "choice", lambda *_: Choice(False, 0))
+    else:
+        fed(engine, documents, 2100, 6000)
     model = engine.snapshot()
-    assert "refinement" not in model.diagnostics
-    off = [
-        factor(tokens, shares_of(model, documents.where(documents.bins == start)), 0.02)
-        for start, tokens in zip(model.timeline.starts, model.timeline.shares, strict=True)
-    ]
-    assert max(off) < 2.5
+    assert ("refinement" in model.diagnostics) == (kept == "refinement")
+    for start, shares in zip(model.timeline.starts, model.timeline.shares, strict=True):
+        part = documents.rows(0, model.documents_seen)
+        part = part.where(part.bins == start)
+        assert factor(shares, shares_of(model, part), 0.03) < 1.25
+        if kept == "refinement":
+            np.testing.assert_allclose(shares, steps_of_em(model, engine, part), rtol=1e-9)
+
+
+def steps_of_em(model, engine, part):
+    """Return the shares of a bin by the definition, one word after the other."""
+    found = []
+    for documents in (part, moving()[0]):
+        words = np.asarray(documents.to_csr().sum(axis=0))[0]
+        shares = model.prevalence
+        for _ in range(STEPS):
+            new = np.zeros(K)
+            for w in np.flatnonzero(words):
+                each = [shares[k] * model.smoothed[k, w] for k in range(K)]
+                new += words[w] * np.array(each) / sum(each)
+            shares = new / new.sum()
+        found.append(shares)
+    corrected = found[0] * model.prevalence / found[1]
+    return corrected / corrected.sum()
+
+
+@pytest.mark.parametrize("most", [2**21, 128, 50])
+def test_words_of_bins_are_bounded_however_they_are_cut(monkeypatch, most):
+    """Those of 8 bins share 16 columns, or 4, where all have 21 of their own."""
+    monkeypatch.setattr("streamlda.engine.timeline.MOST_CELLS", most)
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 4, (60, 21)) + np.eye(60, 21, dtype=int)
+    batch = DocumentBatch.from_matrix(counts).dated(rng.permutation(np.arange(60) % 8))
+    whole, parts, other, again = Bins(), Bins(), Bins(), Bins()
+    whole.add(batch)
+    for n in range(0, 30, 7):
+        parts.add(batch.rows(n, min(n + 7, 30)))
+    for n in range(30, 60, 4):
+        other.add(batch.rows(n, min(n + 4, 60)))
+    again.restore(*parts.state())
+    again.merge(other)
+    columns = {2**21: 21, 128: 16, 50: 4}[most]
+    assert sum(row.size for row in whole.words.values()) == 8 * columns <= most
+    for start, row in whole.words.items():
+        wanted = np.zeros(columns)
+        for w, tokens in enumerate(counts[batch.bins == start].sum(axis=0)):
+            wanted[w % columns] += tokens
+        np.testing.assert_array_equal(row, wanted)
+        np.testing.assert_array_equal(again.words[start], wanted)
+    assert again.held == whole.held
+    # Words that leave are forgotten where they have a column of their own, and later ones counted.
+    change = ColumnChange(np.array([3]), 21, 23, np.full(3, 0.1))
+    again.change_words(change)
+    again.add(
+        DocumentBatch.from_matrix(np.eye(23, dtype=int)[[22, 22]] * 5).dated(np.zeros(2, int))
+    )
+    own, before = again.words[0], whole.words[0]
+    assert own[22 % len(own)] == 10 + (before[22 % columns] if columns < 21 else 0)
+    assert own[3] == (0 if columns == 21 else before[3])
 
 
 def test_the_timeline_says_when():

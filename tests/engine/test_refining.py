@@ -184,9 +184,7 @@ def test_state_is_bounded_whatever_the_stream(documents):
         waiting = [array.nbytes for name, array in arrays.items() if "waiting" in name]
         sizes.append(sum(array.nbytes for array in arrays.values()) - sum(waiting))
         assert sum(waiting) <= 12 * STEP * 100
-    # And the tokens of each topic.
-    expected = learner.settings.refining_bytes + 8 * learner.settings.n_components
-    assert sizes == [expected] * 3
+    assert sizes == [learner.settings.refining_bytes] * 3
 
 
 def test_long_documents_end_the_warm_up_and_sums_go_on_to_the_start(documents, monkeypatch):
