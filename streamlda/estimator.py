@@ -82,7 +82,8 @@ class StreamLDA(BaseTopicEstimator):
         (`streamlda.private.refinement`). 0 leaves spectral topics. Other values are for `fit`
         without `epsilon` only: ``"quick"`` makes the same passes and no sweeps, in a half to a
         sixth of the time, with a perplexity 1 to 10 percent higher; ``"thorough"`` makes longer
-        rounds, and more passes with fewer than 50,000 rows; a number makes that many passes.
+        rounds, more passes with fewer than 50,000 rows, and with fewer than 10,000 collapsed sweeps
+        in place of passes (`streamlda.refinement.collapsed`); a number makes that many passes.
     gibbs_sweeps : int, default 0
         How often `fit` then draws the topics of all tokens by Gibbs sampling, in place of rounds
         that end when they no longer help; the last third of the sweeps is averaged, and `alpha_`

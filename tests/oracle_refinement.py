@@ -36,6 +36,21 @@ def expect_topics(batch, words, alpha, inner_iterations):
     return responsibilities
 
 
+def collapse_topics(batch, alpha, smoothing, masses, responsibilities, totals):
+    """CVB0 in double precision: a document's sum anew for every entry."""
+    gamma, totals = responsibilities.astype(np.float64), totals.astype(np.float64)
+    for document in documents_of(batch):
+        for e, word, count in document:
+            own = min(count, 1.0) * gamma[e]
+            tokens = sum((c * gamma[o] for o, _, c in document), start=np.zeros(len(alpha)))
+            p = (totals[word] - own + smoothing) / (masses + len(totals) * smoothing)
+            p = p * (alpha + tokens - own)
+            found = p / p.sum()
+            totals[word] += count * (found - gamma[e])
+            gamma[e] = found
+    return gamma, totals
+
+
 def draw_topics(batch, responsibilities, token_pointers, seed, first):
     topics = []
     for d, document in enumerate(documents_of(batch)):

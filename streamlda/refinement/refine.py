@@ -30,16 +30,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components, warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
-from streamlda.refinement.choice import chosen
+from streamlda.refinement.choice import alpha_0_of, choose, chosen
+from streamlda.refinement.collapsed import SWEEPS, CollapsedVariational, suits
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import (
+    FEW_DOCUMENTS,
     Rounds,
     pass_settings,
     prior_of,
@@ -48,7 +52,7 @@ from streamlda.refinement.schedule import (
 )
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.refinement.sweeping import swept
+from streamlda.refinement.sweeping import MOST_ALPHA_0, swept
 from streamlda.spectral.topics import few_directions
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
@@ -85,7 +89,9 @@ def refined(
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
-    (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. Then
+    (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
+    documents set `aside`, thorough fits of few documents make collapsed sweeps in their place
+    (`streamlda.refinement.collapsed`). Then
     `GibbsSampler`, which needs integer counts, draws topics of all tokens `gibbs_sweeps` times, and
     makes the topics of the mean of the last three sweeps, or the last third; alpha follows them.
     With `rounds`, sweeps are as many as documents set aside gain by, and alpha keeps its sum.
@@ -125,6 +131,20 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
+    collapsed = None
+    if passes and thorough and aside is not None:
+        collapsed = _collapsed(model, documents, aside)
+    if collapsed is not None and aside is not None:
+        choice = choose(model, replace(model, components=collapsed.components), aside, rival)
+        model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
+        if not choice.refined:
+            return model
+        collapsed.add(aside)
+        components, passes = collapsed.components, 0
+        done |= {"passes": 0, "collapsed_sweeps": collapsed.sweeps}
+        done["documents"] += aside.n_documents
+        if gibbs_sweeps or samples is None:
+            documents = DocumentBatch.joined([documents, aside])
     if passes:
         settings = pass_settings(documents.n_documents, passes, model.n_components, thorough)
         settings = replace(
@@ -185,6 +205,28 @@ def refined(
         diagnostics={**known, "refinement": done},
     )
     return most_prevalent_first(found, samples, fit_alpha=not done["sweeps"])
+
+
+def _collapsed(
+    model: TopicModel, documents: DocumentBatch, aside: DocumentBatch
+) -> CollapsedVariational | None:
+    """Return what collapsed sweeps make of a model of few documents, None where passes are better.
+
+    Seeded topics have a prior that these do not know; of a false alpha_0 see `sweeping`.
+    """
+    if (
+        documents.n_documents >= FEW_DOCUMENTS
+        or model.seeds
+        or not suits(documents, len(model.alpha))
+    ):
+        return None
+    alpha = np.full_like(model.alpha, model.alpha.mean())
+    found = CollapsedVariational(documents, model.components, alpha)
+    found.sweep(SWEEPS)
+    refined_model = replace(model, components=found.components, alpha=alpha)
+    if alpha_0_of(refined_model, aside) > MOST_ALPHA_0 * model.alpha_0:
+        return None
+    return found
 
 
 def most_prevalent_first(
