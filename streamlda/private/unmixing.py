@@ -141,11 +141,11 @@ def unmixed(
     for group in np.array_split(order, min(GROUPS, len(order))):
         prior = first_prior(spread)
         B = mixing[kind[group]]
-        power = np.sum(B * B, axis=2, dtype=np.float64)
+        power: Array = np.einsum("wjk,wjk->wj", B, B, dtype=np.float64)
         scales = expected[group]
         own = scales.copy()
         left = sums[group] - np.einsum("wj,wjk->wk", own, B)
-        noise: Array = stddev[group, None] / np.sqrt(power)
+        noise: Array = np.divide(stddev[group, None], np.sqrt(power))
         for _ in range(SWEEPS):
             seen = np.zeros_like(prior)
             for j, of_topic in enumerate(noise.T):
