@@ -36,8 +36,7 @@ def posterior_mean(
     where noise hides even the sums of a group. Time O(d K), memory O(FITTED).
     """
     K = sums.shape[1]
-    begun = np.exp(-np.abs(np.log(np.maximum(LIFTS, LIFTS[1]))) / spread)
-    begun /= begun.sum()
+    begun = first_prior(spread)
     found = np.empty_like(sums)
     words = np.argsort(-background, kind="stable")
     for group in np.array_split(words, min(GROUPS, len(words))):
@@ -62,6 +61,13 @@ def posterior_mean(
         clear = group_sums > CLEAR * noise
         found[group] = np.where(clear, group_sums, lifts * scales).reshape(-1, K)
     return found
+
+
+def first_prior(spread: float) -> Array:
+    """Return weights of `LIFTS` whose logarithms are at this mean distance from 0."""
+    begun = np.exp(-np.abs(np.log(np.maximum(LIFTS, LIFTS[1]))) / spread)
+    weights: Array = begun / begun.sum()
+    return weights
 
 
 def _likelihood(sums: Array, scales: Array, stddev: Array) -> Array:

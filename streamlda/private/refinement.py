@@ -52,12 +52,14 @@ from streamlda.private.responsibilities import (
     RANGES,
     RefinementStatistic,
     check_array,
+    divided_by,
     even_proportions,
     most_topics,
     weights_of_words,
 )
 from streamlda.private.settings import CHOICE, LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
+from streamlda.private.unmixing import unmixed_tokens
 
 Array = NDArray[np.float64]
 
@@ -139,19 +141,15 @@ class RefinementRounds:
     def statistics(self) -> list[Statistic]:
         """Return what the next stage sums."""
         rounds = self._settings.n_refinement_rounds
-        flat = self._flatness * (1 - self.rounds_done / (rounds - 1)) if rounds > 1 else 0.0
-        topics = (1 - flat) * self.components + flat * self._start.background
-        prior = self._start.spectral.alpha_0 * self.proportions
         common = self._frequencies is not None
         if common and self.rounds_done == rounds:
             return [ComparisonStatistic(self._refined(), self._frequencies_alone(), self._long)]
-        given = topics, prior, self._start.background, self.word_weights
-        weight = COMMON_BACKGROUND_PRIOR if common else None
         sums: list[Statistic] = [
             RefinementStatistic(
-                *given,
+                *self._round_begins_with(),
+                self.word_weights,
                 background_too=common,
-                background_prior=weight,
+                background_prior=COMMON_BACKGROUND_PRIOR if common else None,
                 totals_weight=words_weight(self._settings) if common else None,
             )
         ]
@@ -162,6 +160,13 @@ class RefinementRounds:
         if self._moments is not None and 1 < rounds == self.rounds_done + 1 and not common:
             sums.append(ComparisonStatistic(self._refined(), self._moments, self._long))
         return sums
+
+    def _round_begins_with(self) -> tuple[Array, Array, Array]:
+        """Return the topics, prior and background of the next round."""
+        rounds = self._settings.n_refinement_rounds
+        flat = self._flatness * (1 - self.rounds_done / (rounds - 1)) if rounds > 1 else 0.0
+        topics = (1 - flat) * self.components + flat * self._start.background
+        return topics, self._start.spectral.alpha_0 * self.proportions, self._start.background
 
     @property
     def _flatness(self) -> float:
@@ -175,7 +180,7 @@ class RefinementRounds:
         """Move the topics by the released sums of a round; time and memory O(d K)."""
         weights, K = self.word_weights, len(self.components)
         fresh, of_round = released["shares"] / weights[:, None], stddevs["shares"] / weights
-        spread = np.inf
+        begun, spread = self._round_begins_with(), np.inf
         if self._frequencies is not None:
             spread = COMMON_SPREAD
             self._frequencies.add(fresh.sum(axis=1), of_round * np.sqrt(K + 1))
@@ -189,6 +194,14 @@ class RefinementRounds:
         tokens = np.maximum(sums.sum(axis=0), LEAST_TOKENS * total / K)
         background = self._start.background
         expected = posterior_mean(sums, stddev, background, np.outer(background, tokens), spread)
+        if self._frequencies is not None and self._settings.n_refinement_rounds == 1:
+            rough = (expected / expected.sum(axis=0)).T
+            expected = unmixed_tokens(
+                *(fresh, of_round, background, rough, self.proportions, begun[1].sum()),
+                *(*divided_by(*begun, COMMON_BACKGROUND_PRIOR), spread, self._settings.seed),
+            )
+            total = float(expected.sum())
+            tokens = np.maximum(expected.sum(axis=0), LEAST_TOKENS * total / K)
         hidden = expected < stddev[:, None]
         found = expected / expected.sum(axis=0)
         self._mixed = np.sum(found, axis=0, where=hidden)

@@ -115,10 +115,7 @@ class RefinementStatistic:
         given = (topics, prior, background, word_weights)
         for name, array in zip(shapes, given, strict=True):
             check_array(name, array, shapes[name], *RANGES[name])
-        weight = BACKGROUND_PRIOR if background_prior is None else background_prior
-        words = np.vstack([topics, background]).T
-        self._words = np.ascontiguousarray(np.maximum(words, LEAST_PROBABILITY), dtype=np.float32)
-        self._prior = np.append(prior, weight * prior.sum()).astype(np.float32)
+        self._words, self._prior = divided_by(topics, prior, background, background_prior)
         self._word_weights = word_weights
         self._sums = np.zeros(self._words.shape)
         self._columns = K + background_too
@@ -178,6 +175,18 @@ class RefinementStatistic:
             sums["words"], self._totals = self._totals, np.zeros(len(self._totals))
         self._sums[:] = 0.0
         return sums
+
+
+def divided_by(
+    topics: Array, prior: Array, background: Array, background_prior: float | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return what tokens are divided by: words by topic, (d, K + 1), and the prior, (K + 1,)."""
+    weight = BACKGROUND_PRIOR if background_prior is None else background_prior
+    words = np.maximum(np.vstack([topics, background]).T, LEAST_PROBABILITY)
+    return (
+        np.ascontiguousarray(words, dtype=np.float32),
+        np.append(prior, weight * prior.sum()).astype(np.float32),
+    )
 
 
 def is_round(stage: str) -> bool:

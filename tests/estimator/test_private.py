@@ -346,8 +346,9 @@ def test_a_fit_that_fails_in_a_round_keeps_the_topics_of_what_was_released(
     X, tmp_path, monkeypatch, ledger
 ):
     """Those that `streamlda budget --publish` gives, too; no row may follow."""
-    # So that so few words are refined, too.
+    # So that so few words are refined, too, in several rounds.
     monkeypatch.setattr(settings_module, "DENSE_FEATURES", 39)
+    monkeypatch.setattr(settings_module, "LITTLE_NOISE", 1.25e-3)
     path = tmp_path / "L"
     lda = private(oversampling=9, ledger=str(path) if ledger else None)
 

@@ -68,7 +68,7 @@ def test_they_are_for_large_vocabularies(change):
 
 def test_little_noise_leaves_more_to_more_rounds():
     size = {"n_features": 8000, "n_components": 20, "epsilon": 3.0, "delta": 1e-6}
-    few, many = (config_of(**size, documents_per_snapshot=n) for n in (105_000, 115_000))
+    few, many = (config_of(**size, documents_per_snapshot=n) for n in (440_000, 480_000))
     assert few.stages["refine 1"] == pytest.approx(COMMON_ROUNDS_FRACTION)
     rounds = [part for name, part in many.stages.items() if name.startswith("refine")]
     assert rounds == pytest.approx([LITTLE_NOISE_ROUNDS_FRACTION / 4] * 4)
