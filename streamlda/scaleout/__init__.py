@@ -6,7 +6,7 @@ with the engine's own kernels, and returns that. Sets are joined in a tree; the 
 state of an `Engine` with a shared projection.
 ::
 
-    beginning   the first documents, at the driver: words and first projection
+    beginning   the first documents: words, counted on workers, and at the driver a projection
     sketches    all shards, pairs only: better projections, and how many documents each shard has
     sums        all shards, through the last one: the state of one engine over all documents
     topics      at the driver

@@ -1,14 +1,20 @@
-"""What comes before the first round: the words, and a projection, from the first documents."""
+"""What comes before the first round: the words, and a projection, from the first documents.
+
+Workers read these and count their words. Records of shards that were read to their end stay with
+the workers, so that nothing is read twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.arrays import Arrays
 from streamlda.checks import failure, require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.engine.engine import Engine
@@ -21,9 +27,10 @@ from streamlda.engine.warmup import (
 )
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.refinement.choice import parted
-from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.cluster import Run, listed
 from streamlda.scaleout.shards import (
     Corpus,
+    FirstRecords,
     Shard,
     batches_of,
     check_columns,
@@ -34,7 +41,10 @@ from streamlda.scaleout.shards import (
 from streamlda.scaleout.sums import Plan
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.stream.counts import RecordCounts
+from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import one_blas_thread
 
@@ -47,7 +57,8 @@ class Beginning:
 
     `vocabulary_documents` is 0 for given words; `projection_documents`, of at least 3 tokens each,
     is 0 for a given projection, which has no `warmup` either. `held_out` is what these say of it,
-    where there are enough.
+    where there are enough. `read` has the futures of shards whose records lie with the workers, by
+    their place in the corpus.
     """
 
     plan: Plan
@@ -55,6 +66,7 @@ class Beginning:
     projection_documents: int
     held_out: HeldOutPairs | None = None
     warmup: DocumentBatch | None = None
+    read: Mapping[int, Any] = field(default_factory=dict, repr=False)
 
     def of_warmup(self, *, trial: bool) -> Beginning:
         """Return a beginning with the projection of the warm-up, or on trial of its learned part.
@@ -84,25 +96,13 @@ def begin(
 ) -> Beginning:
     """Return the plan of the first round: the words, and a projection, from the first documents.
 
-    On `trial`, the projection knows nothing of documents set aside (`streamlda.refinement.choice`).
-
-    They are read on workers, and are those that one process takes: texts come here only where
-    words are learned from them, then the counts of the warm-up. With words, `n_features` of the
-    settings becomes their number. Time O(documents nnz m), here.
+    They are read on workers, and are those that one process takes: the counts of the warm-up come
+    here. On `trial` there is no warm-up yet: it is of documents that are kept. With words,
+    `n_features` of the settings becomes their number. Time O(documents nnz m), here.
     """
-    learned_from = 0
+    learned_from, read = 0, dict[int, Any]()
     if isinstance(words, VocabularyLearner):
-        texts = first_texts(run, corpus, words)
-        require(
-            texts,
-            "words must be learned from texts",
-            texts=0,
-            shards=len(corpus.shards),
-            remedy="check the paths and the text field, and leave the vocabulary out where shards "
-            "are counts",
-            error=InsufficientDataError,
-        )
-        words, learned_from = words.learn(texts), len(texts)
+        words, learned_from, read = learned_words(run, corpus, words)
     n_features = settings.n_features if words is None else words.n_features
     left_out = None if words is None else words.too_frequent
     require(
@@ -117,26 +117,70 @@ def begin(
     )
     settings = replace(settings, n_features=n_features)
     if shared_projection is None:
-        warmup = warmup_of(run, corpus, settings, words)
         nothing = np.empty((n_features, 0))
         plan = Plan(settings, nothing, settings.n_triple_columns, words)
-        return Beginning(plan, learned_from, 0, warmup=warmup).of_warmup(trial=trial)
+        found = Beginning(plan, learned_from, 0, read=read)
+        if trial:
+            return found
+        warmup = warmup_of(run, corpus, settings, words)
+        return replace(found, warmup=warmup).of_warmup(trial=False)
     # Raises if it does not fit the settings.
     Engine(settings, shared_projection=shared_projection)
     plan = Plan(settings, shared_projection, settings.n_triple_columns, words)
-    return Beginning(plan, learned_from, 0)
+    return Beginning(plan, learned_from, 0, read=read)
 
 
-def first_texts(run: Run, corpus: Corpus, words: VocabularyLearner) -> list[str]:
-    """Return the texts that words are learned from."""
-    texts: list[str] = []
+def learned_words(
+    run: Run, corpus: Corpus, words: VocabularyLearner
+) -> tuple[Vocabulary, int, dict[int, Any]]:
+    """Return words that are those of one process, from how many documents, and what was read.
+
+    Workers count them, and only the table comes here.
+    """
+    read: list[Any] = []
+    lengths: list[NDArray[np.int64]] = []
+    whole: list[bool] = []
     for shards in _doubling(corpus):
-        given = words, len(texts), sum(map(len, texts))
-        if words.enough(*given[1:]):
+        if words.enough(sum(map(len, lengths)), int(sum(map(np.sum, lengths)))):
             break
-        for found in run.gathered("first", _texts, shards, *given):
-            texts += found
-    return list(words.beginning(texts))
+        made = run.start(
+            [run.task("first", _read, shard, run.given(value), words) for shard, value in shards]
+        )
+        sizes = [run.task("sizes", _sizes, one) for one in made]
+        for found, ended in run.compute(run.task("sizes", listed, *sizes)):
+            lengths.append(found)
+            whole.append(ended)
+        read += made
+    starts = np.cumsum([0, *map(len, lengths)])
+    before = np.cumsum([0, *np.concatenate([*lengths, [0]])])
+    documents = next(
+        (n for n in range(starts[-1]) if words.enough(n, int(before[n]))), int(starts[-1])
+    )
+    require(
+        documents,
+        "words must be learned from texts",
+        texts=0,
+        shards=len(corpus.shards),
+        remedy="check the paths and the text field, and leave the vocabulary out where shards "
+        "are counts",
+        error=InsufficientDataError,
+    )
+
+    def count(analyzer: TextAnalyzer) -> WordFrequencies:
+        leaves = [
+            run.task("words", _word_counts, shard, one, min(b, documents) - a, analyzer)
+            for shard, one, (a, b) in zip(
+                corpus.shards, read, pairwise(starts.tolist()), strict=False
+            )
+            if a < min(b, documents)
+        ]
+        found = WordFrequencies(analyzer.build_analyzer())
+        found.restore(run.compute(run.tree("merge", _added, leaves)))
+        return found
+
+    kept = {n: one for n, one in enumerate(read) if whole[n]}
+    run.release([one for n, one in enumerate(read) if not whole[n]])
+    return words.learn_from(count, documents), documents, kept
 
 
 def _doubling(corpus: Corpus) -> Iterator[list[tuple[Shard, Any]]]:
@@ -149,19 +193,40 @@ def _doubling(corpus: Corpus) -> Iterator[list[tuple[Shard, Any]]]:
         step = at
 
 
-def _texts(
-    shard: Shard, value: Any, words: VocabularyLearner, documents: int, characters: int
-) -> list[str]:
-    """Return the texts of a shard after others, counted in documents and characters. A task."""
-    texts: list[str] = []
+def _read(shard: Shard, value: Any, words: VocabularyLearner) -> FirstRecords:
+    """Return the records of a shard, or as many as are enough to learn words. A task; pure."""
+    batches, documents, characters = list[RecordBatch](), 0, 0
     with task_of(shard):
         for rows in rows_of(shard, value):
-            if not isinstance(rows, DocumentBatch):
-                texts += rows.documents
-                characters += sum(map(len, rows.documents))
-            if words.enough(documents + len(texts), characters):
-                break
-    return texts
+            if isinstance(rows, DocumentBatch) or words.enough(documents, characters):
+                return FirstRecords(tuple(batches), False)
+            batches.append(rows)
+            documents += len(rows.documents)
+            characters += sum(map(len, rows.documents))
+    return FirstRecords(tuple(batches), True)
+
+
+def _sizes(first: FirstRecords) -> tuple[NDArray[np.int64], bool]:
+    """Return the characters of each document, and whether these are all of the shard. A task."""
+    return np.array([len(text) for text in first.documents()], dtype=np.int64), first.whole
+
+
+def _word_counts(
+    shard: Shard, first: FirstRecords, documents: int, analyzer: TextAnalyzer
+) -> Arrays:
+    """Return how often each word occurs in the first documents of a shard. A task; pure."""
+    with task_of(shard):
+        found = WordFrequencies(analyzer.build_analyzer())
+        found.update(islice(first.documents(), documents))
+    return found.state()
+
+
+def _added(one: Arrays, *others: Arrays) -> Arrays:
+    """Return the word counts of disjoint sets of texts. A task; pure."""
+    found = WordFrequencies(str.split)
+    for arrays in (one, *others):
+        found.add(arrays)
+    return found.state()
 
 
 def warmup_of(

@@ -189,7 +189,8 @@ def _value(given: Given) -> Any:
     return given.value
 
 
-def _listed(*values: Any) -> list[Any]:
+def listed(*values: Any) -> list[Any]:
+    """Return results of several tasks as that of one."""
     return [*values]
 
 
@@ -233,7 +234,7 @@ class Run:
             self.task(kind, function, shard, self.given(value), *arguments)
             for shard, value in shards
         ]
-        found: list[Any] = self.compute(self.task(kind, _listed, *tasks))
+        found: list[Any] = self.compute(self.task(kind, listed, *tasks))
         return found
 
     def given(self, value: Any) -> Any:

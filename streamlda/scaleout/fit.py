@@ -144,8 +144,10 @@ def learn(
         remedy="leave rounds out",
     )
     check_cluster(client)
-    beginning = begin(Run(client), corpus, settings, vocabulary, shared_projection)
+    run = Run(client)
+    beginning = begin(run, corpus, settings, vocabulary, shared_projection)
     plan = beginning.plan
+    run.release([*beginning.read.values()])
     before = [number * _APART for number in range(len(corpus.shards))]
     for number in range(1, rounds + 1):
         last = number == rounds
@@ -239,10 +241,14 @@ def learn_once(
             n_features,
             limits=limits,
             most_bytes=kept,
+            read=beginning.read,
             names_rejects=names_rejects,
             on_progress=on_progress,
         ) as store:
             _check_enough(store.documents, store.contents.counts, settings)
+            if trial:
+                warmup = store.beginning(beginning.plan.settings.warmup_documents)
+                beginning = replace(beginning, warmup=warmup).of_warmup(trial=True)
             refine = partial(_refined, on_progress=on_progress, saved=saved)
             return _fit_stored(store, beginning, trial, refinement_passes, refine)
     except StoppedError:

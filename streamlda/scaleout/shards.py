@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from socket import gethostname
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import sparray, spmatrix
@@ -78,6 +78,17 @@ class Piece:
     shard: Shard
     first: int
     last: int
+
+
+class FirstRecords(NamedTuple):
+    """Records that a shard begins with, and whether they are all: a value that stands for it."""
+
+    batches: tuple[RecordBatch, ...]
+    whole: bool
+
+    def documents(self) -> Iterator[str]:
+        """Yield their documents."""
+        return chain.from_iterable(batch.documents for batch in self.batches)
 
 
 def of_files(
@@ -244,7 +255,7 @@ def rows_of(
     neither texts nor counts, or there are fewer rows than were counted.
     """
     at = 0
-    files = shard.readings
+    files = () if isinstance(value, FirstRecords) else shard.readings
     for block in polled(files, shard.options, first, last) if files else _partition(value):
         before, low = at, max(first - at, 0)
         high = max(low, min(last - at, _length(block)))
@@ -281,6 +292,8 @@ def _length(rows: RecordBatch | DocumentBatch) -> int:
 def _partition(value: Any) -> Iterator[RecordBatch | DocumentBatch]:
     if isinstance(value, DocumentBatch):
         yield value
+    elif isinstance(value, FirstRecords):
+        yield from value.batches
     elif hasattr(value, "shape"):
         yield DocumentBatch.from_matrix(value)
     else:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
+from streamlda.engine.warmup import WarmUpDocuments
 from streamlda.errors import InvalidDocumentsError
 from streamlda.refinement.choice import ASIDE, documents_before, learned_before, parted
 from streamlda.scaleout.cluster import Progress, Run, StoppedError, no_progress
@@ -123,6 +124,12 @@ class DocumentStore:
         """Return the task that gives documents `first` to `last` (not included) as one batch."""
         return self.run.task(kind, joined, *self.given(first, last))
 
+    def beginning(self, most: int) -> DocumentBatch:
+        """Return the first documents that a projection is made of: at most so many, here."""
+        first = self.given(0, min(self.documents, most))
+        found: DocumentBatch = self.run.compute(self.run.task("first", warmup, most, *first))
+        return found
+
     def fits(self, parts: int) -> bool:
         """Return whether workers keep the documents, and may keep one of equal parts."""
         return self.in_memory and self.contents.nbytes <= self.most_of_worker * parts
@@ -190,6 +197,16 @@ def to_judge(batch: DocumentBatch) -> DocumentBatch:
     return parted(batch)[1].copy()
 
 
+def warmup(most: int, *given: Any) -> DocumentBatch:
+    """Return the `documents` that a warm-up has room for. A task; pure."""
+    kept = WarmUpDocuments(most)
+    for batch in documents(*given):
+        kept.add(batch, 0)
+        if kept.full:
+            break
+    return kept.batch()
+
+
 def measures_of(store: DocumentStore) -> Measures:
     """Return the samples that one process takes of all documents, in one graph."""
     leaves, tokens = [], 0.0
@@ -224,6 +241,7 @@ def store_documents(
     *,
     limits: Sequence[float],
     most_bytes: float,
+    read: Mapping[int, Any],
     names_rejects: bool = False,
     on_progress: Progress = no_progress,
 ) -> Iterator[DocumentStore]:
@@ -234,17 +252,19 @@ def store_documents(
     bytes of a worker's memory for each distinct word of a document, and one set of d numbers a
     shard here. Privacy: workers hold raw documents, as they do while reading.
 
-    Where the caller stops the run, the store has the shards that were read until then.
+    What was `read` before, by its place in the corpus, is not read again. Where the caller stops
+    the run, the store has the shards that were read until then.
     """
     limit, most_of_worker = most_bytes, min(most_bytes, MOST_OF_WORKER * min(limits))
     words = None if vocabulary is None else run.start([run.given(vocabulary)])[0]
     how = n_features, most_of_worker, FULL_TOKENS // len(corpus.shards), names_rejects
     kept = run.start(
         [
-            run.task("keep", documents_of, shard, run.given(value), words, *how)
-            for shard, value in zip(corpus.shards, corpus.values, strict=True)
+            run.task("keep", documents_of, shard, run.given(read.get(n, value)), words, *how)
+            for n, (shard, value) in enumerate(zip(corpus.shards, corpus.values, strict=True))
         ]
     )
+    run.release([*read.values()])
     futures = [*kept]
     try:
         try:

@@ -20,7 +20,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.selection import WordSelection
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.frequencies import FrequencyLimits, checked_texts
+from streamlda.text.frequencies import FrequencyLimits, WordFrequencies, checked_texts
 from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
 from streamlda.text.vocabulary import Vocabulary
@@ -116,18 +116,23 @@ class VocabularyLearner:
 
     def learn(self, texts: Sequence[str]) -> Vocabulary:
         """Return the vocabulary of `texts`. Time O(characters); errors as `Vocabulary.learn`."""
+
+        def count(analyzer: TextAnalyzer) -> WordFrequencies:
+            found = WordFrequencies(analyzer.build_analyzer())
+            found.update(texts)
+            return found
+
+        return self.learn_from(count, len(texts))
+
+    def learn_from(
+        self, count: Callable[[TextAnalyzer], WordFrequencies], documents: int
+    ) -> Vocabulary:
+        """Return the vocabulary of this number of texts, wherever their words are counted."""
         analyzer = self.analyzer
         if self.phrases:
-            analyzer = analyzer.with_phrases(texts, self.phrases)
-        limits = self.limits(len(texts))
-        return Vocabulary.learn(
-            texts,
-            size=self.size,
-            min_document_frequency=limits.min_document_frequency,
-            max_document_frequency=self.max_document_frequency,
-            few_documents=self.few_documents,
-            analyzer=analyzer,
-        )
+            # A pair that is rare when the table is full is not found.
+            analyzer = analyzer.with_phrases(count(analyzer.of_pairs()).words, self.phrases)
+        return Vocabulary.of_frequencies(count(analyzer), self.limits(documents), analyzer)
 
     def limits(self, documents: int) -> FrequencyLimits:
         """Return which words are taken from this number of documents."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from streamlda.checks import failure, require
 from streamlda.text import functions, stop_words
 from streamlda.text.cleaning import STEPS, cleaned
-from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.functions import Analyze, UnreadableTextError
 from streamlda.text.phrases import learned_phrases, phrase_joiner
 from streamlda.text.scripts import TURKISH, folded, letter_words
@@ -257,15 +256,16 @@ class TextAnalyzer:
         name = self.function_name
         return _unpickled, (self.metadata(), name if name and functions.allowed(name) else None)
 
-    def with_phrases(self, texts: Iterable[str], most: int) -> TextAnalyzer:
-        """Return these settings with at most this many phrases of two words of `texts` besides.
+    def of_pairs(self) -> TextAnalyzer:
+        """Return these settings, for words and pairs of them."""
+        return self.changed(ngram_range=(1, 2))
 
-        Memory as `WordFrequencies`; a pair that is rare when its table is full is not found.
+    def with_phrases(self, pairs: Mapping[str, int], most: int) -> TextAnalyzer:
+        """Return these settings with at most this many phrases of two words besides.
+
+        `pairs` says how often what `of_pairs` finds occurs.
         """
-        found = WordFrequencies(self.changed(ngram_range=(1, 2)).build_analyzer())
-        found.update(texts)
-        phrases = (*self.phrases, *learned_phrases(found.words, most))
-        return self.changed(phrases=phrases)
+        return self.changed(phrases=(*self.phrases, *learned_phrases(pairs, most)))
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""

@@ -62,14 +62,7 @@ class WordFrequencies:
             self.words.update(found)
             self.documents.update(distinct)
             self._characters += sum(map(len, distinct))
-            if len(self.words) > self._max_words:
-                self._drop()
-            if self._characters > MAX_TABLE_CHARACTERS:
-                self._measure()
-                # Half the bound: the measuring itself stays rare.
-                while self._characters > MAX_TABLE_CHARACTERS // 2:
-                    self._drop()
-                    self._measure()
+            self._bound()
 
     def halve(self) -> None:
         """Let all that was counted so far count half, rounded down. Time O(words)."""
@@ -101,6 +94,37 @@ class WordFrequencies:
         self.words = Counter(dict(zip(words, found, strict=True)))
         self.documents = Counter(dict(zip(words, documents, strict=True)))
         self._lost = {word: n for word, n in zip(words, lost, strict=True) if n >= 0}
+
+    def add(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Add what the `state` of other texts says. Time O(words).
+
+        Exact where no table was full; else the undercounts add up.
+        """
+        other = WordFrequencies(self._analyze, self._max_words)
+        other.restore(arrays)
+        if self.undercount or other.undercount:
+            late, its_late = self.undercount, other.undercount
+            self._lost = {
+                word: self._lost.get(word, late) + other._lost.get(word, its_late)
+                for word in self.words.keys() | other.words.keys()
+            }
+        self.words.update(other.words)
+        self.documents.update(other.documents)
+        self.n_documents += other.n_documents
+        self.undercount += other.undercount
+        self._characters += other._characters
+        self._bound()
+
+    def _bound(self) -> None:
+        """Drop the rarer half of a table that is full."""
+        while len(self.words) > self._max_words:
+            self._drop()
+        if self._characters > MAX_TABLE_CHARACTERS:
+            self._measure()
+            # Half the bound: the measuring itself stays rare.
+            while self._characters > MAX_TABLE_CHARACTERS // 2:
+                self._drop()
+                self._measure()
 
     def _measure(self) -> None:
         self._characters = sum(map(len, self.words))

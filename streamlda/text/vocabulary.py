@@ -219,6 +219,13 @@ class Vocabulary:
         )
         found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
         found.update(texts)
+        return cls.of_frequencies(found, limits, analyzer)
+
+    @classmethod
+    def of_frequencies(
+        cls, found: WordFrequencies, limits: FrequencyLimits, analyzer: TextAnalyzer
+    ) -> Vocabulary:
+        """Return the vocabulary of the words within the limits, as `learn`."""
         scripts = None if analyzer.function else unsegmented(found.words)
         if scripts is not None:
             warnings.warn(
@@ -226,7 +233,7 @@ class Vocabulary:
                 "them by an analyzer: --analyzer rjieba:cut (Chinese), "
                 "pythainlp:word_tokenize (Thai), or TextAnalyzer(function=...)",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         words, more = limits.choose(found), limits.too_frequent(found)
         _require(

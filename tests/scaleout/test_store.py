@@ -57,7 +57,7 @@ def parts_of(documents, parts=5):
 def stored(client, parts, n_features=V, most_bytes=None):
     limits = memory_limits(client)
     most = {"limits": limits, "most_bytes": 1e9 if most_bytes is None else most_bytes}
-    return store_documents(Run(client), of_partitions(parts), None, n_features, **most)
+    return store_documents(Run(client), of_partitions(parts), None, n_features, read={}, **most)
 
 
 def stepped(state, documents, first, last, steps):
