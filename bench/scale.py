@@ -81,7 +81,11 @@ def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     dask = {"documents": 2_000_000 // shrink, **shared}
     return [
         Case("sums alone", "long_stream", {**stream, "refine": False, "cores": 1}),
-        Case("refined", "long_stream", {**stream, "refine": True, "cores": 1}),
+        Case(
+            "refined",
+            "long_stream",
+            {**stream, "documents": stream["documents"] // 10, "refine": True, "cores": 1},
+        ),
         *(Case(label, "dask_scaling", {**dask, "workers": n}) for label, n in DASK.items()),
     ]
 
