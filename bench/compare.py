@@ -268,7 +268,7 @@ def contenders_table(result: Json) -> str:
                     str(len(values["npmi"])),
                     spread(values["fit_seconds"], "{:,.1f}"),
                 ),
-                f"{median(values['cpu_seconds']):,.1f}",
+                f"{median(values['cpu_seconds']):,.1f}" if label in ONE_CORE else "-",
                 f"{median(values['load_seconds']):,.1f}",
                 *(f"{peak:,.0f}", f"{imported:,.0f}", f"{max(0.0, before - imported):,.0f}"),
                 *(spread(each, "{:,.0f}") for each in (values["perplexity"], in_order, equal)),
