@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import tables
-from bench.compare import comparison, held_out_every
+from bench.compare import LARGE_CORPUS, comparison, held_out_every
 from bench.contenders import CONTENDERS
 from bench.entrants import ENTRANTS, missing
 from bench.measure import ROOT, Harness, describe_corpus
 from bench.scenarios import ALL, BY_ID
-from bench.sittings import add_measurements
+from bench.sittings import add_measurements, estimate
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,7 +36,12 @@ def parser() -> argparse.ArgumentParser:
     compared.add_argument("--contender", action="append", choices=ENTRANTS)
     compared.add_argument("--seeds", type=int, help="of each contender, stored ones included")
     compared.add_argument(
-        "--fresh", action="store_true", help="forget the runs of these contenders"
+        "--fresh",
+        action="store_true",
+        help="forget the runs of these contenders; without any named, the whole stored result",
+    )
+    compared.add_argument(
+        "--estimate", action="store_true", help="say how long it would take, by the stored runs"
     )
     compared.add_argument("--budget-minutes", type=float, help="begin no measurement after these")
     compared.add_argument(
@@ -107,17 +112,26 @@ def compare(asked: argparse.Namespace) -> int:
     documents = describe_corpus(asked.corpus)["documents"]
     scenario, every = comparison(name, asked.topics, documents), held_out_every(documents)
     labels = asked.contender or scenario.contenders
-    why = {label: reason for label in labels if (reason := missing(label))}
+    why = {label: reason for label in labels if (reason := missing(ENTRANTS[label].library))}
     for label, reason in why.items():
         print(f"{label}: {reason}", file=sys.stderr)
+    large = documents >= LARGE_CORPUS
+    seeds = {label: asked.seeds or each.seeds[large] for label, each in ENTRANTS.items()}
     folder = result_folder(asked.quick)
     path = folder / f"{scenario.id}.json"
+    stored = json.loads(path.read_text("utf-8")) if path.exists() else None
+    if asked.estimate:
+        there = [label for label in labels if label not in why]
+        print(estimate(stored, there, seeds, fresh=asked.fresh))
+        return 0
+    if asked.fresh and not asked.contender:
+        stored = None
     result = add_measurements(
         Harness(asked.corpus, asked.text_field, asked.quick, every),
         scenario,
-        json.loads(path.read_text("utf-8")) if path.exists() else None,
+        stored,
         labels,
-        {label: asked.seeds or entrant.seeds for label, entrant in ENTRANTS.items()},
+        seeds,
         lambda result: tables.write_result(result, folder),
         missing=why,
         fresh=asked.fresh,

@@ -14,11 +14,13 @@ from typing import NamedTuple
 from bench.entrants import (
     DEFAULT,
     ENTRANTS,
+    MEAN_OF_STATES,
+    ON_TWO,
+    ONE_CORE,
     QUICK,
     STREAMLDA,
     THOROUGH,
     TOMOTOPY,
-    VARIATIONAL,
     missing,
 )
 from bench.measure import HELD_OUT_EVERY, VOCABULARY_SIZE
@@ -26,9 +28,6 @@ from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_le
 
 #: Where a result has the perplexity with the same alpha for all.
 EQUAL = "perplexity_equal_alpha"
-
-#: Perplexities within this factor are the same.
-AS_GOOD = 1.01
 
 #: From this number of documents on, a corpus is large.
 LARGE_CORPUS = 50_000
@@ -58,10 +57,15 @@ def cases(n_components: int, every: int) -> Callable[[bool, tuple[str, ...]], li
             Case(
                 label,
                 "compare",
-                {"contender": label, "options": ENTRANTS[label].options, **shared},
+                {
+                    "contender": label,
+                    "options": ENTRANTS[label].options,
+                    "cores": ENTRANTS[label].cores,
+                    **shared,
+                },
             )
             for label in labels
-            if missing(label) is None
+            if missing(ENTRANTS[label].library) is None
         ]
 
     return listed
@@ -76,9 +80,7 @@ class Asked(NamedTuple):
     #: Most times the perplexity of tomotopy at its best, and least times less processor time.
     perplexity: Mapping[str, float]
     speed: Mapping[str, float]
-    #: Least times less processor time, for the quick setting.
-    faster: Mapping[str, float]
-    #: Whether the default must take less memory than everyone else.
+    #: Whether the default must take less memory than tomotopy.
     memory: bool
 
 
@@ -88,13 +90,15 @@ ASKED = {
     "compare-arxiv-50": Asked(
         {**LEAST_PERPLEXITY, QUICK: 1.08},
         {DEFAULT: 8, THOROUGH: 3, QUICK: 40},
-        {"gensim-1": 20, "scikit-learn-1": 10},
-        True,
+        memory=True,
     ),
-    "compare-20newsgroups-20": Asked(LEAST_PERPLEXITY, {DEFAULT: 5, THOROUGH: 3}, {}, False),
-    "compare-kos-20": Asked(LEAST_PERPLEXITY, {DEFAULT: 5, THOROUGH: 3}, {}, False),
+    "compare-20newsgroups-20": Asked(LEAST_PERPLEXITY, {DEFAULT: 5, THOROUGH: 3}, memory=False),
+    "compare-kos-20": Asked(LEAST_PERPLEXITY, {DEFAULT: 5, THOROUGH: 3}, memory=False),
 }
-NOTHING_ASKED = Asked({}, {}, {}, False)
+NOTHING_ASKED = Asked({}, {}, memory=False)
+
+#: Least times less processor time to the perplexity of a library at its best.
+SOONER = {"topica": 10, "mallet": 10, "vowpal-wabbit": 3, "gensim": 3, "scikit-learn": 3}
 
 
 def middle(result: Json, label: str, key: str) -> float | None:
@@ -129,16 +133,10 @@ def figures(result: Json) -> list[Figure]:
         elif series(result, ours, "perplexity"):
             found += [ratio(result, ours, sampler, "perplexity"), speed(result, ours, sampler)]
     found += [
-        ratio(result, DEFAULT, theirs, "perplexity", 1.0)
-        for theirs in VARIATIONAL
-        if not failed(result, theirs)
+        speed_to_same(result, library, least if asked.perplexity else None)
+        for library, least in SOONER.items()
     ]
-    found += [
-        speed(result, QUICK, theirs, least)
-        for theirs, least in asked.faster.items()
-        if not failed(result, theirs)
-    ]
-    found.append(speed_to_same(result))
+    found.append(speed(result, DEFAULT + ON_TWO, MEAN_OF_STATES + ON_TWO, key="fit_seconds"))
     theirs = middle(result, sampler, "npmi")
     for ours in asked.perplexity or (DEFAULT,):
         npmi, diversity = (middle(result, ours, key) for key in ("npmi", "diversity"))
@@ -150,7 +148,10 @@ def figures(result: Json) -> list[Figure]:
             )
         found.append(at_least(f"diversity of {ours}", diversity, 0.6, "{:.2f}"))
     if asked.memory:
-        found.append(memory(result))
+        a, b = (middle(result, who, "peak_rss_bytes") for who in (DEFAULT, sampler))
+        name = f"peak memory of {DEFAULT} / {sampler}"
+        small = unmeasured(name, "<= 1.00")
+        found.append(at_most(name, a / b, 1.0, "{:.2f}") if a and b else small)
     return found
 
 
@@ -164,9 +165,12 @@ def ratio(result: Json, ours: str, theirs: str, key: str, limit: float | None = 
     return at_most(name, a / b, limit, "{:.3f}")
 
 
-def speed(result: Json, ours: str, theirs: str, least: float | None = None) -> Figure:
-    a, b = (middle(result, who, "cpu_seconds") for who in (ours, theirs))
-    name = f"times less processor time: {ours}, than {theirs}"
+def speed(
+    result: Json, ours: str, theirs: str, least: float | None = None, key: str = "cpu_seconds"
+) -> Figure:
+    a, b = (middle(result, who, key) for who in (ours, theirs))
+    clock = "processor time" if key == "cpu_seconds" else "time on the clock"
+    name = f"times less {clock}: {ours}, than {theirs}"
     if a is None or b is None:
         return unmeasured(name, "-" if least is None else f">= {least:.1f}")
     if least is None:
@@ -174,38 +178,33 @@ def speed(result: Json, ours: str, theirs: str, least: float | None = None) -> F
     return at_least(name, b / a, least, "{:.1f}")
 
 
-def speed_to_same(result: Json) -> Figure:
-    """Compare the default's time with the least of others whose topics predict as well."""
-    ours, limit = (middle(result, DEFAULT, key) for key in ("cpu_seconds", "perplexity"))
+def speed_to_same(result: Json, library: str, least: float | None) -> Figure:
+    """Compare a library at its least perplexity with the cheapest of ours that predicts as well."""
+    name = f"times less processor time, to the perplexity of {library} at its best"
+    target = "-" if least is None else f">= {least:.1f}"
+    of_others = {
+        label: middle(result, label, "perplexity")
+        for label, entrant in ONE_CORE.items()
+        if entrant.library == library and not failed(result, label)
+    }
+    best = min(of_others, key=lambda label: of_others[label] or inf, default=None)
+    limit = best and of_others[best]
+    if not best or not limit:
+        return unmeasured(name, target)
+    name += f", {best}"
     seconds = {
         label: taken
-        for label, entrant in ENTRANTS.items()
-        if limit is not None
-        and entrant.library != "streamlda"
-        and (reached := middle(result, label, "perplexity")) is not None
-        and reached <= AS_GOOD * limit
+        for label in STREAMLDA
+        if (reached := middle(result, label, "perplexity")) is not None
+        and reached <= limit
         and (taken := middle(result, label, "cpu_seconds")) is not None
     }
-    name = f"times less processor time: {DEFAULT}, than the cheapest other of its perplexity"
-    if ours is None or not seconds:
-        return Figure(name, "no other has it" if ours else "not measured yet")
-    least = min(seconds, key=lambda label: seconds[label])
-    return Figure(name, f"{seconds[least] / ours:.1f} ({least})")
-
-
-def memory(result: Json) -> Figure:
-    """Compare the default's peak with the least of the other libraries."""
-    ours = middle(result, DEFAULT, "peak_rss_bytes")
-    others = {
-        label: peak
-        for label, entrant in ENTRANTS.items()
-        if entrant.library != "streamlda"
-        and (peak := middle(result, label, "peak_rss_bytes")) is not None
-    }
-    if ours is None or not others:
-        return unmeasured(f"peak memory of {DEFAULT} / the least of others", "<= 1.00")
-    least = min(others, key=lambda label: others[label])
-    return at_most(f"peak memory of {DEFAULT} / {least}", ours / others[least], 1.0, "{:.2f}")
+    if not seconds:
+        return Figure(name, "not reached", target, None if least is None else False)
+    ours = min(seconds, key=lambda label: seconds[label])
+    times = (middle(result, best, "cpu_seconds") or 0.0) / seconds[ours]
+    met = None if least is None else times >= least
+    return Figure(name, f"{times:.1f} ({ours})", target, met)
 
 
 def unmeasured(name: str, target: str) -> Figure:
@@ -242,7 +241,7 @@ def details(result: Json) -> str:
 def contenders_table(result: Json) -> str:
     header = (
         *("contender", "seeds", "seconds", "processor seconds", "seconds to load", "peak MB"),
-        *("of it imported", "of it loaded", "perplexity", "the same, equal alpha"),
+        *("of it imported", "of it loaded", "perplexity", "in order", "with equal alpha"),
         *("NPMI", "diversity"),
     )
     lines = [header, ("---", *["---:"] * (len(header) - 1))]
@@ -254,9 +253,10 @@ def contenders_table(result: Json) -> str:
                 *("start_rss_bytes", "rss_before_bytes", "perplexity", "npmi", "diversity"),
             )
         }
+        of_case = [run for run in result["runs"] if run["case"] == label]
         # Results of before 0.2.0 lack it.
-        of_case = [run["measured"] for run in result["runs"] if run["case"] == label]
-        equal = [run[EQUAL] for run in of_case if EQUAL in run]
+        equal = [run["measured"][EQUAL] for run in of_case if EQUAL in run["measured"]]
+        in_order = [run["measured"]["perplexity"] for run in of_case if run["repeat"] == 0]
         imported, before, peak = (
             median(values[key]) / 1e6
             for key in ("start_rss_bytes", "rss_before_bytes", "peak_rss_bytes")
@@ -268,11 +268,10 @@ def contenders_table(result: Json) -> str:
                     str(len(values["npmi"])),
                     spread(values["fit_seconds"], "{:,.1f}"),
                 ),
-                f"{median(values['cpu_seconds']):,.1f}",
+                f"{median(values['cpu_seconds']):,.1f}" if label in ONE_CORE else "-",
                 f"{median(values['load_seconds']):,.1f}",
                 *(f"{peak:,.0f}", f"{imported:,.0f}", f"{max(0.0, before - imported):,.0f}"),
-                spread(values["perplexity"], "{:,.0f}"),
-                spread(equal, "{:,.0f}"),
+                *(spread(each, "{:,.0f}") for each in (values["perplexity"], in_order, equal)),
                 *(f"{median(values['npmi']):.3f}", f"{median(values['diversity']):.2f}"),
             )
         )
@@ -317,7 +316,7 @@ def compare_block(results: Mapping[str, Json], origin: Callable[[Json], str]) ->
     if not shown:
         return "Not measured yet.\n"
     lines = [("contender", *map(corpus_title, shown)), ("---", *["---"] * len(shown))]
-    for label in ENTRANTS:
+    for label in ONE_CORE:
         row = [cell(result, label) for result in shown]
         if any(text != "-" for text in row):
             lines.append((label, *row))
@@ -358,7 +357,7 @@ def comparison(name: str, n_components: int, documents: int) -> Scenario:
     return Scenario(
         f"compare-{name}-{n_components}",
         f"How good are {n_components} topics of {name}, and how soon, beside other libraries?",
-        max(entrant.seeds for entrant in ENTRANTS.values()),
+        max(max(entrant.seeds) for entrant in ENTRANTS.values()),
         cases(n_components, held_out_every(documents)),
         figures,
         tuple(label for label, entrant in ENTRANTS.items() if small or not entrant.dense),

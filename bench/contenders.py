@@ -5,6 +5,7 @@ A contender has no part in how its topics are judged: that is done by the same c
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -113,22 +114,22 @@ def random_start(n_components: int, seed: int) -> Contender:
 def gensim(
     n_components: int,
     seed: int,
-    passes: int = 1,
     dtype: str | None = None,
     batch_documents: int = BATCH_DOCUMENTS,
     **options: Any,
 ) -> Contender:
-    """Online variational Bayes of gensim (LdaModel), all else at its defaults."""
+    """Online variational Bayes of gensim, all else at its defaults; with `workers`, in these."""
     from gensim.matutils import Sparse2Corpus  # type: ignore[import-untyped]
-    from gensim.models import LdaModel  # type: ignore[import-untyped]
+    from gensim.models import LdaModel, LdaMulticore  # type: ignore[import-untyped]
+
+    kind = LdaMulticore if "workers" in options else LdaModel
 
     def fit(X: Any) -> Topics:
         words = {i: str(i) for i in range(X.shape[1])}
-        model = LdaModel(
+        model = kind(
             Sparse2Corpus(X, documents_columns=False),
             num_topics=n_components,
             id2word=words,
-            passes=passes,
             chunksize=batch_documents,
             random_state=seed,
             **options,
@@ -139,7 +140,11 @@ def gensim(
 
 
 def scikit_learn(
-    n_components: int, seed: int, passes: int = 1, dtype: str | None = None
+    n_components: int,
+    seed: int,
+    passes: int = 1,
+    dtype: str | None = None,
+    batch_documents: int = BATCH_DOCUMENTS,
 ) -> Contender:
     """Online variational Bayes of scikit-learn, all else at its defaults."""
     from sklearn.decomposition import LatentDirichletAllocation
@@ -149,7 +154,7 @@ def scikit_learn(
             n_components,
             learning_method="online",
             max_iter=passes,
-            batch_size=BATCH_DOCUMENTS,
+            batch_size=batch_documents,
             random_state=seed,
         ).fit(X)
         return normalised(model.components_), np.full(n_components, model.doc_topic_prior_)
@@ -168,6 +173,7 @@ def scikit_learn_online(
             n_components,
             batch_size=batch_documents,
             total_samples=X.shape[0],
+            n_jobs=cores(),
             random_state=seed,
         ).partial_fit(X)
         return normalised(model.components_), np.full(n_components, model.doc_topic_prior_)
@@ -195,7 +201,7 @@ def factorisation(n_components: int, seed: int, dtype: str | None = None) -> Con
 def tomotopy(
     n_components: int, seed: int, sweeps: int, eta: float = 0.01, states: int = 1
 ) -> Contender:
-    """Gibbs sampling of tomotopy on all cores; 0.01 is its default of eta, the prior of words.
+    """Gibbs sampling of tomotopy; 0.01 is its default of eta, the prior of words.
 
     It keeps documents inside the model; they go in as lists of words. Topics are the mean of some
     late states, five sweeps apart.
@@ -217,13 +223,13 @@ def tomotopy(
         with warnings.catch_warnings():
             # Several workers do not give the same topics twice; that is asked of nobody here.
             warnings.filterwarnings("ignore", "The training result may differ", RuntimeWarning)
-            model.train(sweeps - STATE_SWEEPS * (states - 1), workers=0)
+            model.train(sweeps - STATE_SWEEPS * (states - 1), workers=cores())
             # Words that no document uses are not in the model.
             used = [int(name) for name in model.used_vocabs]
             topics = np.zeros((n_components, n_features))
             for state in range(states):
                 if state:
-                    model.train(STATE_SWEEPS, workers=0)
+                    model.train(STATE_SWEEPS, workers=cores())
                 for k in range(n_components):
                     topics[k, used] += model.get_topic_word_dist(k)
         return normalised(topics), np.asarray(model.alpha, dtype=np.float64)
@@ -293,6 +299,11 @@ def occurrences(documents: Counts) -> Iterator[tuple[Any, Any]]:
     for start, stop in pairwise(documents.row_pointers):
         if stop > start:
             yield documents.word_ids[start:stop], documents.counts[start:stop].astype(np.int64)
+
+
+def cores() -> int:
+    """Return how many threads a contender may have."""
+    return len(os.sched_getaffinity(0))
 
 
 def normalised(topics: Any) -> Any:

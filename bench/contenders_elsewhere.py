@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.contenders import Contender, Counts, Topics, normalised, occurrences
+from bench.contenders import Contender, Counts, Topics, cores, normalised, occurrences
 
 #: Variables with the folder that holds tensorly's package `tlda`, and with that of MALLET's jars.
 TLDA_FOLDER, MALLET_FOLDER = "STREAMLDA_BENCH_TLDA", "STREAMLDA_BENCH_MALLET"
@@ -108,7 +108,7 @@ def mallet(n_components: int, seed: int, sweeps: int) -> Contender:
         weights, state = Path(folder.name) / "weights", Path(folder.name) / "prior"
         options = ["--input", str(Path(folder.name) / "documents"), "--random-seed", str(seed + 1)]
         options += ["--num-topics", str(n_components), "--num-iterations", str(sweeps)]
-        options += ["--optimize-interval", str(MALLET_PRIOR_SWEEPS), "--num-threads", "2"]
+        options += ["--optimize-interval", str(MALLET_PRIOR_SWEEPS), "--num-threads", str(cores())]
         options += ["--topic-word-weights-file", str(weights), "--output-topic-keys", str(state)]
         subprocess.run(
             [*command, "cc.mallet.topics.tui.TopicTrainer", *options],

@@ -15,6 +15,19 @@ Json = dict[str, Any]
 PLANTED_HELD_OUT = 2000
 
 
+def read_all(path: str, every: int) -> DocumentBatch:
+    """Return all documents of a corpus in their order, those held out among the others."""
+    from streamlda.documents import DocumentBatch
+    from streamlda.papers.reproduce.corpus import read_counts
+
+    train, held_out = (read_counts(path, part) for part in ("train", "held_out"))
+    rows = np.arange(len(train) + len(held_out))
+    out = rows % every == every - 1
+    order = np.empty(len(rows), dtype=np.intp)
+    order[~out], order[out] = rows[: len(train)], rows[len(train) :]
+    return DocumentBatch.joined([train, held_out]).take(order)
+
+
 def quality(
     train: DocumentBatch, held_out: DocumentBatch, components: Any, alpha: Any, truth: Any
 ) -> Json:

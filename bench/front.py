@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
+from bench.compare import strongest
+from bench.entrants import DEFAULT, QUICK, TOMOTOPY
 from bench.scenarios import BY_ID
 from streamlda.papers.reproduce.kinds import Json, series
 
-#: Of the comparison on abstracts: contender and how it is called.
+#: Of the comparison on abstracts: contender and how it is called; of tomotopy, the better setting.
 BESIDE = {
-    "streamlda-default": "streamlda",
-    "streamlda-quick": "streamlda, quick",
-    "tomotopy-200": "tomotopy, 200 sweeps",
+    DEFAULT: "streamlda",
+    QUICK: "streamlda, quick",
+    **dict.fromkeys(TOMOTOPY, "tomotopy, 200 sweeps"),
     "vowpal-wabbit-1": "Vowpal Wabbit, one pass",
-    "scikit-learn-1": "scikit-learn, one pass",
+    "gensim-256": "gensim, one pass",
+    "scikit-learn-online-2000": "scikit-learn, one pass",
     "scikit-learn-10": "scikit-learn, 10 passes",
 }
 COMPARED = "compare-arxiv-50"
@@ -57,7 +60,12 @@ def front(results: Mapping[str, Json]) -> str:
     lines = []
     if COMPARED in results:
         result = results[COMPARED]
-        known = [label for label in BESIDE if label in result["cases"]]
+        left_out = set(TOMOTOPY) - {strongest(result)}
+        known = [
+            label
+            for label in BESIDE
+            if label not in left_out and series(result, label, "perplexity")
+        ]
         names = [BESIDE[label] for label in known]
         documents = f"{result['corpus']['documents']:,} abstracts, 50 topics"
         lines += [(documents, *names), ("---", *["---:"] * len(known))]

@@ -37,7 +37,14 @@ Json = dict[str, Any]
 
 
 def run_child(task: str, parameters: Mapping[str, Any], inputs: Json, seed: int) -> Json:
-    """Do a task of `bench.tasks` in a new interpreter and return what it measured."""
+    """Do a task of `bench.tasks` in a new interpreter and return what it measured.
+
+    With a parameter `cores`, it and its processes have that many processors, and libraries of
+    linear algebra as many threads.
+    """
+    environment = dict(os.environ)
+    if "cores" in parameters:
+        environment |= dict.fromkeys(THREAD_SETTINGS, str(parameters["cores"]))
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         job = {"task": task, "parameters": dict(parameters), "inputs": inputs, "seed": seed}
@@ -45,7 +52,12 @@ def run_child(task: str, parameters: Mapping[str, Any], inputs: Json, seed: int)
         job |= {"answer": str(answer), "spawned": time.monotonic()}
         command = [sys.executable, "-m", "bench.tasks"]
         done = subprocess.run(
-            command, input=json.dumps(job), text=True, cwd=ROOT, stdout=subprocess.DEVNULL
+            command,
+            input=json.dumps(job),
+            text=True,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            env=environment,
         )
         if done.returncode != 0:
             raise RuntimeError(

@@ -13,14 +13,18 @@ from typing import NamedTuple
 from bench.compare import COMPARE
 from bench.daemon import DAEMON
 from bench.grid import GRID
+from bench.known_truth import KNOWN_TRUTH
+from bench.prequential import PREQUENTIAL
 from bench.private import PRIVATE
 from bench.private_plan import PRIVATE_PLAN
 from bench.private_public import PRIVATE_PUBLIC
 from bench.private_text import PRIVATE_TEXT
 from bench.private_words import PRIVATE_WORDS
 from bench.roofline import ROOFLINE
+from bench.scale import SCALE
 from bench.scaleout import SCALEOUT
 from bench.shares import SHARES
+from bench.start import START
 from bench.throughput import THROUGHPUT
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_solvers import WA16_SOLVERS
@@ -295,6 +299,10 @@ ALL = [
     *GRID,
     *SHARES,
     *COMPARE,
+    *KNOWN_TRUTH,
+    *PREQUENTIAL,
+    *START,
+    *SCALE,
     *ROOFLINE,
     *OF_PRIVACY,
     *WA16_ONLINE,

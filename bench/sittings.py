@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from bench.measure import Harness
@@ -61,13 +62,42 @@ def add_measurements(
             break
         run = {"case": case.label, "repeat": repeat, "date": result["date"]}
         run |= {"commit": result["versions"]["commit"]}
+        before = time.monotonic()
         run["measured"] = harness.measure(case, repeat, scenario)
+        run["seconds"] = time.monotonic() - before
         result["runs"].append(run)
         order = list(result["cases"])
         result["runs"].sort(key=lambda run: (order.index(run["case"]), run["repeat"]))
         store(result)
     store(result)
     return result
+
+
+def estimate(
+    stored: Json | None, labels: Sequence[str], seeds: Mapping[str, int], *, fresh: bool
+) -> str:
+    """Return how many runs contenders lack, and how long these take if as long as those stored."""
+    runs = stored["runs"] if stored else []
+    lines, whole, unknown = [], 0.0, 0
+    for label in labels:
+        mine = [run for run in runs if run["case"] == label]
+        todo = seeds[label] if fresh else seeds[label] - len(mine)
+        if todo <= 0:
+            continue
+        if mine:
+            minutes = todo * median(map(seconds_of, mine)) / 60
+            whole += minutes
+        else:
+            unknown += todo
+        lines.append(f"{label}: runs={todo} minutes={f'{minutes:.1f}' if mine else 'unknown'}")
+    lines.append(f"together: minutes={whole:.0f}, without {unknown} runs of unknown length")
+    return "\n".join(lines)
+
+
+def seconds_of(run: Json) -> float:
+    """Return how long a run took; of those before 0.2.0, without judging its topics."""
+    parts = ("start_seconds", "load_seconds", "fit_seconds")
+    return float(run.get("seconds") or sum(run["measured"][part] for part in parts))
 
 
 def merged(stored: Json | None, header: Json, named: Sequence[Case], fresh: bool) -> Json:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import compare_plot
+from bench import compare_plot, prequential
 from bench.compare import COMPARE, compare_block
 from bench.front import front
 from bench.measure import ROOT
@@ -265,6 +265,8 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
         figure.savefig(folder / "private-error.png", dpi=100)
         pyplot.close(figure)
     compare_plot.plot(results, folder)
+    if "prequential-arxiv" in results:
+        prequential.plot(results["prequential-arxiv"], folder)
     for name, reproduction in REPRODUCTIONS.items():
         if name in results:
             reproduction.draw(results[name], folder)

@@ -6,6 +6,7 @@ Heavy modules are imported inside the tasks, so that no contender pays for those
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -23,13 +24,17 @@ from bench.daemon_tasks import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, zipf_documents
 from bench.entrants import COMPARE_TASKS
 from bench.grid import GRID_TASKS
+from bench.known_truth import KNOWN_TRUTH_TASKS
 from bench.measure import Meter, max_rss_bytes, memory_bytes
+from bench.prequential import PREQUENTIAL_TASKS
 from bench.private_public import PRIVATE_PUBLIC_TASKS
 from bench.private_tasks import PRIVATE_TASKS
 from bench.private_text import PRIVATE_TEXT_TASKS
 from bench.roofline import ROOFLINE_TASKS
+from bench.scale import SCALE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
 from bench.shares import SHARES_TASKS
+from bench.start import START_TASKS
 from bench.throughput import THROUGHPUT_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_solvers import WA16_SOLVERS_TASKS
@@ -198,6 +203,10 @@ TASKS = {
         *GRID_TASKS,
         *SHARES_TASKS,
         *COMPARE_TASKS,
+        *KNOWN_TRUTH_TASKS,
+        *PREQUENTIAL_TASKS,
+        *START_TASKS,
+        *SCALE_TASKS,
         *ROOFLINE_TASKS,
         *PRIVATE_TASKS,
         *PRIVATE_PUBLIC_TASKS,
@@ -214,6 +223,9 @@ TASKS = {
 
 def main() -> None:
     job = json.load(sys.stdin)
+    if "cores" in job["parameters"]:
+        usable = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, usable[: job["parameters"]["cores"]])
     meter = Meter(job["spawned"])
     found = TASKS[job["task"]](meter, job["parameters"], job["inputs"], job["seed"])
     Path(job["answer"]).write_text(json.dumps({**meter.values, **found}), "utf-8")

@@ -24,6 +24,9 @@ MIN_TOKENS = 3
 #: Largest total count of one document: products of three counts stay finite and sums exact.
 MAX_TOKENS = 2**31
 
+#: Documents or counts that are looked at or moved at a time.
+_BLOCK = 2**13
+
 
 #: Time bins that are held: the oldest goes when a newer one comes.
 MOST_BINS = 1000
@@ -146,7 +149,8 @@ class DocumentBatch:
     @cached_property
     def whole(self) -> bool:
         """Whether all counts are whole numbers."""
-        return bool(np.all(self.counts == np.rint(self.counts)))
+        blocks = (self.counts[a : a + _BLOCK] for a in range(0, len(self.counts), _BLOCK))
+        return all(np.array_equal(block, np.rint(block)) for block in blocks)
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
@@ -202,10 +206,16 @@ class DocumentBatch:
         starts = self.row_pointers[numbers]
         pointers = np.zeros(len(numbers) + 1, dtype=np.int64)
         np.cumsum(self.row_pointers[numbers + 1] - starts, out=pointers[1:])
-        entries = np.repeat(starts - pointers[:-1], np.diff(pointers)) + np.arange(pointers[-1])
+        counts, words = (np.empty(pointers[-1], a.dtype) for a in (self.counts, self.word_ids))
+        # Where an entry came from takes as much memory as its count, so not for all at once.
+        for start in range(0, len(numbers), _BLOCK):
+            bounds = pointers[start : start + _BLOCK + 1]
+            moved = np.repeat(starts[start : start + _BLOCK] - bounds[:-1], np.diff(bounds))
+            moved += np.arange(bounds[0], bounds[-1])
+            counts[bounds[0] : bounds[-1]] = self.counts[moved]
+            words[bounds[0] : bounds[-1]] = self.word_ids[moved]
         bins = None if self.bins is None else self.bins[numbers]
-        arrays = self.counts[entries], self.word_ids[entries], pointers
-        return self._checked(*arrays, self.n_features, bins)
+        return self._checked(counts, words, pointers, self.n_features, bins)
 
     def without(self, left_out: NDArray[np.bool_], n_features: int) -> DocumentBatch:
         """Return all documents without some words, in a vocabulary of a new size; O(nnz)."""

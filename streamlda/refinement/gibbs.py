@@ -45,12 +45,15 @@ from streamlda.kernels.refinement import (
 from streamlda.model.inference import checked_alpha
 from streamlda.progress import progress
 from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks, checked_topics
+from streamlda.refinement.stepwise_em import blocks, checked_topics
 
 Array = NDArray[np.float64]
 
 #: Mass spread over all words and topics of a start, so that no word is impossible.
 UNSEEN = 1e-6
+
+#: Numbers of a block of a start; documents are begun one by one, so that it changes no topic.
+START_RESPONSIBILITIES = 2**21
 
 #: Most of the documents that are drawn side by side: the others say what the topics are. Each time
 #: takes O(V K), so fewer would cost a small corpus as much as its tokens do.
@@ -165,7 +168,7 @@ class GibbsSampler:
         words, _ = self._spread(components.T, UNSEEN / components.size)
         for minibatch in self._minibatches():
             at = minibatch.first
-            for rows in blocks(minibatch.rows, MOST_RESPONSIBILITIES // K):
+            for rows in blocks(minibatch.rows, START_RESPONSIBILITIES // K):
                 part = self._minibatch(at, at + rows.n_documents)
                 responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
                 expect_topics(

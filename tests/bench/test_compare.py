@@ -10,15 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from gensim.matutils import Sparse2Corpus
+from gensim.models import LdaModel
+from sklearn.decomposition import LatentDirichletAllocation
 
 from bench import compare, contenders, entrants, tables
 from bench.__main__ import main
 from bench.compare import COMPARE, comparison
 from bench.compare_plot import frontier
-from bench.data import planted_counts, quality
-from bench.entrants import ENTRANTS, NEEDS, Entrant, missing
+from bench.data import completed, planted_counts, quality
+from bench.entrants import ENTRANTS, NEEDS, ON_TWO, ONE_CORE, missing
 from bench.measure import Harness, Meter
-from bench.sittings import add_measurements, lacking, merged
+from bench.sittings import add_measurements, estimate, lacking, merged
 from streamlda.papers.reproduce.kinds import Case
 from tests.bench.results import MACHINE, VERSIONS, measured_by, planted_corpus
 
@@ -37,7 +40,15 @@ QUICKEST = "vowpal-wabbit-1"
 
 
 # What the environment lacks is in no lock; `bench` measures it where it is.
-@pytest.mark.parametrize("label", [label for label in ENTRANTS if missing(label) is None])
+# On two cores the same code runs, but for gensim's.
+@pytest.mark.parametrize(
+    "label",
+    [
+        label
+        for label, entrant in ENTRANTS.items()
+        if missing(entrant.library) is None and (label in ONE_CORE or "workers" in entrant.options)
+    ],
+)
 def test_every_contender_gives_proper_topics(label):
     train, held_out, truth = planted_counts(SMALL, 0)
     entrant = ENTRANTS[label]
@@ -50,9 +61,10 @@ def test_every_contender_gives_proper_topics(label):
     assert components.sum(axis=1) == pytest.approx(1)
     judged = quality(train, held_out, components, alpha, truth)
     # Five steps or fewer over 200 documents are not enough for one pass of variational Bayes. The
-    # others were at 0.35 or below for ten seeds; topics without a relation are at 1.
-    once = label.endswith("-1") or "online" in label or label == "gensim-256"
-    if not once and not label.startswith("vowpal"):
+    # others were at 0.35 or below for ten seeds, but for the tensor method of topica (0.69); topics
+    # without a relation are at 1.
+    once = label.endswith("-1") or "online" in label or entrant.make is contenders.gensim
+    if not once and not label.startswith("vowpal") and label != "topica-tensor":
         assert judged["l1_error"] < 0.6
         assert judged["perplexity"] < judged["unigram_perplexity"]
 
@@ -96,7 +108,7 @@ def test_counts_are_loaded_without_a_copy_and_words_that_no_document_has_are_no_
     assert (same != train.to_csr()).nnz == (narrow != train.to_csr()).nnz == 0
     rows = scipy.sparse.csr_array(train.to_csr().toarray() * (np.arange(30) < 20))
     counts = entrants.PlainCounts(rows.data, rows.indices, rows.indptr, 30)
-    for label in ("tomotopy-200", "vowpal-wabbit-1", "gensim-1", "scikit-learn-1"):
+    for label in ("tomotopy-200", "vowpal-wabbit-1", "gensim-1", "scikit-learn-10"):
         contender = ENTRANTS[label].make(3, 0, **ENTRANTS[label].options)
         components, _ = contender.fit(contender.load(counts))
         assert components.shape == (3, 30)
@@ -111,13 +123,12 @@ def test_no_contender_pays_for_the_imports_of_this_project():
 
 def test_a_contender_that_is_not_there_is_named_with_a_remedy(monkeypatch):
     monkeypatch.setitem(NEEDS, "nobody", ("no_such_module", "pip install no-such-package"))
-    monkeypatch.setitem(ENTRANTS, "nobody", Entrant("nobody", contenders.gensim, {}))
     assert missing("nobody").endswith("not installed and not measured: pip install no-such-package")
-    assert missing("gensim-1") is None
+    assert missing("gensim") is None
     monkeypatch.delenv("STREAMLDA_BENCH_MALLET", raising=False)
-    assert missing("mallet-500").endswith("set STREAMLDA_BENCH_MALLET to the folder of its jars")
+    assert missing("mallet").endswith("set STREAMLDA_BENCH_MALLET to the folder of its jars")
     monkeypatch.setenv("STREAMLDA_BENCH_MALLET", "anywhere")
-    assert missing("mallet-500") is None
+    assert missing("mallet") is None
 
 
 def test_documents_of_another_order_are_the_same_documents():
@@ -157,6 +168,7 @@ def test_the_others_are_measured_when_one_is_missing(tmp_path, monkeypatch, caps
     assert (run["case"], measured["documents"]) == (QUICKEST, 270)
     assert 1 < measured["perplexity"] < 400
     assert 20e6 < measured["start_rss_bytes"] < measured["peak_rss_bytes"] < 1e9
+    assert measured["cpu_seconds"] <= 1.05 * measured["fit_seconds"] + 0.1
     assert result["missing"] == {"tlda": missing("tlda")}
     printed = capsys.readouterr()
     assert "set STREAMLDA_BENCH_TLDA to a clone" in printed.err
@@ -210,7 +222,7 @@ def case(label, **parameters):
     return Case(label, "compare", {"contender": label, **parameters})
 
 
-def test_runs_with_other_parameters_are_dropped(capsys):
+def test_runs_with_other_parameters_are_dropped_and_the_time_of_the_rest_is_known(capsys):
     old = merged(None, HEADER, [case("a", sweeps=8), case("b")], False)
     old["runs"] = [{"case": name, "repeat": 0} for name in ("a", "b")]
     new = merged(old, {**HEADER, "date": "2026-01-03"}, [case("a", sweeps=9), case("b")], False)
@@ -218,6 +230,19 @@ def test_runs_with_other_parameters_are_dropped(capsys):
     assert new["cases"]["a"]["parameters"]["sweeps"] == 9
     assert new["date"] == "2026-01-03"
     assert "a: stored runs are measured again" in capsys.readouterr().err
+    spent = {"start_seconds": 2.0, "load_seconds": 3.0, "fit_seconds": 55.0}
+    old["runs"] = [
+        {"case": "a", "repeat": 0, "measured": spent},
+        {"case": "a", "repeat": 1, "measured": spent, "seconds": 90.0},
+    ]
+    seeds = {"a": 4, "b": 1}
+    assert estimate(old, ["a", "b"], seeds, fresh=False).splitlines() == [
+        "a: runs=2 minutes=2.5",
+        "b: runs=1 minutes=unknown",
+        "together: minutes=2, without 1 runs of unknown length",
+    ]
+    assert estimate(old, ["a"], seeds, fresh=True).startswith("a: runs=4 minutes=5.0")
+    assert estimate(None, ["b"], seeds, fresh=False).startswith("b: runs=1 minutes=unknown")
     todo = [(c.label, n) for c, n in lacking(new, [case("a"), case("b")], {"a": 2, "b": 2})]
     assert todo == [("a", 0), ("a", 1), ("b", 1)]
 
@@ -263,7 +288,11 @@ ARXIV = {
     "tomotopy-200": (170.0, 1282.0, 0.185),
     "gensim-1": (50.0, 2892.0, 0.1),
     "gensim-10": (500.0, 1300.0, 0.1),
-    "scikit-learn-1": (39.0, 1709.0, 0.12),
+    "gensim-256": (60.0, 1400.0, 0.12),
+    "scikit-learn-online-128": (39.0, 1709.0, 0.12),
+    "vowpal-wabbit-1": (11.0, 1390.0, 0.12),
+    f"streamlda-default{ON_TWO}": (9.0, 1330.0, 0.19),
+    f"tomotopy-200-mean{ON_TWO}": (90.0, 1282.0, 0.185),
 }
 
 
@@ -278,20 +307,19 @@ def test_targets_are_judged():
         "perplexity of streamlda-default / tomotopy-200 | 1.037 | <= 1.020 (**missed**) |",
         "times less processor time: streamlda-default, than tomotopy-200 | 10.6 | >= 8.0 (met) |",
         "perplexity of streamlda-thorough / tomotopy-200 | not measured yet | <= 1.000 |",
-        "perplexity of streamlda-default / gensim-1 | 0.460 | <= 1.000 (met) |",
-        "perplexity of streamlda-default / gensim-10 | 1.023 | <= 1.000 (**missed**) |",
-        "perplexity of streamlda-default / scikit-learn-10 | not measured yet | <= 1.000 |",
-        "time: streamlda-quick, than gensim-1 | 12.5 | >= 20.0 (**missed**) |",
-        "time: streamlda-quick, than scikit-learn-1 | 9.8 | >= 10.0 (**missed**) |",
+        "to the perplexity of gensim at its best, gensim-10 | not reached | >= 3.0 (**missed**) |",
+        "scikit-learn at its best, scikit-learn-online-128 | 19.5 (streamlda-spectral) | >= 3.0",
+        "at its best, vowpal-wabbit-1 | 2.8 (streamlda-quick) | >= 3.0 (**missed**) |",
+        "to the perplexity of mallet at its best | not measured yet | >= 10.0 |",
+        "clock: streamlda-default, two cores, than tomotopy-200-mean, two cores | 10.0 | - |",
         "NPMI of streamlda-quick, target that of tomotopy-200 | 0.180 | >= 0.185 (**missed**) |",
         "NPMI of streamlda-default, target that of tomotopy-200 | 0.190 | >= 0.185 (met) |",
         "diversity of streamlda-default | 0.70 | >= 0.60 (met) |",
-        "peak memory of streamlda-default / scikit-learn-1 | 1.33 | <= 1.00 (**missed**) |",
+        "peak memory of streamlda-default / tomotopy-200 | 1.33 | <= 1.00 (**missed**) |",
     ):
         assert row in page
     assert "| tomotopy-200 | 3 | 170.0 (168.3 to 173.4) | 170.0 | 1.0 | 300 | 100 | 100 |" in page
     assert "Without topics the perplexity is 2,980;" in page
-    assert "than the cheapest other of its perplexity | 10.6 (tomotopy-200) | - |" in page
     assert "Ratios are of different" not in page
 
 
@@ -305,11 +333,11 @@ def test_the_sampler_that_is_judged_by_is_the_setting_with_the_least_perplexity(
 
 def test_what_predicts_no_better_than_no_topics_has_failed_and_nothing_is_judged_by_it():
     name = "compare-arxiv-50"
-    result = made_up(name, {**ARXIV, "gensim-1": (50.0, 2980.0, 0.1)})
+    result = made_up(name, {**ARXIV, "gensim-10": (500.0, 2980.0, 0.1)})
     page = tables.scenario_block(name, {name: result})
-    assert "| gensim-1 (**failed**) | 3 |" in page
-    assert "| scikit-learn-1 | 3 |" in page
-    assert not any(figure.name.endswith("gensim-1") for figure in compare.figures(result))
+    assert "| gensim-10 (**failed**) | 3 |" in page
+    assert "| gensim-256 | 3 |" in page
+    assert "of gensim at its best, gensim-256 | 15.0 (streamlda-quick) | >= 3.0 (met) |" in page
     assert "perplexity 2,980 (**failed**)" in tables.block("compare", {name: result})
 
 
@@ -321,7 +349,7 @@ def test_nothing_is_judged_that_was_not_asked_and_days_that_differ_are_named():
     result["runs"][-1] |= {"date": "2026-01-09", "commit": "def"}
     page = compare.notes(result)
     assert "Ratios are of different days" in page
-    assert "scikit-learn-1: 2026-01-02, 2026-01-09" in page
+    assert f"tomotopy-200-mean{ON_TWO}: 2026-01-02, 2026-01-09" in page
     assert "different commits of this project" in page
 
 
@@ -333,3 +361,38 @@ def test_time_and_perplexity_are_drawn_with_their_frontier(tmp_path):
     empty = tmp_path / "empty"
     tables.plot({COMPARE[0].id: made_up(COMPARE[0].id, {})}, empty)
     assert not (empty / "compare.png").exists()
+
+
+@pytest.mark.parametrize("library", ["scikit-learn", "gensim"])
+def test_perplexity_is_that_of_another_library_s_inference(library):
+    """Halves, sums and logarithms are made here by hand; others fold in by variational Bayes."""
+    train, held_out, _ = planted_counts({**SMALL, "n_features": 200, "documents": 2000}, 0)
+    contender = contenders.tomotopy(3, 0, sweeps=25)
+    components, alpha = contender.fit(contender.load(train))
+    if library == "scikit-learn":
+        alpha = np.full(3, 0.4)  # it knows no other
+    counts = held_out.to_csr().copy()
+    background = np.asarray(train.to_csr().sum(axis=0))[0] / train.counts.sum()
+    topics = 0.99 * components + 0.01 * background
+    observed = counts.copy()
+    observed.data = np.random.default_rng(0).binomial(counts.data.astype(int), 0.5).astype(float)
+    hidden = (counts - observed).toarray()
+    observed.eliminate_zeros()
+    if library == "scikit-learn":
+        lda = LatentDirichletAllocation(3, doc_topic_prior=0.4, max_iter=1)
+        lda.fit(observed)
+        lda.components_ = lda.exp_dirichlet_component_ = topics
+        theta = lda.transform(observed)
+    else:
+        lda = LdaModel(
+            num_topics=3, id2word={i: str(i) for i in range(200)}, alpha=alpha, iterations=500
+        )
+        lda.expElogbeta = topics.astype(lda.dtype)
+        gamma = lda.inference(Sparse2Corpus(observed, documents_columns=False))[0]
+        theta = gamma / gamma.sum(axis=1, keepdims=True)
+    both = (np.diff(observed.indptr) > 0) & (hidden.sum(axis=1) > 0)
+    hidden = hidden[both] * (background > 0)
+    nats = (hidden * np.log(theta[both] @ topics + 1e-300)).sum()
+    ours = completed(train, held_out, components, alpha)
+    assert ours.held_out_tokens == hidden.sum()
+    assert ours.perplexity == pytest.approx(np.exp(-nats / hidden.sum()), rel=0.01)
