@@ -135,7 +135,8 @@ def refined(
     if passes and thorough and aside is not None:
         collapsed = _collapsed(model, documents, aside)
     if collapsed is not None and aside is not None:
-        choice = choose(model, replace(model, components=collapsed.components), aside, rival)
+        swept_topics = replace(model, components=collapsed.components)
+        choice = choose(model, swept_topics, aside, documents, rival)
         model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
         if not choice.refined:
             return model
