@@ -77,7 +77,7 @@ class StreamLDA(BaseTopicEstimator):
         than 200 rows or another solver. In `fit` of at least `warmup_documents` rows of whole
         counts, with fewer than 100 topics and no `seed_topics`, rounds of ten Gibbs sweeps follow
         the passes, as long as held-out rows are predicted better; there are none if these rows ask
-        for an alpha_0 more than 2.5 times the one given (`streamlda.refinement.sweeping`). With
+        for an alpha_0 more than 1.7 times the one given (`streamlda.refinement.sweeping`). With
         `epsilon`, rounds of new rows refine the topics where that helps
         (`streamlda.private.refinement`). 0 leaves spectral topics. Other values are for `fit`
         without `epsilon` only: ``"quick"`` makes the same passes and no sweeps, in a half to a

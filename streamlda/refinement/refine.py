@@ -225,7 +225,7 @@ def _collapsed(
     found = CollapsedVariational(documents, model.components, alpha)
     found.sweep(SWEEPS)
     refined_model = replace(model, components=found.components, alpha=alpha)
-    if alpha_0_of(refined_model, aside) > MOST_ALPHA_0 * model.alpha_0:
+    if alpha_0_of(refined_model, documents) > MOST_ALPHA_0 * model.alpha_0:
         return None
     return found
 
