@@ -39,11 +39,10 @@ from streamlda.model.diagnostics import suggest_n_components, warned_of_backgrou
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
 from streamlda.refinement.choice import alpha_0_of, choose, chosen
-from streamlda.refinement.collapsed import SWEEPS, CollapsedVariational, suits
+from streamlda.refinement.collapsed import CollapsedVariational, suits, sweeps_for
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import (
-    FEW_DOCUMENTS,
     Rounds,
     pass_settings,
     prior_of,
@@ -90,10 +89,10 @@ def refined(
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
     (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
-    documents set `aside`, thorough fits of few documents make collapsed sweeps in their place
-    (`streamlda.refinement.collapsed`). Then
-    `GibbsSampler`, which needs integer counts, draws topics of all tokens `gibbs_sweeps` times, and
-    makes the topics of the mean of the last three sweeps, or the last third; alpha follows them.
+    documents set `aside`, few documents have collapsed sweeps in their place, and no rounds
+    (`streamlda.refinement.collapsed`). Then `GibbsSampler`, which needs integer counts, draws
+    topics of all tokens `gibbs_sweeps` times, and makes the topics of the mean of the last three
+    sweeps, or the last third; alpha follows them.
     With `rounds`, sweeps are as many as documents set aside gain by, and alpha keeps its sum.
     Documents of fewer than 3 tokens are skipped, as in the engine. Equal arguments give equal
     results for any number of threads.
@@ -132,15 +131,16 @@ def refined(
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
     collapsed = None
-    if passes and thorough and aside is not None:
-        collapsed = _collapsed(model, documents, aside)
+    if passes and aside is not None:
+        collapsed = _collapsed(model, documents, thorough)
     if collapsed is not None and aside is not None:
         swept_topics = replace(model, components=collapsed.components)
         choice = choose(model, swept_topics, aside, documents, rival)
         model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
         if not choice.refined:
             return model
-        collapsed.add(aside)
+        collapsed = collapsed.joined_with(aside)
+        collapsed.sweep(sweeps_for(thorough).after)
         components, passes = collapsed.components, 0
         done |= {"passes": 0, "collapsed_sweeps": collapsed.sweeps}
         done["documents"] += aside.n_documents
@@ -209,25 +209,19 @@ def refined(
 
 
 def _collapsed(
-    model: TopicModel, documents: DocumentBatch, aside: DocumentBatch
+    model: TopicModel, documents: DocumentBatch, thorough: bool
 ) -> CollapsedVariational | None:
     """Return what collapsed sweeps make of a model of few documents, None where passes are better.
 
     Seeded topics have a prior that these do not know; of a false alpha_0 see `sweeping`.
     """
-    if (
-        documents.n_documents >= FEW_DOCUMENTS
-        or model.seeds
-        or not suits(documents, len(model.alpha))
-    ):
+    if model.seeds or not suits(documents, len(model.alpha)):
         return None
     alpha = np.full_like(model.alpha, model.alpha.mean())
     found = CollapsedVariational(documents, model.components, alpha)
-    found.sweep(SWEEPS)
-    refined_model = replace(model, components=found.components, alpha=alpha)
-    if alpha_0_of(refined_model, documents) > MOST_ALPHA_0 * model.alpha_0:
-        return None
-    return found
+    found.sweep(sweeps_for(thorough).before)
+    topics = replace(model, components=found.components, alpha=alpha)
+    return None if alpha_0_of(topics, documents) > MOST_ALPHA_0 * model.alpha_0 else found
 
 
 def most_prevalent_first(

@@ -96,9 +96,6 @@ THOROUGH: Literal["thorough"] = "thorough"
 QUICK: Literal["quick"] = "quick"
 THOROUGH_PASSES, THOROUGH_ITERATIONS = 4, 6
 LARGE = 50_000
-#: Fewer documents than these have no rounds of Gibbs sweeps; thorough fits of them make collapsed
-#: sweeps (`streamlda.refinement.collapsed`).
-FEW_DOCUMENTS = 10_000
 Passes = int | Literal["quick", "thorough"] | None
 
 

@@ -12,7 +12,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.choice import learned_before
-from streamlda.refinement.collapsed import SWEEPS
+from streamlda.refinement.collapsed import THOROUGH_SWEEPS, USUAL_SWEEPS
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -123,12 +123,10 @@ def test_a_small_fit_equals_the_definition():
     assert not np.allclose(start.components_, expected, rtol=0.05)
 
 
-def test_thorough_fits_make_collapsed_sweeps_and_are_for_one_fit(X):
-    usual, found = fit(X, "auto"), fit(X, "thorough")
-    made = [lda.diagnostics_["refinement"] for lda in (usual, found)]
-    assert made[0]["passes"] > 0
-    # Of few documents they are collapsed sweeps.
-    assert (made[1]["passes"], made[1]["collapsed_sweeps"]) == (0, SWEEPS)
+def test_fits_of_few_documents_make_collapsed_sweeps_and_thorough_ones_more(X):
+    for passes, sweeps in (("auto", USUAL_SWEEPS), ("thorough", THOROUGH_SWEEPS)):
+        made = fit(X, passes).diagnostics_["refinement"]
+        assert (made["passes"], made["collapsed_sweeps"]) == (0, sum(sweeps))
     assert fit(X, "thorough", solver="online-power").diagnostics_.get("refinement") is None
     for wrong, message in (
         ("slow", "must be a number"),
