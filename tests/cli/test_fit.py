@@ -183,7 +183,7 @@ def test_topics_that_the_data_cannot_tell_apart_are_warned_of(tmp_path):
     (tmp_path / "a.txt").write_text(text, "ascii")
     given = ("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet", *ALL_WORDS)
     said = run(*given).stderr
-    assert "streamlda: warning: 3 of 5 topics repeat the word frequencies" in said
+    assert "streamlda: warning: 3 of 5 topics do not stand above sampling noise" in said
     assert "documents/s" not in said
     assert "?" in run("topics", tmp_path / "m").stdout
 

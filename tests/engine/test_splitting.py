@@ -134,7 +134,7 @@ def test_the_command_splits_by_texts(joined, documents, tmp_path):
     assert "'--topics'" in refused(*arguments, "--topic", 1, "--topics", 1, code=2)
     (tmp_path / "d.jsonl").write_text('{"other": "a b c"}\n' * 3)
     source = ("split", tmp_path / "m", tmp_path / "d.jsonl", "-o", tmp_path / "n", "--topic", 1)
-    assert "documents=0; pass some" in run(*source, code=65).stderr
+    assert "must have a document that can be read" in run(*source, code=65).stderr
     assert "--topic" in refused(*arguments, code=2)
     same = ("split", tmp_path / "m", tmp_path / "d.txt", "-o", tmp_path / "d.txt", "--topic", 1)
     assert "must not replace" in refused(*same)

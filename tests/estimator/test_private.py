@@ -294,9 +294,10 @@ def test_weak_windows_are_refused_or_warned_about_where_the_caller_stands(X, mon
     assert [warning.filename for warning in caught] == [__file__]
     assert lda.transform(X[:4]).shape == (4, lda.n_components_)
     assert len(lda.get_feature_names_out()) == lda.n_components_ < 12
-    # Of blank rows only the noise is left; with this seed it leaves no document.
+    # Of one document only the noise is left; with this seed it leaves none.
     monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(3)))
     blanks = np.zeros((1000, 40))
+    blanks[0, :3] = 1
     with pytest.raises(InsufficientDataError, match=r"more documents than its noise hides"):
         private().fit(blanks)
     lda = private(documents_per_snapshot=1000)
