@@ -87,11 +87,11 @@ def test_documents_that_follow_the_model_keep_their_spectral_topics():
             fed(learner, documents, start, start + 500).snapshot()
             for learner in (refining, summing)
         )
-        assert "refinement" not in one.diagnostics
+        # Collapsed sweeps over the warm-up are better still.
+        assert ("refinement" in one.diagnostics) == (start < 500)
         if start < 500:
-            # In the warm-up they are those of all documents kept.
-            np.testing.assert_array_equal(one.components, other.components)
-            assert one.diagnostics["refinement_choice"]["kept"] == "start"
+            assert error(planted, one) < error(planted, other)
+            continue
         assert abs(error(planted, one) - error(planted, other)) < 0.01
         assert one.documents_seen == start + 500
     assert not refining.refining
@@ -308,6 +308,7 @@ def test_few_documents_keep_their_spectral_topics_and_may_still_be_refined_later
 
 
 def test_documents_in_memory_that_follow_the_model_are_all_summed(monkeypatch):
+    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 3000)
     documents = planted_corpus().documents(5000)
     settings = EngineSettings(n_components=4, n_features=150, warmup_documents=500)

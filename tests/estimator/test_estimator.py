@@ -119,7 +119,7 @@ def test_fit_recovers_planted_topics_and_transform_prefers_the_true_one(fitted, 
     assert matched_l1_error(planted.components, fitted.components_).mean < 0.12
     np.testing.assert_allclose(fitted.components_.sum(axis=1), 1.0, rtol=1e-12)
     assert fitted.alpha_0_ == pytest.approx(1.0)
-    assert np.all(np.diff(fitted.alpha_) <= 0)
+    assert np.all(np.diff(fitted.prevalence_) <= 0)
     assert fitted.diagnostics_["warnings"] == []
     before = pickle.dumps(fitted)
     counts = np.zeros((4, 120))
@@ -144,8 +144,8 @@ def test_partial_fit_equals_fit_however_the_stream_is_cut_and_keeps_no_array_of_
         parts.partial_fit(part)
         part.data[:] = 1.0
         part.indices[:] = 0
-    # A stream adds the documents of its choice of a refinement behind the others.
-    assert matched_l1_error(whole.components_, parts.components_).mean < 0.02
+    # A stream sums documents beyond its warm-up; a fit sweeps over few of them.
+    assert matched_l1_error(whole.components_, parts.components_).mean < 0.04
     assert parts.documents_seen_ == whole.documents_seen_ == X.shape[0]
 
 
@@ -161,12 +161,12 @@ ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, 
         {"solver": "online-power", **ROUNDS},
         {"solver": "simultaneous", **ROUNDS, "memory_documents": 1300},
     ],
-    ids=["kept", "auto", "refined", "online-power", "simultaneous"],
+    ids=["warm-up", "auto", "refined", "online-power", "simultaneous"],
 )
 def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threads(X, options):
     rows, new = X[:1500], StreamLDA(**{"n_components": 4, "random_state": 0, **options})
     whole = clone(new).partial_fit(rows)
-    assert ("refinement" in whole.diagnostics_) == ("n_components" in options)
+    assert ("refinement" in whole.diagnostics_) == ("solver" not in options)
     for cuts, threads in (([1, 8, 508, 541], 2), (range(64, 1500, 64), 1)):
         lda = clone(new)
         for number, part in enumerate(np.split(np.arange(1500), cuts)):

@@ -168,7 +168,8 @@ def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
         refined(model, DocumentBatch.from_matrix(short), passes=1)
 
 
-def test_passes_are_chosen_by_themselves_or_left_out(X, spectral):
+def test_passes_are_chosen_by_themselves_or_left_out(X, spectral, monkeypatch):
+    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
     assert same(StreamLDA(K, random_state=0, refinement_passes=0).partial_fit(X), spectral)
     model = spectral.to_model()
     assert refined(model, DocumentBatch.from_matrix(X)) is model

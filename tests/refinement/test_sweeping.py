@@ -102,7 +102,8 @@ def test_rounds_are_for_whole_counts_of_few_topics(parts):
     assert rounds_for(halves, K) is rounds_for(many, K) is None
 
 
-def test_a_fit_sweeps_by_itself_unless_it_is_to_be_quick(parts):
+def test_a_fit_sweeps_by_itself_unless_it_is_to_be_quick(parts, monkeypatch):
+    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
     X = DocumentBatch.joined(parts[1:3]).to_csr()
 
     def fit(passes="auto", **settings):
