@@ -1,6 +1,7 @@
 """How ``streamlda run`` refuses to start, and with which exit code."""
 
 import json
+from itertools import product
 import re
 import subprocess
 
@@ -108,7 +109,8 @@ def test_a_ledger_that_refuses_is_78(tmp_path, source):
 
 @pytest.mark.long
 def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
-    rare = [f"w{chr(97 + i % 26)} {i}" for i in range(1400)]
+    ends = ["".join(letters) for letters in product("abcdefghijklmnopqrstuvwxyz", repeat=3)]
+    rare = [f"w{end} x{end} y{end}" for end in ends[:1400]]
     source = write_documents(tmp_path / "documents.jsonl", rare)
     words = {"vocabulary.kind": "private", "vocabulary.documents": 300, "privacy.epsilon": 0.1}
     settings = private(tmp_path, source, **words)
