@@ -1,9 +1,9 @@
 """How ``streamlda run`` refuses to start, and with which exit code."""
 
 import json
-from itertools import product
 import re
 import subprocess
+from itertools import product
 
 import pytest
 
