@@ -39,7 +39,7 @@ class Sweeps(NamedTuple):
 
 #: Of a fit, and of a thorough one. K = 20, perplexity of 1800 documents of 20 newsgroups, of as
 #: many abstracts, of 3087 of kos and of 7200 of 20 newsgroups: passes 2405, 2250, 1668, 2131; usual
-#: sweeps, in about the same time, 2321, 2193, 1634, 2095 (of 8100 abstracts 1727 and 1736);
+#: sweeps, in 1 to 1.6 times the time, 2321, 2193, 1634, 2095 (of 8100 abstracts 1727 and 1736);
 #: thorough ones 2279, 2128, 1617 of the first three. Ten late states of 200 sweeps of tomotopy,
 #: eta = 0.1: 2262, 2133, 1624, 2073.
 USUAL_SWEEPS, THOROUGH_SWEEPS = Sweeps(30, 20), Sweeps(80, 40)
