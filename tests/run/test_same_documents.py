@@ -536,7 +536,7 @@ def test_files_without_a_known_word_cost_nothing(tmp_path, words):
 @pytest.mark.long
 def test_files_that_were_once_read_by_a_field_of_few_values_can_be_read_by_another(tmp_path):
     def labelled(path, documents):
-        records = [{"text": text, "lang": f"l{number % 30}"} for number, text in documents]
+        records = [{"text": text, "lang": TEXTS[number % 30]} for number, text in documents]
         path.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
         return path
 
