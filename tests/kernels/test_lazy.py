@@ -18,7 +18,7 @@ OF_A_FIT = {
     *("association.random_signs", "checking.find_faults", "refinement.add_responsibilities"),
     *("cooccurrence.count_documents", "inference.fold_in", "inference.word_probabilities"),
     *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
-    *("refinement.expect_topics", "stepwise.gather_topics", "stepwise.take_step"),
+    *("refinement.collapse_topics", "refinement.expect_topics"),
     *("cleaning.find_marks", "text.count_ids", "text.fill_slots", "text.find_words"),
     "words.add_words",
 }
