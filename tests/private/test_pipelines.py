@@ -326,14 +326,14 @@ def choice_with_half_the_noise(patch):
 
 
 def preferences_of_twice_the_bound(patch):
-    """Of long documents, which the canary is; of all, the sum might be refused for its norm."""
+    """Of long documents, which the canary is; others say half, or the sum might be refused."""
     original, clip = comparison.preferences, np.clip
 
     def preferences(batch, *given):
         clipped = original(batch, *given)
         with pytest.MonkeyPatch.context() as within:
             within.setattr(comparison.np, "clip", lambda said, *_: clip(said, -2.0, 2.0))
-            return np.where(batch.lengths > 9, original(batch, *given), clipped)
+            return np.where(batch.lengths > 9, original(batch, *given), clipped / 2)
 
     patch.setattr(comparison, "preferences", preferences)
 
