@@ -81,7 +81,7 @@ class StreamLDA(BaseTopicEstimator):
         made if rows ask for an alpha_0 more than 1.7 times the one given. With
         `epsilon`, rounds of new rows refine the topics where that helps
         (`streamlda.private.refinement`). 0 leaves spectral topics. Other values are for `fit`
-        without `epsilon` only: ``"quick"`` makes the same passes and no sweeps, in a half to a
+        without `epsilon` only: ``"quick"`` leaves out Gibbs sweeps, which takes a half to a
         sixth of the time, with a perplexity 1 to 10 percent higher; ``"thorough"`` makes longer
         rounds, and more passes or collapsed sweeps with fewer than 50,000 rows; a number makes that
         many passes.

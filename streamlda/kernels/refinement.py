@@ -44,7 +44,7 @@ from streamlda.kernels.association import TASKS
 #: Topics of tokens: two bytes each.
 MAX_TOPICS = 2**15 - 1
 
-#: Up to so many topics, this many documents take turns in the search for topics: with 20 topics and
+#: Documents that take turns in the search for topics, up to a number of topics: with 20 topics and
 #: documents of 88 entries it takes 7.3 us a document in place of 12.6; with 50 topics no less.
 _TURNS, _FEW_TOPICS = 2, 40
 _ONE = np.float32(1)
