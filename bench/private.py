@@ -277,6 +277,7 @@ def noise_details(result: Json) -> str:
 PRIVATE = [
     private_planted(50, 5, [0.1, 0.5, 1.0], {0.1: 0.10, 0.5: 0.03, 1.0: 0.02}),
     private_planted(1000, 10, [0.5, 1.0, 3.0, 10.0], {1.0: 0.10}),
+    private_planted(5000, 20, [1.0, 3.0], {1.0: 0.50, 3.0: 0.25}),
     Scenario(
         "private-corpus",
         "How coherent and how good are 20 private topics of real text?",
