@@ -14,7 +14,7 @@ const STALLED = {
   beginning: "words and projection are being made",
   partitions: "partitions are still with another daemon",
 };
-const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
+const PHASES = { "warm-up": "warming up", exhausted: "no more snapshots", draining: "ending" };
 
 const state = { token: null, tag: null, shown: false, rates: [], viewer: false, busy: false };
 
