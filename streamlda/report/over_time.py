@@ -145,10 +145,12 @@ class _Sums:
             return
         batch = self._model.encode([texts[i] for i in dated])
         found, of = np.unique(starts[dated], return_inverse=True)
+        n_bins = len(self._bins | dict.fromkeys(found.tolist()))
         require(
-            len(self._bins | dict.fromkeys(found.tolist())) <= MOST_BINS,
+            n_bins <= MOST_BINS,
             f"time must have at most {MOST_BINS:,} bins with documents",
-            remedy="choose longer bins",
+            bins=n_bins,
+            remedy="choose longer ones, such as years (--time-bins year)",
         )
         proportions = self._model.transform(batch)
         tokens = np.zeros((len(found), len(self._top)))

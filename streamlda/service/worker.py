@@ -139,11 +139,11 @@ class Worker:
         self._tell(Learned(time.monotonic(), pipeline.rounds, pipeline.fraction_of_window))
 
     def _show(self) -> None:
-        pipeline, due = self._pipeline, self._pipeline.due
+        pipeline = self._pipeline
         self._status.set_records(pipeline.outcomes, pipeline.counts.rejects, pipeline.snapshots)
-        self._status.set_slots(self._pipeline.records, None if due == NEVER_BY_ITSELF else due)
-        self._status.set_rounds(self._pipeline.rounds)
-        self._status.set_warmup(self._pipeline.warmup)
+        self._status.set_slots(pipeline.records, _until_topics(pipeline))
+        self._status.set_rounds(pipeline.rounds)
+        self._status.set_warmup(pipeline.warmup)
         self._status.set_in_no_bin(*(pipeline.in_no_bin or (None, None)))
 
     def _show_budget(self) -> None:
@@ -217,3 +217,12 @@ def _n_bytes(text: str) -> int:
 def _carry_out(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
     while (task := tasks.get()) is not None:
         task()
+
+
+def _until_topics(pipeline: Pipeline[Any]) -> int | None:
+    """Return the records to the next topics; None if that is not known, or none are left."""
+    if pipeline.due in (None, NEVER_BY_ITSELF):
+        return None
+    if not pipeline.counts_slots:
+        return pipeline.due
+    return None if pipeline.learner is None else pipeline.learner.slots_missing

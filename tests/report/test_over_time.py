@@ -109,7 +109,9 @@ def test_what_must_not_be_shown_over_time_is_refused(monkeypatch):
         with pytest.raises(InvalidSettingError, match="snapshots of its windows"):
             follow_over_time(model(topics(), privacy=statement), [])
     monkeypatch.setattr(over_time, "MOST_BINS", 3)
-    with pytest.raises(InvalidSettingError, match=r"at most 3 bins .*; choose longer bins"):
+    with pytest.raises(
+        InvalidSettingError, match=r"at most 3 bins .* got bins=[0-9]+; choose longer ones"
+    ):
         follow_over_time(model(topics()), [("waa", i * DAY) for i in range(4)])
     with pytest.raises(VocabularyError):
         follow_over_time(model(topics(), vocabulary=None), [("waa", 0.0)])

@@ -425,6 +425,8 @@ def test_what_is_not_known_of_a_topic_is_a_dash():
     shown = page_of(replace(made, prevalence=None)).text["topics"]
     assert shown.count("\N{EN DASH}") == 5
     assert "NPMI0.25" in shown
+    # Where no topic has it, as with privacy, nothing is said of it.
+    assert "NPMI" not in page_of(model(topics())).text["topics"]
     interval = Interval(documents=3, tokens=9, prevalence=(0.125, 0.5, 0.25, 0.125))
     for seen, said in ((4, True), (3, False)):
         page = page_of(replace(made, interval=interval, documents_seen=seen))
@@ -454,8 +456,10 @@ def test_models_are_drawn_by_what_came_between_them():
 
 def test_representative_documents_are_shown_as_text():
     listed = [[{"id": "<a>", "proportion": 0.9, "text": HOSTILE[1]}], [], [], []]
+    listed[1] = [{"id": "b.jsonl:7", "proportion": 0.8}]  # As without the second option.
     page = page_of(model(topics(), representative_documents=listed))
     assert "<a> 90.0 %" in page.text["topics"]
+    assert "b.jsonl:7 80.0 %" in page.text["topics"]
     assert HOSTILE[1] in page.text["topics"]
     assert page.tags.count("script") == 2
 

@@ -1,11 +1,14 @@
 """The two threads: every task is answered, in order, and what fails says so."""
 
+import json
 import time
+from contextlib import ExitStack
 from queue import SimpleQueue
 
 import pytest
 
 from streamlda.errors import BudgetExceededError, SourceError
+from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.service.messages import (
     BudgetExhausted,
     CheckpointDone,
@@ -20,12 +23,12 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
-from tests.run.opened import ROWS, new_pipeline
+from tests.run.opened import ROWS, TEXTS, new_pipeline, run_settings
 
 
 class Bench:
-    def __init__(self, folder, kind, store=Checkpoints, sink=None):
-        self.pipeline = new_pipeline(kind, folder / "run")
+    def __init__(self, folder, kind, store=Checkpoints, sink=None, pipeline=None):
+        self.pipeline = pipeline or new_pipeline(kind, folder / "run")
         self.store = store.open(folder / "c")
         self.publisher = Publisher(folder / "s", None, private=False, sink=sink)
         self.status = Status(private=False, stream="s")
@@ -73,6 +76,25 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     assert told["documents"] == outcomes
     assert (told["places"], told["places_left"], told["releases"]) == (200, 200, 1)
     assert told["checkpoint"]["size_bytes"] > 0
+
+
+def test_a_private_window_is_as_far_from_its_snapshot_as_all_of_its_stages(bench, tmp_path):
+    budget = {"privacy.epsilon": 12.0, "privacy.delta": 1e-3, "snapshots.every": 500}
+    budget |= {"vocabulary.hash_bits": 5, "privacy.ledger": str(tmp_path / "ledger")}
+    settings = run_settings("private", tmp_path / "run", budget)
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    (tmp_path / "run" / "documents.jsonl").write_text("\n".join(lines))
+    with ExitStack() as opened, Publisher(tmp_path / "p", None, private=True) as publisher:
+        ledger = open_ledger(settings, opened, print, publisher)
+        pipeline = open_pipeline(settings, ledger=ledger).pipeline
+        found, worker = bench("private", pipeline=pipeline)
+        stage = pipeline.due
+        assert 1 < stage < 500
+        worker.learn([RecordBatch(["a few words of it"] * (stage - 1))])
+        found.next(Learned)
+        told = found.status.status()
+        left = 500 - (stage - 1)
+        assert (pipeline.due, told["places"], told["places_left"]) == (1, stage - 1, left)
 
 
 def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):

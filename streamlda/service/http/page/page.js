@@ -14,7 +14,7 @@ const STALLED = {
   beginning: "words and projection are being made",
   partitions: "partitions are still with another daemon",
 };
-const PHASES = { "warm-up": "warming up", exhausted: "budget used up", draining: "ending" };
+const PHASES = { "warm-up": "warming up", exhausted: "no more snapshots", draining: "ending" };
 
 const state = { token: null, tag: null, shown: false, rates: [], viewer: false, busy: false };
 
@@ -125,20 +125,21 @@ function showUnused({ documents, rejects, lost, undated, late }) {
   ].filter(Boolean).join("; ");
 }
 
-/** How far it is to the first topics, while there are none. */
+/** How far it is to the first topics. A snapshot may come before the warm-up is over, with topics. */
 function showProgress(status) {
-  at("progress").hidden = !status || (state.shown && !status.warmup);
+  at("progress").hidden = !status || state.shown;
   if (at("progress").hidden) return;
   const { warmup, places_left: left, places } = status;
+  const isWarmup = warmup && !(known(left) && left < warmup.of - warmup.documents);
   const lines = [];
-  if (warmup) {
-    lines.push(`${number(warmup.documents)} of ${number(warmup.of)} documents to the first topics`);
-    meter("progress-meter", warmup.documents, warmup.of, lines[0]);
-  } else if (known(left) && known(places)) {
-    meter("progress-meter", places, places + left, `${number(places)} of ${number(places + left)} ${slots(status)}`);
-  }
-  if (!state.shown) lines.push(`${known(left) ? number(left) : "–"} ${slots(status)} to the first snapshot`);
+  if (isWarmup) lines.push(`${number(warmup.documents)} of ${number(warmup.of)} documents to the first topics`);
+  if (!known(left)) lines.push(`${slots(status)} to the first snapshot: not known`);
+  else if (isWarmup) lines.push(`${number(left)} ${slots(status)} to the first snapshot`);
+  else lines.push(`${number(places)} of ${number(places + left)} ${slots(status)} to the first snapshot`);
   at("progress-text").textContent = lines.join("; ");
+  at("progress-meter").hidden = true;
+  if (isWarmup) meter("progress-meter", warmup.documents, warmup.of, lines[0]);
+  else if (known(left)) meter("progress-meter", places, places + left, lines[0]);
 }
 
 class NeedsToken extends Error {}
@@ -153,7 +154,8 @@ async function ask(path, tag = null) {
   if (answer.status === 304) return null;
   if (answer.status === 401) throw new NeedsToken();
   if (answer.status === 403 && path === "/status") {
-    state.viewer = true; // the figures are for operators: ask no more
+    state.viewer = true; // the figures of a private run are for operators: ask no more
+    badge("privacy", "private snapshots");
     return { content: null };
   }
   if (!answer.ok) {
@@ -199,7 +201,8 @@ async function look() {
     if (latest === null) {
       at("about").textContent = withheld
         ? `${count(withheld, "snapshot is", "snapshots are")} not private, and not shown.`
-        : "No snapshot has been published yet.";
+        : "No snapshot has been published yet."
+          + (state.viewer ? " How far it is to the first is shown to operators only: counts are not private." : "");
     } else {
       const { content } = await ask(`/snapshots/${latest}?words=${WORDS}`);
       showSnapshot(content, snapshots);

@@ -240,11 +240,12 @@ function showTopic() {
   const near = topic.nearest;
   const toNear = near && make("button", { type: "button", class: "link" }, title(near));
   toNear?.addEventListener("click", () => openTopic(near.id));
+  const measured = (key) => view.latest.topics.some((each) => known(each[key]));
   const facts = [
     [view.latest.slots ? "Share" : "Share so far", percent(topic.prevalence)],
-    ["Recent: since the snapshot before", percent(topic.recent)],
+    ...(measured("recent") ? [["Recent: since the snapshot before", percent(topic.recent)]] : []),
     ["Moved", topic.moved === null ? (view.list.length < 2 ? "–" : "new") : topic.moved.toFixed(2)],
-    ["Coherence (NPMI)", known(topic.npmi) ? topic.npmi.toFixed(2) : "–"],
+    ...(measured("npmi") ? [["Coherence (NPMI)", known(topic.npmi) ? topic.npmi.toFixed(2) : "–"]] : []),
     ["Exclusivity", topic.exclusivity.toFixed(2)],
     ["Nearest", ...(near ? [toNear, ` at ${near.distance.toFixed(2)}`] : ["–"])],
     ["Doubts", Object.values(topic.marks).join("; ") || "none"],
