@@ -538,6 +538,7 @@ def test_no_output_replaces_what_a_ledger_has(folder, tmp_path):
         if not path.is_dir():
             assert rule in refused(*fit, path)
             assert rule in refused("report", tmp_path / "m", "-o", path)
+    assert rule in refused("budget", tmp_path / "L", "--publish", one.with_name("m"))
     into = ("run", folder / "a.jsonl", "-k", 3, "--http-port", 0)
     for name in ("--output-folder", "--checkpoint-folder"):
         assert rule in refused(*into, name, tmp_path / "L.releases")
