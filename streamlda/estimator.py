@@ -120,8 +120,8 @@ class StreamLDA(BaseTopicEstimator):
     stream : str, default "matrix"
         Name of the rows in the ledger; give each matrix its own.
     noise_in_state : bool, default False
-        Begin sums with noise, so that one copy of the memory shows no more than a release. Noise is
-        sqrt(2) times as large.
+        Begin sums with noise, so that a state saved by ``streamlda.storage.state`` shows no more
+        than a release; memory does. Noise is sqrt(2) times as large.
     public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
         With `epsilon`: topics of public documents, or of a private fit of other documents, with
         which a window begins if its rows fit them (``diagnostics_["public_model"]``). Columns must

@@ -13,6 +13,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from typing import IO
+from zipfile import BadZipFile
 
 from streamlda.errors import MissingExtraError
 from streamlda_connectors.records import Rejected
@@ -140,8 +141,11 @@ def next_member(raw: IO[bytes], at: int) -> int | None:
 def _blocks(raw: IO[bytes], compression: str | None, end: int | None) -> Iterator[bytes]:
     if compression is None:
         most = BLOCK_BYTES
-        while block := raw.read(most if end is None else min(most, end - raw.tell())):
-            yield block
+        try:
+            while block := raw.read(most if end is None else min(most, end - raw.tell())):
+                yield block
+        except (BadZipFile, zlib.error, EOFError) as error:  # of a file within an archive
+            raise Rejected("broken-compression") from error
     else:
         yield from (block for _, block in _members(raw, compression))
 

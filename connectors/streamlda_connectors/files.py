@@ -149,7 +149,7 @@ class FileSource:
                 continue
             checked.add(file.format)
             try:
-                file.open().close()
+                file.check_opens()
                 check_header(file, self._options)
             except MissingColumn as missing:
                 raise failure(
@@ -160,6 +160,8 @@ class FileSource:
                     remedy="set text_field (--text-field) to one that holds text",
                     error=SourceError,
                 ) from missing
+            except SourceError:
+                raise
             except OSError as error:
                 raise unreadable(file.name, error) from error
 

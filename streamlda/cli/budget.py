@@ -120,6 +120,7 @@ def _publish(ledger_file: str, model_file: str, release: int | None) -> None:
     from streamlda.checks import require
     from streamlda.privacy.statement import statement_lines
     from streamlda.private.released import released_model
+    from streamlda.run.outputs import check_output
 
     require(
         not os.path.lexists(model_file),
@@ -127,6 +128,7 @@ def _publish(ledger_file: str, model_file: str, release: int | None) -> None:
         path=model_file,
         remedy="name another one",
     )
+    check_output(model_file)
     model = released_model(ledger_file, release)
     model.save(model_file)
     for line in (f"model: {model_file}", *statement_lines(model.privacy)):

@@ -104,6 +104,7 @@ def share(
     from streamlda.checks import require
     from streamlda.errors import LedgerError
     from streamlda.privacy.ledger import Ledger
+    from streamlda.privacy.ledger.file import beside
     from streamlda.run.parts import stream_name
     from streamlda.settings.rules import source_of
     from streamlda.sites.agreement import check_expected, described
@@ -129,10 +130,9 @@ def share(
                 "--kafka-topic"
             )
         taken = [*settings.source.files, config_path, key, round_file]
-        outputs = [] if output is None else [output]
-        for path in (ledger, *outputs):
-            check_output(path, taken)
-            taken.append(path)
+        check_output(ledger, taken, is_ledger=True)
+        if output is not None:
+            check_output(output, [*taken, ledger, *beside(Path(ledger))])
         config, own = FederationConfig.load(config_path), SiteKey.load(key)
         say(quiet, *described(config))
         if expect is not None:
@@ -174,7 +174,7 @@ def share(
             found.save(output)
         if to is not None:
             publish_share(to, stored)
-    lies = ", ".join([*outputs, *([f"topic {topic}"] if topic else [])])
+    lies = ", ".join(filter(None, [output, topic and f"topic {topic}"]))
     say(
         quiet,
         f"share of site {found.site} of round {found.round} ({found.stage}): {lies}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from streamlda.privacy.statement import (
@@ -21,6 +22,9 @@ from streamlda.privacy.statement import (
     with_ends,
 )
 
+#: First and last slot, name and noise multiplier of a release.
+_Stage = tuple[int, int, str, float]
+
 #: Ends the names of further clip bounds.
 _NUMBERED = re.compile(r" \([0-9]+\)$")
 
@@ -34,11 +38,14 @@ _ONE_KIND = (
 def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the statement of what was made of several artefacts, or refuse to make it.
 
-    The promise of a ledger is about all that is released under it: artefacts of one ledger keep it,
-    if each has stages of its own on other record slots. Under several ledgers a document may be in
-    each, and what they promise adds up: the sums of epsilon and delta, named by all of them. Where
-    the documents of several ledgers are known to differ, each document has the promise of its own.
-    However merges are grouped and ordered, what comes of them is the same.
+    The promise of a ledger is about all that is released under it, so artefacts of one ledger keep
+    it. So that no document counts twice, each must have stages of its own, on other record slots
+    than those of any other; what they have in common may be the choice of words. Under several
+    ledgers a document may be in each, and what they promise adds up: the sums of epsilon and delta,
+    named by all of them. Where the documents of several ledgers are known to differ, each document
+    has the promise of its own.
+    However merges are grouped and ordered, what comes of them is the same, or they are refused: a
+    merged statement knows the stages of each of its artefacts.
     """
     claims = {statement.get("statement") for statement in statements}
     private = claims <= {PRIVATE, SEEDED}
@@ -78,8 +85,10 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
     if not missing:
         del merged["missing_stages"]
+    merged.pop("stages_of_models", None)
     if len(ledgers) == 1:
         del merged["ledgers"]
+        merged |= {key: ledgers[0][key] for key in ("stages_of_models",) if key in ledgers[0]}
     if any("seeds" in each for each in statements):
         merged["seeds"] = PUBLIC
     check_statement(merged)
@@ -97,33 +106,46 @@ def _of_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     begun = [each.get("generation") for each in statements]
     known = [releases for releases in begun if releases is not None]
     missing = {name for each in statements for name in each.get("missing_stages", ())}
+    models = [model for each in statements for model in _models_of(each)]
+    for one, other in combinations(models, 2):
+        _check_other_slots([*(one - other)], [*(other - one)])
+    stages = sorted(set.union(*models))
     merged = dict(statements[0]) | {
-        **with_ends(_stages_of_one(statements)),
+        **with_ends([_stage(*stage) for stage in stages]),
         **{key: max(each[key] for each in statements) for key in ("epsilon", "delta")},
         "clip_bounds": _bounds_of(statements),
         "generation": max(known) if len(known) == len(begun) else None,
     }
+    if len(models) > 1:
+        places = {stage: place for place, stage in enumerate(stages)}
+        merged["stages_of_models"] = sorted(sorted(places[s] for s in model) for model in models)
     return merged | ({"missing_stages": sorted(missing)} if missing else {})
 
 
-def _stages_of_one(statements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the stages of artefacts of one ledger, each release once, in order of their slots."""
-    common = [s for s in statements[0]["stages"] if all(s in each["stages"] for each in statements)]
-    found = list(common)
-    taken: list[tuple[int, int]] = []
-    for each in statements if len(statements) > 1 else ():
-        own = [stage for stage in each["stages"] if stage not in common]
-        slots = [(stage["first"], stage["last"]) for stage in own]
-        require_said(
-            bool(slots) and not any(a <= d and c <= b for a, b in slots for c, d in taken),
-            "models of one ledger that are merged must be of other record slots each",
-            slots=slots[:3],
-            others=taken[:3],
-            remedy="merge each release once",
-        )
-        taken += slots
-        found += own
-    return sorted(found, key=lambda stage: (stage["first"], stage["last"], stage["name"]))
+def _models_of(statement: Mapping[str, Any]) -> list[set[_Stage]]:
+    """Return the stages of each artefact that a statement about one ledger was merged of."""
+    stages = [
+        (each["first"], each["last"], each["name"], each["noise_multiplier"])
+        for each in statement["stages"]
+    ]
+    models = statement.get("stages_of_models", [range(len(stages))])
+    return [{stages[place] for place in model} for model in models]
+
+
+def _stage(first: int, last: int, name: str, noise_multiplier: float) -> dict[str, Any]:
+    return {"name": name, "first": first, "last": last, "noise_multiplier": noise_multiplier}
+
+
+def _check_other_slots(own: Sequence[_Stage], others: Sequence[_Stage]) -> None:
+    """Refuse two artefacts of one ledger, by what only one of them was made from."""
+    overlap = any(a[0] <= b[1] and b[0] <= a[1] for a in own for b in others)
+    require_said(
+        bool(own and others) and not overlap,
+        "models of one ledger that are merged must be of other record slots each",
+        slots=sorted(stage[:2] for stage in own)[:3],
+        others=sorted(stage[:2] for stage in others)[:3],
+        remedy="merge each release once",
+    )
 
 
 def _bounds_of(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

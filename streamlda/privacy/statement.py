@@ -34,7 +34,8 @@ alone. One that says ``"private"`` has all of these, and may have more:
 ``excluded``
     A list of what the promise does not cover.
 
-One that was merged of several ledgers has ``ledgers``: what each of them promises and has released.
+One that was merged of models of one ledger has ``stages_of_models``: of each the places of its
+releases in ``stages``. One of several ledgers has ``ledgers``: what each promises and has released.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ _KEYS = (
 #: What `ledgers` says of each, and what a statement about one of them has not.
 OF_LEDGER = (
     *("ledger", "generation", "epsilon", "delta", "stages", "clip_bounds", "missing_stages"),
+    "stages_of_models",
 )
-_ONLY_MERGED = ("ledgers", "missing_stages")
+_ONLY_MERGED = ("ledgers", "missing_stages", "stages_of_models")
 
 #: Name of a ledger that is kept in no file.
 IN_MEMORY = "in memory"
@@ -248,6 +250,8 @@ def check_statement(statement: Mapping[str, Any]) -> None:
     named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)
     require_said(named and len(excluded) > 0, "what is not covered must be said", excluded=excluded)
     _check_stages(statement, terms)
+    if "stages_of_models" in statement:
+        _check_models(statement["stages_of_models"], len(statement["stages"]))
     if "ledgers" in statement:
         _check_ledgers(statement)
 
@@ -314,6 +318,16 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     }
     cohort = statement["cohort"]
     require_said(cohort == ends, f"the cohort of the stages is {ends}", cohort=cohort)
+
+
+def _check_models(found: Any, stages: int) -> None:
+    """Check which releases each of several models was made from."""
+    whole = isinstance(found, list | tuple) and len(found) > 1
+    whole = whole and all(isinstance(places, list | tuple) and len(places) > 0 for places in found)
+    named = [place for places in found for place in places] if whole else []
+    whole = whole and all(_whole(place, 0) for place in named)
+    rule = "models must be listed by the places of their stages, each stage in one or more"
+    require_said(whole and {*named} == {*range(stages)}, rule, stages_of_models=found)
 
 
 def _check_ledgers(statement: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger.file import RELEASES
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.budget import WordsAndDelta, ledger_terms, within
 from streamlda.private.settings import PrivateSettings
@@ -32,7 +33,7 @@ RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
 
 def releases_folder(ledger_path: Path) -> Path:
     """Return the folder of all that was released through a ledger."""
-    return ledger_path.with_name(ledger_path.name + ".releases")
+    return ledger_path.with_name(ledger_path.name + RELEASES)
 
 
 def config_hash(settings: PrivateSettings, vocabulary: str) -> str:

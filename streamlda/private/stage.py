@@ -88,6 +88,7 @@ class Stage:
         }
         self._statistics = statistics
         self._begun_with_noise = False
+        self._saved_at: int | None = None  # Slots filled when `state` showed noisy sums.
         self._running = False
         self._held: list[tuple[Any, NDArray[np.bool_]]] = []
         self._group = mechanism.group_max or mechanism.n_max
@@ -167,7 +168,21 @@ class Stage:
         return self.mechanism.release_grid(self.aggregates, noise)
 
     def state(self) -> dict[str, Counts]:
-        """End the running group, and return copies of the raw sums: to be kept secret."""
+        """End the running group, and return copies of the raw sums: to be kept secret.
+
+        Sums that began with noise are shown at one slot only: later ones differ from them exactly.
+        """
+        if self._begun_with_noise:
+            require(
+                self._saved_at in (None, self.slots_filled),
+                "a stage that begins with noise must be saved at one slot only: two states of it "
+                "differ by exact sums",
+                stage=self.name,
+                saved_at=self._saved_at,
+                slots=self.slots_filled,
+                remedy="save in the next stage, or leave out noise_in_state and keep states secret",
+            )
+            self._saved_at = self.slots_filled
         self.flush()
         return {name: counts.copy() for name, counts in self.aggregates.items()}
 
@@ -191,6 +206,7 @@ class Stage:
         self.aggregates = {name: sums[name].copy() for name in expected}
         self.slots_filled, self.last = slots, last
         self._begun_with_noise = begun_with_noise
+        self._saved_at = slots
 
     def stddevs(self) -> dict[str, float]:
         """Return the standard deviation of the noise in each value of a block."""

@@ -9,12 +9,16 @@ from pathlib import Path
 
 from streamlda.checks import require
 from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.privacy.ledger.file import beside, has_ledger
 from streamlda.settings.rules import source_of
 from streamlda.settings.run_settings import RunSettings
 
 
-def check_output(path: str, inputs: Sequence[str] = ()) -> None:
-    """Raise `InvalidSettingError` if a file cannot be written at `path`, or is an input."""
+def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: bool = False) -> None:
+    """Raise `InvalidSettingError` if a file cannot be written at `path`, or is an input.
+
+    What is no ledger itself must not replace one, or what lies beside it.
+    """
     target = Path(path)
     require(
         not target.exists() or target.is_file(),
@@ -32,6 +36,8 @@ def check_output(path: str, inputs: Sequence[str] = ()) -> None:
             path=path,
             remedy="choose another name",
         )
+    if not is_ledger:
+        _check_no_ledger(here)
     try:
         with tempfile.TemporaryFile(dir=here.parent):
             pass
@@ -50,12 +56,30 @@ def check_outputs(settings: RunSettings) -> None:
     words = settings.vocabulary
     lists = () if languages_of(words.stop_words) else (words.stop_words,)
     named = (words.file, settings.topics.projection_file, *lists)
-    taken = [*settings.source.files, *(name for name in named if name)]
+    taken: list[str | Path] = [*settings.source.files, *(name for name in named if name)]
     with suppress(SourceError):  # What cannot be listed is said when it is opened.
         if source_of(settings) == "files":
             stored = find_files(settings.source.files, "auto", "infer")
             taken += [file.name for file in stored if file.local]
-    for path in (settings.output.file, settings.source.rejects, settings.privacy.ledger):
+    ledger = settings.privacy.ledger
+    if ledger is not None:
+        taken += beside(Path(ledger))
+    for path in (settings.output.file, settings.source.rejects):
         if path is not None:
             check_output(path, taken)
             taken.append(path)
+    if ledger is not None:
+        check_output(ledger, taken, is_ledger=True)
+    for folder in (settings.output.folder, settings.checkpoint.folder):
+        if folder is not None:
+            here = Path(folder).resolve()
+            _check_no_ledger(here, () if ledger is None else beside(Path(ledger).resolve()))
+
+
+def _check_no_ledger(path: Path, new: Sequence[Path] = ()) -> None:
+    require(
+        path not in new and not has_ledger(path),
+        "an output must not be where a ledger keeps its own",
+        path=str(path),
+        remedy="choose another name",
+    )

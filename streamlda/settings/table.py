@@ -303,8 +303,8 @@ class PrivacySettings:
         "with its words unless others are given; more --topics are learned privately.",
         parameter="public_model")
     noise_in_state: bool = entry(
-        "bool", False, "Begin sums with noise in them, so that one stolen copy of the state shows "
-        "no more than a release; noise is sqrt(2) times as large.",
+        "bool", False, "Begin sums with noise in them, so that a stolen state shows no more than a "
+        "release; noise is sqrt(2) times as large.",
         parameter="noise_in_state", commands=ESTIMATOR_ONLY)
 
 

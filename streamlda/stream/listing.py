@@ -6,6 +6,7 @@ import errno
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -101,8 +102,30 @@ class StoredFile:
 
     def open(self) -> IO[bytes]:
         """Open the stored bytes for reading."""
-        raw: IO[bytes] = self.file_system.open(self.path, "rb", compression=None)
-        return raw
+        with _faults_of_file_systems(self.name):
+            raw: IO[bytes] = self.file_system.open(self.path, "rb", compression=None)
+            return raw
+
+    def check_opens(self) -> None:
+        """Open the stored bytes and close them, which some file systems cannot."""
+        with _faults_of_file_systems(self.name):
+            self.open().close()
+
+
+@contextmanager
+def _faults_of_file_systems(given: str) -> Iterator[None]:
+    """Raise `SourceError` in place of errors of any kind, which the many file systems raise."""
+    try:
+        yield
+    except (OSError, StreamLDAError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise _failure(
+            "a URL must be one that fsspec can open",
+            path=given,
+            remedy=f"check protocol and address, or install what it needs ({said})",
+        ) from error
 
 
 def located(name: str, part: tuple[int, int]) -> str:
@@ -159,15 +182,13 @@ def not_a_file(path: str) -> StreamLDAError:
     )
 
 
-def _expand(given: str, format: str, compression: str | None) -> Iterator[StoredFile]:
-    try:
-        file_system, path = fsspec.core.url_to_fs(given)
-    except (ImportError, ValueError) as error:
-        raise _failure(
-            "a URL must have a protocol that fsspec can open",
-            path=given,
-            remedy=f"install the package of that file system ({type(error).__name__}: {error})",
-        ) from error
+def _expand(given: str, format: str, compression: str | None) -> list[StoredFile]:
+    with _faults_of_file_systems(given):
+        return list(_found(given, format, compression))
+
+
+def _found(given: str, format: str, compression: str | None) -> Iterator[StoredFile]:
+    file_system, path = fsspec.core.url_to_fs(given)
     try:
         found = _list(file_system, path)
     except FileNotFoundError as error:

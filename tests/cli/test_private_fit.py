@@ -16,6 +16,7 @@ import pytest
 
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
+from streamlda.privacy.ledger.file import beside
 from streamlda.privacy.statement import check_statement
 from streamlda.run.parts import stream_name
 from streamlda.settings.load import load_settings
@@ -515,11 +516,33 @@ def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder,
         ("--min-document-frequency must be left out", (*full, "--min-document-frequency", 2)),
         ("or another output", (*full, "--ledger", tmp_path / "m")),
         ("must not replace what is read", (*full, "--ledger", folder / "a.jsonl")),
+        *(("or another output", (*full, "-o", path)) for path in beside(tmp_path / "L")),
         ("topics=61 words=60", (*full, "-k", 61)),
         ("delta must be at least ten times", (*full, "--delta", "1e-60")),
     ):
         assert wanted in refused(*arguments)
         assert list(tmp_path.iterdir()) == []
+
+
+def test_no_output_replaces_what_a_ledger_has(folder, tmp_path):
+    run("fit", folder / "a.jsonl", *options(folder, tmp_path))
+
+    def files():
+        return {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+
+    kept = files()
+    (one, *_) = (tmp_path / "L.releases").iterdir()
+    rule = "must not be where a ledger keeps its own"
+    fit = ("fit", folder / "a.jsonl", "-k", 3, "-o")
+    for path in (tmp_path / "L", one, one.with_name("m"), *beside(tmp_path / "L")):
+        if not path.is_dir():
+            assert rule in refused(*fit, path)
+            assert rule in refused("report", tmp_path / "m", "-o", path)
+    assert rule in refused("budget", tmp_path / "L", "--publish", one.with_name("m"))
+    into = ("run", folder / "a.jsonl", "-k", 3, "--http-port", 0)
+    for name in ("--output-folder", "--checkpoint-folder"):
+        assert rule in refused(*into, name, tmp_path / "L.releases")
+    assert files() == kept
 
 
 def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):

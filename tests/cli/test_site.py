@@ -410,12 +410,15 @@ def test_outputs_that_would_replace_inputs_are_refused(folder, tmp_path):
     command += ["--round", tmp_path / "round1"]
     over_ledger = share_command(folder, tmp_path, "east")
     over_ledger[-1] = str(tmp_path / "east.ledger")
+    over_key = share_command(folder, tmp_path, "east")
+    over_key[-1] = str(tmp_path / "east.ledger.key")
     over_config = sign_command(folder, tmp_path, "east")
     over_config[-1] = folder / "config"
     for wrong in (
         (*command, "--next-round", tmp_path / "same", "-o", tmp_path / "same"),
         (*command, "--next-round", folder / "config", "-o", tmp_path / "m"),
         over_ledger,
+        over_key,
         over_config,
     ):
         assert "or another output" in run(*wrong, code=CONFIGURATION).stderr

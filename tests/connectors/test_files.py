@@ -6,6 +6,8 @@ import io
 import os
 import sys
 import tracemalloc
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -106,6 +108,32 @@ def test_urls_of_other_file_systems_are_read():
     memory.pipe("/streamlda-csv/a.csv", b"text\none\n")
     memory.pipe("/streamlda-csv/b.csv", b"body\ntwo\n")
     assert drain(FileSource("memory://streamlda-csv")) == (["one"], [(1, "missing-column")])
+
+
+# fsspec leaves the file behind the cache open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_chain_of_protocols_is_read_or_an_error_at_the_start(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    # In some versions of fsspec files of "blockcache" cannot be closed.
+    with suppress(SourceError):
+        found = drain(FileSource(f"blockcache::file://{tmp_path}/a.txt"))
+        assert found == (["one"], [])
+
+
+def test_a_damaged_file_within_an_archive_ends_where_it_breaks_off(tmp_path):
+    path, lines = tmp_path / "a.zip", [f"line {number}" for number in range(50_000)]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", "\n".join(lines))
+        archive.writestr("b.txt", "last")
+    data = bytearray(path.read_bytes())
+    half = len(data) // 2
+    data[half : half + 2] = bytes(byte ^ 255 for byte in data[half : half + 2])
+    path.write_bytes(data)
+    texts, rejects = drain(FileSource([f"zip://{name}.txt::file://{path}" for name in "ab"]))
+    assert [reason for _, reason in rejects] == ["broken-compression"]
+    assert texts[-1] == "last"
+    assert 100 < len(texts) < 50_000
+    assert texts[:100] == lines[:100]
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])

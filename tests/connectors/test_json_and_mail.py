@@ -222,3 +222,27 @@ def test_a_long_item_costs_only_itself(tmp_path):
 def test_a_page_without_ends_is_read():
     assert text_of_page("<p>one<div>two<br>three &nbsp;<style>x") == "one\ntwo\nthree"
     assert text_of_page("no markup < 3 > 2") == "no markup < 3 > 2"
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a<p>b<br/>c</p d", "a\nb\nc"),
+        ("a <b class='x", "a"),
+        ("a <!-- b <p>c", "a"),
+        ("a &amp", "a &"),
+        ("a &am", "a &am"),
+        ("a<![if !IE]>b<![endif]-->c<!x>d", "abcd"),
+        ("a<![CDATA[b]]>c<![ x>d", "acd"),
+    ],
+)
+def test_unfinished_markup_is_left_out_and_no_declaration_is_an_error(page, text):
+    assert text_of_page(page) == text
+
+
+@pytest.mark.parametrize(
+    "piece", ["<script ", "<!--", '<a b="', "<a/ ", "</", "<?x", "<![if ", "<!d", " ", "&#", "<a>"]
+)
+def test_a_long_page_of_unfinished_markup_is_read_in_linear_time(piece):
+    """Time that grows as the square would be hours for these 2 MB."""
+    assert text_of_page(f"<p>one</p>{piece * (2_000_000 // len(piece))}<p>").startswith("one")

@@ -77,9 +77,9 @@ def names_of_topics(*names):
 def private(first=0, last=99, ledger="a", **more):
     epsilon, delta = 1.0, 1e-6
     stage = ReleasedStage("window", first, last, noise_multiplier(epsilon, delta))
-    terms = {"clip_bounds": {"pair": (0.03, "fixed")}, "vocabulary": "public", **more}
+    terms = {"clip_bounds": {"pair": (0.03, "fixed")}, "vocabulary": "public", "stages": [stage]}
     return private_statement(
-        epsilon=epsilon, delta=delta, stages=[stage], secure=True, ledger=ledger, **terms
+        epsilon=epsilon, delta=delta, secure=True, ledger=ledger, **{**terms, **more}
     )
 
 
@@ -368,6 +368,43 @@ def test_however_merges_are_grouped_they_promise_the_same(order, data):
     # Two windows of a, two of b, and two fits in memory.
     assert (found[0]["epsilon"], found[0]["ledger"]) == (4.0, "a, b, in memory")
     json.dumps(found[0])
+
+
+#: Choices of words end with "0"; models of one ledger have one each, and windows.
+MODELS = ["a0 a1", "a0 a2", "b0 b1", "a1", "b2", "a1 b2", "a0 a1 a2", "a0 b0 b1"]
+
+
+def of_stages(names):
+    start = {"a": 0, "b": 1000}
+    firsts = [(name, start[name[0]] + 100 * int(name[1])) for name in names.split()]
+    noise = noise_multiplier(1.0, 1e-6)
+    return private(stages=[ReleasedStage(name, at, at + 99, noise) for name, at in firsts])
+
+
+@given(st.lists(st.sampled_from(MODELS), min_size=2, max_size=4), st.data())
+def test_whether_models_of_one_ledger_are_merged_does_not_depend_on_groups(names, data):
+    def merged_or_refused(statements, sizes):
+        try:
+            while len(statements) > 1:
+                size = sizes(len(statements))
+                statements = [*statements[size:], merged_statement(statements[:size])]
+        except InvalidSettingError:
+            return None
+        return statements
+
+    statements = [of_stages(each) for each in names]
+    assert merged_or_refused(statements, lambda n: data.draw(st.integers(2, n))) == (
+        merged_or_refused(statements, lambda n: n)
+    )
+
+
+def test_windows_of_two_choices_of_words_are_merged():
+    found = merged_statement([of_stages(names) for names in MODELS[:3]])
+    assert found["stages_of_models"] == [[0, 1], [0, 2], [3, 4]]
+    assert found["epsilon"] == 1.0
+    for wrong in ([], [[0, 1]], [[0, 1, 2], [3]], [[0, 1, 2], [3, 5]], [[0, 1, 2, 3, 4], []], "01"):
+        with pytest.raises(InvalidSettingError, match="places of their stages"):
+            check_statement({**found, "stages_of_models": wrong})
 
 
 @pytest.mark.parametrize(

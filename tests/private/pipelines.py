@@ -470,10 +470,10 @@ class Verdict:
         return "\n".join(lines)
 
 
-def audit(scene, n_runs, folder, *, echoes=True):
+def audit(scene, n_runs, folder, *, echoes=True, seed=None):
     """Make runs, each canary in half of them, and return the verdict."""
     prepared = scene.prepared(folder / "known")
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(seed)
     half = np.arange(n_runs) % 2 == 0
     bits = np.array([rng.permutation(half) for _ in scene.canaries]).T
     evidence = Evidence(scene)

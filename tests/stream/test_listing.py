@@ -148,7 +148,11 @@ def test_sizes_and_formats_are_those_of_the_names(tmp_path):
         ("*.none", "must contain files"),
         ("empty", "must contain files"),
         ("pipe", "connector stdin"),
-        ("nosuchprotocol://x", "protocol that fsspec can open"),
+        ("nosuchprotocol://x", "fsspec can open, .*Protocol not known"),
+        ("data:,one", "fsspec can open, .*IndexError"),
+        ("zip://a::file://TMP/a.txt", "fsspec can open, .*BadZipFile"),
+        ("tar://a::file://TMP/a.txt", "fsspec can open, .*ReadError"),
+        ("filecache::simplecache::file://TMP/a.txt", "fsspec can open, .*TypeError"),
         ([], "at least 1 path"),
         (["a.txt", "*.txt"], r"named once, got name=.*a\.txt"),
     ],
@@ -159,9 +163,11 @@ def test_paths_without_files_or_with_one_twice_are_refused(path, message, tmp_pa
     Path("empty/.hidden").touch()
     Path("empty/dangling").symlink_to("nowhere")
     Path("dangling").symlink_to("nowhere")
-    Path("a.txt").touch()
+    Path("a.txt").write_text("one\n")
     os.mkfifo("pipe")
     os.mkfifo("empty/pipe")
+    if isinstance(path, str):
+        path = path.replace("TMP", str(tmp_path))
     with pytest.raises(SourceError, match=message):
         find_files(path, "auto", "infer")
 

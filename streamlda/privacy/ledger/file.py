@@ -82,6 +82,26 @@ class Head(NamedTuple):
 START = Head(0, "0" * 64)
 
 
+#: How the names of what lies beside a ledger go on.
+MARKER, KEY, LOCK, RELEASES = ".marker", ".key", ".lock", ".releases"
+JOURNAL = "-journal"
+
+
+def beside(ledger: Path) -> list[Path]:
+    """Return the paths of all that lies beside a ledger, whether it is there or not."""
+    return [ledger.with_name(ledger.name + end) for end in (MARKER, KEY, LOCK, RELEASES, JOURNAL)]
+
+
+def has_ledger(path: Path) -> bool:
+    """Return whether a path is that of a ledger, or of what lies beside one or in its folder."""
+    ends = ("", MARKER, KEY, LOCK, RELEASES, JOURNAL)
+    named = [path.name.removesuffix(end) for end in ends if path.name.endswith(end)]
+    ledgers = [path.with_name(name) for name in named if name]
+    if path.parent.name.endswith(RELEASES):
+        ledgers.append(path.parent.with_name(path.parent.name.removesuffix(RELEASES)))
+    return any(each.with_name(each.name + MARKER).exists() for each in ledgers)
+
+
 class LedgerFile:
     """Rows on disk, read by anyone and written by the holder of the lock.
 
@@ -91,8 +111,8 @@ class LedgerFile:
 
     def __init__(self, path: str | os.PathLike[str], on_step: OnStep | None = None) -> None:
         self.path = Path(os.path.realpath(path))
-        self.marker = self.path.with_name(self.path.name + ".marker")
-        self.key = self.path.with_name(self.path.name + ".key")
+        self.marker = self.path.with_name(self.path.name + MARKER)
+        self.key = self.path.with_name(self.path.name + KEY)
         self.head = START
         self.ledger_id = ""
         self.step: OnStep = on_step or (lambda name: None)
@@ -105,7 +125,7 @@ class LedgerFile:
         """Become the only writer, or raise a `LedgerError` that names the process that is."""
         with reported(self.path, "a ledger must be lockable for its writer"):
             try:
-                self._lock = FileLock(self.path.with_name(self.path.name + ".lock"))
+                self._lock = FileLock(self.path.with_name(self.path.name + LOCK))
             except LockedError as error:
                 raise failure(
                     "a ledger must have one writer",
@@ -159,7 +179,7 @@ class LedgerFile:
         values = {"ledger_id": secrets.token_hex(16), "format_version": FORMAT_VERSION, **body}
         with reported(self.path, "a ledger must be created whole"):
             # What a creation left behind that did not come to its end holds nothing.
-            for leftover in (fresh, fresh.with_name(fresh.name + "-journal")):
+            for leftover in (fresh, fresh.with_name(fresh.name + JOURNAL)):
                 leftover.unlink(missing_ok=True)
             self.step("create:begin")
             # The record slots in it may be private: only the owner reads it.
