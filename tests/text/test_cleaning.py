@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from html.entities import html5
 
 import pytest
 from hypothesis import given
@@ -126,6 +127,12 @@ def test_fit_says_what_was_removed(tmp_path):
             st.sampled_from(["cat ", "dogs", "\n", "@", "a.b@x.org", "http://a.b ", "www.x.de "])
             | st.sampled_from(["<b>", "<", "&", "&eacute;t", "&lt;", "&#64;", "é ", "base64\n"])
             | st.sampled_from([f"\n{UUENCODED}\n", f"\n{BASE64}\n", "M", "/", ".", "x.y", "-"])
+            | st.sampled_from(
+                ["<script>", "</Script >", "<!--", "-->", "<STYLE x", "<strong>", "=1>"]
+            )
+            | st.sampled_from(
+                ["<h1", "<h7>", "/>", "</p", "&nbsp;", "&#39;", "&#x62;", "_", ";", "#"]
+            )
             | st.sampled_from(["k" * 63, "https", "://", "www.", "<", ">", "\t", "\x1f", "+%"]),
             max_size=8,
         ).map("".join),
@@ -135,7 +142,19 @@ def test_fit_says_what_was_removed(tmp_path):
 )
 def test_words_of_many_texts_are_those_of_each_that_was_cleaned(texts, steps):
     """Only texts that may hold something are looked at, and only for that."""
-    analyzer = TextAnalyzer(clean=tuple(steps))
+    check_same_words(texts, tuple(steps))
+
+
+def test_entities_within_words_leave_the_words_of_each_text():
+    """All named ones of HTML, and characters by number: signs, spaces, and parts of words."""
+    named = [f"&{name}" for name in html5 if name.endswith(";")]
+    numbered = [f"&#{point};" for point in range(9000)] + [f"&#X{n:x};" for n in range(300)]
+    for text in ("ab{}cd", "al{}lo"):
+        check_same_words([text.format(each) for each in named + numbered], ("html",))
+
+
+def check_same_words(texts, steps):
+    analyzer = TextAnalyzer(clean=steps)
     vocabulary = Vocabulary.hashed(20, analyzer)
     removed, plain = Counter(), Vocabulary.hashed(20, TextAnalyzer(clean=()))
     whole = plain.encode([cleaned(text, analyzer.clean, removed) for text in texts])
