@@ -220,8 +220,14 @@ def _number(letters: U8_1D, codes: U8_1D, small: int, first: int, size: int) -> 
 @kernel
 def _place(number: I64, numbers: I64_1D) -> I64:
     """Return the place of a number among rising ones, or -1."""
-    place = np.searchsorted(numbers, number)
-    return np.int64(place if place < len(numbers) and numbers[place] == number else -1)
+    first, behind = 0, len(numbers)
+    while first < behind:
+        middle = (first + behind) // 2
+        if numbers[middle] < number:
+            first = middle + 1
+        else:
+            behind = middle
+    return np.int64(first if first < len(numbers) and numbers[first] == number else -1)
 
 
 @kernel
@@ -244,7 +250,8 @@ def _tag_end(
     else:
         is_tag = letters[close - 1] == ord("/") and (spaces > 0 or inner + 1 == close)
         if spaces > 0 and not is_tag:
-            is_tag = _next(letters, ord("="), ord("="), inner, close) < close
+            for place in range(inner, close):
+                is_tag = is_tag or letters[place] == ord("=")
     return np.int64(close + 1 if is_tag else at)
 
 
@@ -329,7 +336,7 @@ def blank_markup(
     """Put spaces for the markup of ASCII texts with their mark into a copy; count its pieces.
 
     For the words, equivalent to the step ``"html"`` of `streamlda.text.cleaning`. A text with an
-    entity that may stand for a part of a word, as of a letter, stays as it is, with -1 pieces.
+    entity that may stand for a part of a word, as of a letter, is left half way, with -1 pieces.
 
     A name of markup has a number: ``codes`` of its characters, from 1 on, 0 for those that are not
     `IN_ELEMENT`, `CODE_BITS` each; `elements` rise, and so do `scripts`, which are removed with
@@ -360,10 +367,10 @@ def blank_markup(
                     end = _tag_end(letters, kinds, codes, elements, at, last)
             if end < 0:
                 pieces[text] = -1
-                blanked[first:last] = letters[first:last]
             elif end == at:
                 at += 1
             else:
-                blanked[at:end] = ord(" ")
+                for place in range(at, end):
+                    blanked[place] = ord(" ")
                 pieces[text] += 1
                 at = end

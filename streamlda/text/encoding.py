@@ -283,7 +283,7 @@ def _cleaned(
         blank_markup(letters, starts, marks, *_MARKUP, kept, pieces)
         found["html"] += int(pieces[pieces > 0].sum())
         for n in np.flatnonzero(pieces < 0).tolist():
-            text = kept[starts[n] : starts[n + 1] - 1].tobytes().decode("ascii")
+            text = letters[starts[n] : starts[n + 1] - 1].tobytes().decode("ascii")
             put(n, cleaned(text, ("html",), found))
     if removed is not None:
         removed += found
