@@ -77,13 +77,15 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
             n_records += batch.n_records
             ended = batch.exhausted
     warn_of_damage(counts)
+    # Without the reasons that no record had.
+    rejects = +counts.rejects
     require(
-        n_documents > counts.rejects[UNREADABLE] or not counts.rejects.total(),
+        n_documents > rejects[UNREADABLE] or not rejects,
         "a source must have a document that can be read",
-        rejects=by_reason(counts.rejects) + fields_found(counts.fields),
+        rejects=by_reason(rejects) + fields_found(counts.fields),
         remedy="check the format, the text field and the analyzer",
         error=InvalidDocumentsError,
     )
-    warn_of_rejects(counts.rejects, counts.fields)
+    warn_of_rejects(rejects, counts.fields)
     if id_field is not None and unnamed:
         warn(f"{unnamed:,} of {n_documents:,} documents have no {id_field}, their id")

@@ -39,6 +39,9 @@ def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_pa
         name, *more = command
         told = run(name, model, corpus, "--analyzer", NAME, *more).stderr
         assert "1 record skipped: analyzer 1" in told
+        good = tmp_path / "good.txt"
+        good.write_text(corpus.read_text().replace("bad ", ""))
+        assert "skipped" not in run(name, model, good, "--analyzer", NAME, *more).stderr
         all_bad = tmp_path / "bad.txt"
         all_bad.write_text("bad ab cd\nbad cd ab\n")
         told = refused(name, model, all_bad, "--analyzer", NAME, *more, code=65)
