@@ -63,7 +63,7 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
     from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
     from streamlda.model.inference import SMOOTHING
     from streamlda.storage.newest import words_of
-    from streamlda.text.encoding import count_tokens
+    from streamlda.text.encoding import UNREADABLE, count_tokens
 
     vocabulary = words_of(model)
     completion = DocumentCompletion(
@@ -76,8 +76,10 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
     if top.shape[1] > 1:
         coherence = NpmiCounter(top) if in_order else NpmiCounter(top, window=None)
     tokens = unseen = 0
-    for texts, _, _ in read_documents(settings):
-        ids, offsets = vocabulary.token_ids(texts)
+    for documents in read_documents(settings):
+        unreadable: list[int] = []
+        ids, offsets = vocabulary.token_ids(documents.texts, unreadable)
+        documents.rejects[UNREADABLE] += len(unreadable)
         batch = count_tokens(ids, offsets, vocabulary.n_features)
         tokens += len(ids)
         unseen += int((ids < 0).sum())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import click
 
 from streamlda.cli.options import GroupedCommand, options_of, read_settings
 from streamlda.cli.reading import DOCUMENTS, allow_analyzer, read_documents
-from streamlda.cli.running import warn_of_rejects
 from streamlda.errors import ModelFileError
 from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
 from streamlda.run.outputs import check_output
@@ -91,7 +89,6 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
         )
     top, with_id = settings.infer.top, settings.source.id_field is not None
     shape = newest.model.n_components, top, with_id
-    unreadable = 0
     with ExitStack() as opened:
         if output == "-":
             writer = WRITERS[output_format or "jsonl"](sys.stdout.buffer, *shape)
@@ -99,12 +96,10 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
         else:
             kind = output_format or format_of(output)
             writer = opened.enter_context(whole_rows(output, kind, *shape))
-        for texts, locations, _ in read_documents(settings):
-            found = infer(newest, texts, top)
-            writer.write([locations[i] for i in found.readable], found)
-            unreadable += len(texts) - len(found.readable)
-    if unreadable:
-        warn_of_rejects(Counter({UNREADABLE: unreadable}))
+        for documents in read_documents(settings):
+            found = infer(newest, documents.texts, top)
+            writer.write([documents.locations[i] for i in found.readable], found)
+            documents.rejects[UNREADABLE] += len(documents.texts) - len(found.readable)
 
 
 def _infer_topic(path: str, settings: RunSettings) -> None:

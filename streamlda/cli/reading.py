@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,11 +26,15 @@ POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
 
 class Documents(NamedTuple):
-    """The documents of a poll, with their locations and event times (None: unknown)."""
+    """The documents of a poll, with their locations and event times (None: unknown).
+
+    Those that cannot be used after all are to be added to `rejects`, by reason.
+    """
 
     texts: list[str]
     locations: list[RecordLocation]
     times: list[float | None]
+    rejects: Counter[str]
 
 
 def allow_analyzer(settings: RunSettings) -> None:
@@ -47,6 +52,7 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
     """
     from streamlda.run.parts import open_stream
     from streamlda.stream.counts import RecordCounts, fields_found
+    from streamlda.text.encoding import UNREADABLE
 
     allow_analyzer(settings)
     most, id_field = settings.source.max_documents, settings.source.id_field
@@ -66,18 +72,20 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
             if documents:
                 texts, locations, dates = map(list, zip(*documents, strict=True))
                 unnamed += sum(at.id is None for at in locations)
-                yield Documents(texts, locations, dates)
+                yield Documents(texts, locations, dates, counts.rejects)
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted
     warn_of_damage(counts)
+    # Without the reasons that no record had.
+    rejects = +counts.rejects
     require(
-        n_documents or not counts.rejects,
+        n_documents > rejects[UNREADABLE] or not rejects,
         "a source must have a document that can be read",
-        rejects=by_reason(counts.rejects) + fields_found(counts.fields),
-        remedy="check the format and the text field",
+        rejects=by_reason(rejects) + fields_found(counts.fields),
+        remedy="check the format, the text field and the analyzer",
         error=InvalidDocumentsError,
     )
-    warn_of_rejects(counts.rejects, counts.fields)
+    warn_of_rejects(rejects, counts.fields)
     if id_field is not None and unnamed:
         warn(f"{unnamed:,} of {n_documents:,} documents have no {id_field}, their id")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,9 @@ from streamlda.cli.options import (
 from streamlda.cli.reading import DOCUMENTS, read_documents
 from streamlda.cli.running import say, warn_of
 from streamlda.run.outputs import check_output
+
+if TYPE_CHECKING:
+    from streamlda.documents import DocumentBatch
 
 
 @click.command(cls=GroupedCommand, short_help="Divide a topic of a model, by documents.")
@@ -48,6 +52,8 @@ def split(
     from streamlda.engine.splitting import split_topic
     from streamlda.model.table import in_line, plural
     from streamlda.model.topic_model import load
+    from streamlda.storage.newest import words_of
+    from streamlda.text.encoding import UNREADABLE
 
     settings = read_settings("split", flags)
     check_output(output, [model_file, *settings.source.files])
@@ -59,8 +65,15 @@ def split(
         topics=before.n_components,
         remedy="streamlda topics lists them",
     )
-    batches = (before.encode(documents.texts) for documents in read_documents(settings))
-    model = split_topic(before, topic, batches, n_topics=n_topics)
+
+    def batches() -> Iterator[DocumentBatch]:
+        words = words_of(before)
+        for documents in read_documents(settings):
+            encoded = words.encode(documents.texts)
+            documents.rejects[UNREADABLE] += len(encoded.unreadable)
+            yield encoded.batch
+
+    model = split_topic(before, topic, batches(), n_topics=n_topics)
     model.save(output)
     divided, top = model.diagnostics["split"], model.top_words(8)
     say(

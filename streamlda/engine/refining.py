@@ -10,6 +10,8 @@
                spectral topics stay: the engine goes on in rounds.
     refining   Else every minibatch of new ones moves the topics. Sums and projections are dropped;
                what they say of the data stays with every model, as of the start.
+               Some are still set aside, and learned after one or two warm-ups more: a stream may
+               turn to other things, and topics that follow it predict its beginning worse.
     annealed   After 100 steps, of a twentieth of the warm-up each, the topics are annealed. They
                are compared with their start once more, and begin again from it, without annealing,
                where they are not better. Then they learn the documents set aside, and neither
@@ -138,7 +140,10 @@ class Refinement(Phase):
         steps = unflattened(steps, model, kept)
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
         stepwise.add(kept)
-        trial = None if aside is None else Trial(model.components, model.alpha, aside)
+        trial = None
+        if aside is not None:
+            newer, missing = RecentDocuments.aside(), settings.warmup_documents
+            trial = Trial(model.components, model.alpha, aside, newer, missing)
         return cls(settings, counters, stepwise, model.diagnostics, frequencies, recent, trial)
 
     @classmethod
@@ -181,12 +186,14 @@ class Refinement(Phase):
         stop = start + PART_DOCUMENTS
         if self.trial is not None:
             # The trial ends with the annealing, however the stream was cut.
-            stop = min(stop, batch.end_of(self._annealing_left, start))
+            stop = min(stop, batch.end_of(min(self._annealing_left, self.trial.missing), start))
         part = batch.rows(start, stop)
-        documents = part.where(part.usable)
+        documents = learned = part.where(part.usable)
+        if self.trial is not None:
+            self.trial, learned = self.trial.parted(documents, self.settings.warmup_documents)
         if self.stepwise.flatness:
-            self.recent.add(documents)
-        self.stepwise.add(documents)
+            self.recent.add(learned)
+        self.stepwise.add(learned)
         # One after the other, so that it does not matter how the stream was cut.
         add_frequencies(self.frequencies, documents)
         return part.n_documents
@@ -199,8 +206,8 @@ class Refinement(Phase):
             trial, self.trial = self.trial, None
             if not trial.choice(self._refined(self.stepwise), self.recent).refined:
                 self.stepwise = self._without_annealing(trial)
-            if trial.aside.parts:
-                self.stepwise.add(trial.aside.latest())
+            for documents in trial.documents():
+                self.stepwise.add(documents)
         self.recent.clear()
         return self
 
@@ -218,6 +225,7 @@ class Refinement(Phase):
         self.recent.change_words(change)
         if self.trial is not None:
             self.trial.aside.change_words(change)
+            self.trial.newer.change_words(change)
             components = np.ascontiguousarray(change.distribution(self.trial.components.T).T)
             self.trial = self.trial._replace(components=components)
 
@@ -263,7 +271,8 @@ class Refinement(Phase):
         if not choice.refined:
             known = {**self.start, **said}
             return self._published(self.trial.components, self.trial.alpha, known)
-        found.add(self.trial.aside.latest())
+        for documents in self.trial.documents():
+            found.add(documents)
         found.flush()
         model = self._refined(found)
         return replace(model, diagnostics={**model.diagnostics, **said})
@@ -335,38 +344,79 @@ class Refinement(Phase):
             refinement["start"],
             np.array(arrays["frequencies"]),
             RecentDocuments(settings.warmup_documents).restore(arrays, settings.n_features),
-            Trial.from_state(arrays, settings.n_features),
+            Trial.from_state(arrays, settings.n_features, settings.warmup_documents),
             SharedStart.from_state(named(arrays, "shared."), shared) if shared else None,
         )
 
 
 class Trial(NamedTuple):
-    """What refined topics must be better than, and where: on documents that neither learned."""
+    """What refined topics must be better than, and where: on documents that neither learned.
+
+    These are some of the latest one or two warm-ups. After `missing` documents the older ones are
+    learned, and the `newer` ones take their place.
+    """
 
     components: Array
     alpha: Array
     aside: RecentDocuments
+    newer: RecentDocuments
+    missing: int
+
+    def parted(self, documents: DocumentBatch, every: int) -> tuple[Trial, DocumentBatch]:
+        """Set some usable documents aside, not beyond `missing`; return those to learn now."""
+        numbers = every - self.missing + np.arange(documents.n_documents)
+        chosen = numbers % aside_stride(every) == 0
+        self.newer.add(documents.where(chosen))
+        learned, missing = documents.where(~chosen), self.missing - documents.n_documents
+        if missing:
+            return self._replace(missing=missing), learned
+        learned = DocumentBatch.joined([learned, *_latest(self.aside)])
+        newer = RecentDocuments.aside()
+        return self._replace(aside=self.newer, newer=newer, missing=every), learned
+
+    def documents(self) -> list[DocumentBatch]:
+        """Return those set aside, as batches."""
+        return [*_latest(self.aside), *_latest(self.newer)]
 
     def choice(self, refined: TopicModel, learned: RecentDocuments) -> Choice:
         """Compare refined topics with their start; without documents the start is kept."""
-        if not (self.aside.parts and learned.parts):
+        aside = self.documents()
+        if not (aside and learned.parts):
             return Choice(False, 0)
         start = replace(refined, components=self.components, alpha=self.alpha)
-        return choose(start, refined, self.aside.latest(), learned.latest())
+        return choose(start, refined, DocumentBatch.joined(aside), learned.latest())
 
     def state(self) -> Arrays:
         """Return it as named arrays."""
-        own = {"trial.components": self.components, "trial.alpha": self.alpha}
-        return own | self.aside.state("aside.")
+        missing = np.array([self.missing], dtype=np.int64)
+        own = {"components": self.components, "alpha": self.alpha, "missing": missing}
+        kept = self.aside.state("aside.") | self.newer.state("newer.")
+        return with_prefix(own, "trial.") | kept
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], n_features: int) -> Self | None:
+    def from_state(
+        cls, arrays: Mapping[str, NDArray[Any]], n_features: int, warmup_documents: int
+    ) -> Self | None:
         """Go on from what `state` returned; a state of before there were trials has none."""
         own = named(arrays, "trial.")
         if not own:
             return None
-        aside = RecentDocuments.aside().restore(arrays, n_features, "aside.")
-        return cls(own["components"].copy(), own["alpha"].copy(), aside)
+        aside, newer = (
+            RecentDocuments.aside().restore(arrays, n_features, name)
+            for name in ("aside.", "newer.")
+        )
+        # A state of before documents were set aside later has neither newer ones nor a number.
+        missing = int(own["missing"][0]) if "missing" in own else warmup_documents
+        return cls(own["components"].copy(), own["alpha"].copy(), aside, newer, missing)
+
+
+def _latest(kept: RecentDocuments) -> list[DocumentBatch]:
+    return [kept.latest()] if kept.parts else []
+
+
+def aside_stride(documents: int) -> int:
+    """Return of how many documents one is set aside, so that few documents have enough."""
+    return max(5, min(20, documents // 200), documents // 1000)
 
 
 def add_frequencies(totals: Array, documents: DocumentBatch) -> None:

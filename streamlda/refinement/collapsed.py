@@ -13,6 +13,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from streamlda.kernels.refinement import add_responsibilities, collapse_topics, 
 from streamlda.model.inference import checked_alpha
 from streamlda.progress import progress
 from streamlda.refinement.gibbs import UNSEEN, topics_of
+from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import checked_topics, entries_by_word
 
@@ -60,7 +62,8 @@ class CollapsedVariational:
 
     A pure state machine, with equal results to the last bit for any number of threads. Documents
     are kept by reference. Topics have shape (K, V), each with a word above 0; alpha, shape (K,),
-    stays. Time O(nnz K) a sweep; memory 4 K nnz and 12 V K.
+    stays; the first topics have a prior on the columns of `seeds`. Time O(nnz K) a sweep; memory
+    4 K nnz and 12 V K.
     """
 
     def __init__(
@@ -69,10 +72,12 @@ class CollapsedVariational:
         components: Array,
         alpha: Array,
         smoothing: float = GibbsSettings().smoothing,
+        seeds: Sequence[tuple[int, ...]] = (),
     ) -> None:
         self.alpha, self.smoothing = checked_alpha(alpha), smoothing
         topics = checked_topics(components, len(self.alpha))
         documents.check_features(topics.shape[1], "topics")
+        self._prior = Prior(seeds, len(self.alpha))
         self._documents, self.sweeps = documents, 0
         self._responsibilities = self._expected(documents, topics)
         self.totals = self._sums(documents, self._responsibilities)
@@ -80,9 +85,13 @@ class CollapsedVariational:
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""
         rows, prior = self._documents, self.alpha.astype(np.float32)
-        totals = self.totals.astype(np.float32)
+        totals, at = self.totals.astype(np.float32), (self._prior.columns, self._prior.topics)
+        held = np.zeros(len(at[0]), dtype=np.float32)
         with progress("collapsed sweeps", n) as advance:
             for _ in range(n):
+                totals[at] -= held
+                held = self._prior.tokens(totals.sum(axis=0, dtype=np.float64)).astype(np.float32)
+                totals[at] += held
                 masses = totals.sum(axis=0, dtype=np.float64).astype(np.float32)
                 collapse_topics(
                     *(rows.counts, rows.word_ids, rows.row_pointers, prior, self.smoothing),
@@ -96,7 +105,9 @@ class CollapsedVariational:
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
-        return topics_of(self.totals, self.smoothing)
+        totals, prior = self.totals.copy(), self._prior
+        totals[prior.columns, prior.topics] += prior.tokens(self.totals.sum(axis=0))
+        return topics_of(totals, self.smoothing)
 
     def joined_with(self, batch: DocumentBatch) -> CollapsedVariational:
         """Return what goes on with other documents too, theirs found under the topics of now."""

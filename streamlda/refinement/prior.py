@@ -24,9 +24,14 @@ class Prior:
         #: One for each topic, 0 without seeds.
         self.sums = np.bincount(self.topics, self.parts, minlength=n_topics)
 
+    def tokens(self, mass: Array) -> Array:
+        """Return the tokens of each seed word in topics with these masses."""
+        found: Array = self.parts * mass[self.topics]
+        return found
+
     def add_to(self, topics: NDArray[np.float32], words: NDArray[np.int64], mass: Array) -> None:
         """Add it to the rows of some words, rising, of topics with these masses."""
         rows = np.searchsorted(words, self.columns)
         there = np.isin(self.columns, words)
         ks = self.topics[there]
-        topics[rows[there], ks] += (self.parts[there] * mass[ks]).astype(np.float32)
+        topics[rows[there], ks] += self.tokens(mass)[there].astype(np.float32)

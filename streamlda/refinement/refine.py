@@ -213,12 +213,12 @@ def _collapsed(
 ) -> CollapsedVariational | None:
     """Return what collapsed sweeps make of a model of few documents, None where passes are better.
 
-    Seeded topics have a prior that these do not know; of a false alpha_0 see `sweeping`.
+    Of a false alpha_0 see `sweeping`.
     """
-    if model.seeds or not suits(documents, len(model.alpha)):
+    if not suits(documents, len(model.alpha)):
         return None
     alpha = np.full_like(model.alpha, model.alpha.mean())
-    found = CollapsedVariational(documents, model.components, alpha)
+    found = CollapsedVariational(documents, model.components, alpha, seeds=model.seeds)
     found.sweep(sweeps_for(thorough).before)
     topics = replace(model, components=found.components, alpha=alpha)
     return None if alpha_0_of(topics, documents) > MOST_ALPHA_0 * model.alpha_0 else found

@@ -185,7 +185,7 @@ class StepwiseEM:
         """Topics of all minibatches so far, shape (K, V), rows summing to 1. Time O(V K)."""
         smooth = self._totals + self._smoothing
         prior = self._prior
-        smooth[prior.columns, prior.topics] += prior.parts * self._mass[prior.topics]
+        smooth[prior.columns, prior.topics] += prior.tokens(self._mass)
         return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
 
     def add(self, batch: DocumentBatch) -> None:

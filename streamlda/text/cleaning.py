@@ -7,6 +7,8 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection
 from html import unescape
+from html.entities import name2codepoint
+from unicodedata import category
 
 # Whole lines of uuencode, and of base64; a line of text this long has small letters, or a space.
 _UUENCODED = r"M[ -`]{60}$"
@@ -27,23 +29,37 @@ ASCII_NAME = ASCII_HOST + ".+%"
 LONGEST_NAME = 64
 
 # Of one sign alone, as <file>, text has placeholders too: elements of HTML are known by name.
-_ELEMENTS = (
-    "a abbr acronym address article aside b base big blockquote body br button caption center cite "
-    "code col dd del details div dl dt em fieldset figure font footer form h[1-6] head header hr "
-    "html i img ins kbd legend li link main mark meta nav nobr noscript ol p pre q s samp section "
-    "small span strike strong style sub summary sup table tbody td tfoot th thead title tr tt u ul"
-).replace(" ", "|")
+_NAMES = (
+    "a abbr acronym address article aside b base big blockquote body br button caption center "
+    "cite code col dd del details div dl dt em fieldset figure font footer form h1 h2 h3 h4 h5 h6 "
+    "head header hr html i img ins kbd legend li link main mark meta nav nobr noscript ol p pre q "
+    "s samp section small span strike strong style sub summary sup table tbody td tfoot th thead "
+    "title tr tt u ul"
+)
+ELEMENTS = _NAMES.split()
 _markup_at = re.compile(
-    rf"<(?:{_ELEMENTS})\s*>|</[a-z][a-z0-9]*\s*>"
+    rf"<(?:{'|'.join(ELEMENTS)})\s*>|</[a-z][a-z0-9]*\s*>"
     r"|<[a-z][a-z0-9]*(?:\s(?=[^<>=]*=)[^<>]*|\s*/|\s[^<>]*/)>"
     r"|&(?:[a-z][a-z0-9]{1,30}|#[0-9]{1,7}|#x[0-9a-f]{1,6});",
     re.IGNORECASE | re.DOTALL,
 ).match
 
+ASCII_SPACE = "".join(chr(i) for i in range(128) if chr(i).isspace())
+ASCII_TAG = "".join(chr(i) for i in range(128) if chr(i) not in "<>")
+
+#: What is removed with all that is in it.
+SCRIPTS = ("script", "style")
+
+#: Entities of a space, or of a sign that is never part of a word, as the dot of Catalan l·l is.
+SIGNS = [
+    name
+    for name, point in name2codepoint.items()
+    if category(chr(point))[0] in "ZPS" and name != "middot"
+]
 
 # What ends with a sign of its own is sought only before the last of these, else time would be the
 # square of the text's.
-_SPAN = re.compile(r"<(?:(script|style)\b.*?</\1\s*>|!--.*?-->)", re.IGNORECASE | re.DOTALL)
+_SPAN = re.compile(rf"<(?:({'|'.join(SCRIPTS)})\b.*?</\1\s*>|!--.*?-->)", re.IGNORECASE | re.DOTALL)
 _ENDS = {
     sign: re.compile(end, re.IGNORECASE)
     for sign, end in (("<sc", r"</script\s*>"), ("<st", r"</style\s*>"), ("<!-", "-->"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,19 +18,35 @@ from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.cleaning import (
     AHEAD,
     ATTACHMENTS,
+    CODE_BITS,
     EMAILS,
     HTML,
+    IN_ELEMENT,
     IN_HOST,
     IN_NAME,
+    IN_SPACE,
+    IN_TAG,
     IN_URL,
     URLS,
     blank_emails,
+    blank_markup,
     blank_urls,
     find_marks,
 )
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
-from streamlda.text.cleaning import ASCII_HOST, ASCII_NAME, ASCII_URL, LONGEST_NAME, cleaned
+from streamlda.text.cleaning import (
+    ASCII_HOST,
+    ASCII_NAME,
+    ASCII_SPACE,
+    ASCII_TAG,
+    ASCII_URL,
+    ELEMENTS,
+    LONGEST_NAME,
+    SCRIPTS,
+    SIGNS,
+    cleaned,
+)
 from streamlda.text.functions import UnreadableTextError
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
@@ -48,10 +65,26 @@ Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
 MARKS = {"attachments": ATTACHMENTS, "urls": URLS, "emails": EMAILS, "html": HTML}
 
 #: What each ASCII character may be part of.
-_PARTS = {IN_HOST: ASCII_HOST, IN_NAME: ASCII_NAME, IN_URL: ASCII_URL}
+_ALPHANUMERIC = string.ascii_letters + string.digits
+_PARTS = {
+    **{IN_HOST: ASCII_HOST, IN_NAME: ASCII_NAME, IN_URL: ASCII_URL},
+    **{IN_ELEMENT: _ALPHANUMERIC, IN_SPACE: ASCII_SPACE, IN_TAG: ASCII_TAG},
+}
 _KINDS = np.array(
     [sum(kind for kind in _PARTS if chr(i) in _PARTS[kind]) for i in range(128)], dtype=np.uint8
 )
+
+#: Numbers of characters in names of markup, and of the names.
+_CODES = np.array([1 + _ALPHANUMERIC.find(chr(i)) for i in range(128)], dtype=np.uint8)
+
+
+def _numbers(names: Iterable[str]) -> NDArray[np.int64]:
+    codes = [[int(_CODES[ord(letter)]) for letter in name] for name in names]
+    numbers = [sum(code << CODE_BITS * n for n, code in enumerate(name[::-1])) for name in codes]
+    return np.array(sorted(numbers), dtype=np.int64)
+
+
+_MARKUP = _KINDS, _CODES, *map(_numbers, (ELEMENTS, SCRIPTS, SIGNS))
 
 #: Reason of a reject: the user's analyzer failed on the document.
 UNREADABLE = "analyzer"
@@ -213,7 +246,7 @@ def _cleaned(
 ) -> tuple[NDArray[np.uint8], dict[int, str]]:
     """Return joined ASCII texts without what these steps remove, and those not ASCII any more.
 
-    URLs and e-mail addresses are removed by kernels: without them few texts hold anything else.
+    Kernels remove all but attachments, and markup with letters in it.
     """
     kept, found = letters.copy(), Counter[str]()
     marks = np.full(len(texts), sum(MARKS[step] for step in steps), dtype=np.uint8)
@@ -238,26 +271,20 @@ def _cleaned(
             left = int(marks[n]) & ~ATTACHMENTS
             put(n, cleaned(text, [step for step in steps if MARKS[step] & left], found))
             marks[n] = 0
-    changed = np.zeros(len(texts), dtype=np.bool_)
     if np.any(marks & URLS):
         blank_urls(letters, starts, marks, _KINDS, kept, pieces)
         found["urls"] += int(pieces.sum())
-        letters, changed = kept.copy(), pieces > 0
+        letters = kept.copy()
     if np.any(marks & EMAILS):
         blank_emails(letters, starts, marks, _KINDS, LONGEST_NAME, kept, pieces)
         found["emails"] += int(pieces.sum())
-        changed |= pieces > 0
-    if changed.any():
-        # Most texts have < before an address alone.
-        again = np.where(changed, marks & HTML, 0).astype(np.uint8)
-        find_marks(kept, starts, again)
-        marks = np.where(changed, again, marks)
-    for n in np.flatnonzero(marks & HTML).tolist():
-        before = found.total()
-        text = kept[starts[n] : starts[n + 1] - 1].tobytes().decode("ascii")
-        text = cleaned(text, ("html",), found)
-        if found.total() > before:
-            put(n, text)
+        letters = kept.copy()
+    if np.any(marks & HTML):
+        blank_markup(letters, starts, marks, *_MARKUP, kept, pieces)
+        found["html"] += int(pieces[pieces > 0].sum())
+        for n in np.flatnonzero(pieces < 0).tolist():
+            text = letters[starts[n] : starts[n + 1] - 1].tobytes().decode("ascii")
+            put(n, cleaned(text, ("html",), found))
     if removed is not None:
         removed += found
     return kept, others

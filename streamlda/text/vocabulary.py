@@ -374,14 +374,17 @@ class Vocabulary:
         )
         return vocabulary
 
-    def token_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def token_ids(
+        self, texts: Sequence[str], unreadable: list[int] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the column of each token, in order, text after text.
 
         Time O(characters), memory O(characters): 4 bytes each for a moment. Stop words leave no
         gap. With n-grams the order within a text is by length first: all single tokens, then all
         pairs, and so on, so that only the single tokens stand next to their neighbours in the
         text. Texts in ASCII under the default pattern, without n-grams, are read by a kernel that
-        lets other threads go on; all others take several times as long.
+        lets other threads go on; all others take several times as long. `unreadable` gets the
+        numbers of texts that the user's analyzer fails on, which have no tokens.
 
         Returns
         -------
@@ -395,7 +398,7 @@ class Vocabulary:
         InvalidDocumentsError
             If `texts` is one string, or an item is not a string.
         """
-        return self._encoder.token_ids(list(checked_texts(texts)))
+        return self._encoder.token_ids(list(checked_texts(texts)), unreadable)
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         """Return the texts as counts, shape (n_documents, n_features); errors as `token_ids`.

@@ -96,7 +96,9 @@ KINDS = {
     "shared": Kind(PLANTED, planted_documents, [0, 401], "projection"),
     "started": Kind(TEXT, text_documents, [0, 1, 29, 30, 1000], "start"),
     "follows": Kind(PLANTED, planted_documents, [1, 400, 425, 2100]),
-    "refining": Kind(TEXT, text_documents, [0, 1, 299, 300, 301, 345, 2000, 3299, 3330]),
+    "refining": Kind(
+        TEXT, text_documents, [0, 1, 299, 300, 301, 345, 599, 600, 601, 2000, 3299, 3330]
+    ),
     "online-power": online("online-power"),
     "simultaneous": online("simultaneous"),
     "forgetting online-power": forgetting("online-power"),

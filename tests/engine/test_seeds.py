@@ -11,6 +11,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import load
+from streamlda.refinement.collapsed import CollapsedVariational
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.seeds import START_SHARE, WORD_SHARE, SeedTopic, seeded
@@ -95,6 +96,22 @@ def test_words_that_no_topic_joins_are_held_by_their_prior(truth):
     model = fed(Engine(settings), text_documents()).snapshot()
     least = WORD_SHARE / (1 + 3 * WORD_SHARE)
     assert model.components[0][list(seed.columns)].min() >= 0.99 * least
+
+
+def test_collapsed_sweeps_hold_seed_words(truth):
+    columns = [own_words(truth, k, 1)[0] for k in (1, 4, 8)]
+    documents, alpha = text_documents().rows(0, 1000), np.full(12, 0.1)
+    seeded, plain = (
+        CollapsedVariational(documents, truth, alpha, seeds=seeds)
+        for seeds in ([tuple(columns)], [])
+    )
+    for each in (seeded, plain):
+        each.sweep(20)
+        # The prior is none of the documents' tokens.
+        assert each.totals.sum() == pytest.approx(documents.counts.sum(), rel=1e-5)
+    least = WORD_SHARE / (1 + 3 * WORD_SHARE)
+    assert seeded.components[0][columns].min() >= 0.99 * least
+    assert seeded.totals[columns, 0].sum() > 2 * plain.totals[columns, 0].sum()
 
 
 def test_steps_work_with_the_prior_that_components_have(truth):

@@ -17,6 +17,7 @@ from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
+from streamlda.spectral.seeds import WORD_SHARE
 from tests import oracle_refinement as twin
 
 K, V, N = 12, 300, 1000
@@ -127,6 +128,16 @@ def test_fits_of_few_documents_make_collapsed_sweeps_and_thorough_ones_more(X):
     for passes, sweeps in (("auto", USUAL_SWEEPS), ("thorough", THOROUGH_SWEEPS)):
         made = fit(X, passes).diagnostics_["refinement"]
         assert (made["passes"], made["collapsed_sweeps"]) == (0, sum(sweeps))
+
+
+def test_seeded_fits_of_few_documents_make_collapsed_sweeps_that_hold_the_words(X, spectral):
+    owners, columns = spectral.components_.argmax(axis=0), []
+    for k in range(3):
+        columns.append(int(np.flatnonzero(owners == k)[0]))
+    lda = StreamLDA(K, seed_topics={"joined": columns}, random_state=0).fit(X)
+    assert lda.diagnostics_["refinement"]["collapsed_sweeps"] == sum(USUAL_SWEEPS)
+    least = WORD_SHARE / (1 + len(columns) * WORD_SHARE)
+    assert lda.components_[0][columns].min() >= 0.99 * least
     assert fit(X, "thorough", solver="online-power").diagnostics_.get("refinement") is None
     for wrong, message in (
         ("slow", "must be a number"),
