@@ -40,6 +40,15 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
         "generation": None,
         "lease": False,
     }
+    # What a state is made of shows when it is opened, though nothing more comes.
+    here.learn(here.give_up({0, 1}))
+    assert here.status.status()["places"] == 0
+    wait_until(
+        lambda: (
+            here.source.poll(200, 0.1).n_records == 0
+            and here.status.status()["places"] == here.truth.records
+        )
+    )
 
 
 def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(
