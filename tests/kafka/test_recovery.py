@@ -141,6 +141,27 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     wait_until(refused, 60)
 
 
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic, source_of):
+    """The brokers make a topic for whoever asks for one, and does not say that it must be there."""
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic, refresh_seconds=0.3)
+    read(source, 3)
+    topics.remove(topic)
+
+    def refused():
+        try:
+            source.poll(100, 0.5)
+        except SourceError as error:
+            return "a topic must exist" in str(error)
+        return False
+
+    wait_until(refused, 60)
+    assert refused()
+    assert topic not in topics.admin.list_topics()
+
+
 @pytest.mark.real_broker
 def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 3))

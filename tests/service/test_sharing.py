@@ -6,6 +6,7 @@ from streamlda.errors import FencedError, SourceAwayError
 from streamlda.service.memory import memory_plan
 from streamlda.storage.checkpoint import Checkpoints, Claim
 from streamlda.storage.index import CheckpointIndex
+from tests.kafka.topics import wait_until
 
 
 def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, shared):
