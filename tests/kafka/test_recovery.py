@@ -13,7 +13,7 @@ from collections import Counter, deque
 
 import pytest
 
-from streamlda.errors import SourceError, SourceRefusedError
+from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda.stream.credentials import CLIENTS
 from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
@@ -267,6 +267,13 @@ def test_every_poison_is_referenced_before_the_position_passes_it(
     def referenced():
         return {row.key.decode() for row in own_topics.read(dead)}
 
+    def leads():
+        try:
+            source_of(own_topics, topic)
+        except SourceAwayError:
+            return False
+        return True
+
     stored, seen, refused = None, [], 0
     for dies in (True, False):
         letters = letters_to(own_topics, dead, request_timeout_seconds=1.0)
@@ -281,6 +288,8 @@ def test_every_poison_is_referenced_before_the_position_passes_it(
                     letters.flush(0.5)
                 refused += 1
                 broker.start()
+                # It answers before it leads its partitions again.
+                wait_until(leads, 60)
                 break
             letters.flush(10)
             seen = [*seen, *batch.documents]
