@@ -119,6 +119,8 @@ class SharedSource:
             waiting=sorted(wanted),
             generation=assignment.generation,
         )
+        # Also where nothing is learned: partitions bring their records, and take them along.
+        self._status.set_slots(self._partitions.records, None)
         if not wanted:
             self._show(self._waiting.done(now))
         # Without a generation nothing would hold back one that the group does not know any more.

@@ -10,6 +10,7 @@ from streamlda.stream.credentials import read_secret
 
 Kind = Literal[
     "text",
+    "topic",
     "int",
     "number",
     "bool",

@@ -88,7 +88,7 @@ class KafkaSettings:
     """How to reach a Kafka cluster, and what to read there."""
 
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
-    topic: str | None = entry("text", None, "Topic to read.")
+    topic: str | None = entry("topic", None, "Topic to read.")
     partitions: str = entry(
         "text", "all", "all, a list such as 0,3, a share i/n, or group: those that the members of "
         "kafka.group agree on. In a share or a group each partition has its own folder in "
@@ -320,7 +320,7 @@ class OutputSettings:
         "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
         flag="--output-folder")
     topic: str | None = entry(
-        "text", None, "Compacted Kafka topic for snapshots; default: none.",
+        "topic", None, "Compacted Kafka topic for snapshots; default: none.",
         commands=RUN_ONLY, flag="--output-topic")
 
 
@@ -329,7 +329,7 @@ class InferSettings:
     """Proportions of each document of the topic that is read, by the newest model."""
 
     topic: str | None = entry(
-        "text", None, "Kafka topic for the proportions of each document that is read from Kafka, "
+        "topic", None, "Kafka topic for the proportions of each document that is read from Kafka, "
         "by the newest snapshot; default: none.", infer_flag="--output-topic")
     group: str | None = entry(
         "text", None, "Consumer group that shares these documents among processes and keeps their "
@@ -370,7 +370,7 @@ class MemorySettings:
 class DeadLetterSettings:
     """Where references to rejected records go."""
 
-    topic: str | None = entry("text", None, "Kafka topic for rejected records; default: none.")
+    topic: str | None = entry("topic", None, "Kafka topic for rejected records; default: none.")
     with_text: bool = entry("bool", False, "Also send the contents of the record.")
 
 

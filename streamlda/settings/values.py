@@ -15,6 +15,7 @@ from streamlda.stream.event_time import UNITS, boundaries_of
 SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 TIMES = {"": 1.0, "MS": 1e-3, "S": 1.0, "MIN": 60.0, "H": 3600.0, "D": 86400.0}
+TOPIC = re.compile("[A-Za-z0-9._-]{1,249}")
 AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*\Z")
 
 
@@ -63,6 +64,13 @@ def _text(raw: Any) -> str:
     if not isinstance(raw, str | os.PathLike) or not str(raw):
         raise ValueError("must be text that is not empty")
     return os.fspath(raw)
+
+
+def _topic(raw: Any) -> str:
+    name = _text(raw)
+    if not TOPIC.fullmatch(name) or name in (".", ".."):
+        raise ValueError("must be a name of Kafka: at most 249 letters, digits, dots, _ and -")
+    return name
 
 
 def _int(raw: Any) -> int:
@@ -165,6 +173,7 @@ def _bins(raw: Any) -> str | tuple[str, ...]:
 
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "text": _text,
+    "topic": _topic,
     "int": _int,
     "number": _number,
     "bool": _bool,

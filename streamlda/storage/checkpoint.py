@@ -55,7 +55,7 @@ from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.index import CheckpointIndex, Row, has_checksum
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.shared_folder import SharedFolder, make_own_folder
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
@@ -180,7 +180,7 @@ class Checkpoints:
             path=str(path),
             remedy="set kafka.partitions to group or a share i/n, or choose another folder",
         )
-        path.mkdir(mode=0o700, exist_ok=True)
+        make_own_folder(path)
         try:
             lock = FileLock(path / "lock")
         except LockedError as error:

@@ -57,7 +57,7 @@ class CheckpointIndex:
             leftover.unlink(missing_ok=True)
         self._step("open:begin")
         os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
-        with closing(_connect(fresh)) as database:
+        with self._connected(fresh) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute(f"PRAGMA application_id={APPLICATION_ID}")
             database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
@@ -120,21 +120,26 @@ class CheckpointIndex:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """Open the index, for reading and writing, once its kind and version are checked."""
+        with self._connected(self._path) as database:
+            ours = database.execute("PRAGMA application_id").fetchone()[0]
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if ours == APPLICATION_ID and version > FORMAT_VERSION:
+                raise failure(
+                    "checkpoints must not be in a later format than this streamlda reads",
+                    format_version=version,
+                    readable=FORMAT_VERSION,
+                    path=str(self._folder),
+                    remedy="upgrade streamlda, or use another folder",
+                    error=NewerFormatError,
+                )
+            if ours != APPLICATION_ID or version != FORMAT_VERSION:
+                raise sqlite3.DatabaseError("it is a database of another program")
+            yield database
+
+    @contextmanager
+    def _connected(self, path: Path) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(_connect(self._path)) as database:
-                ours = database.execute("PRAGMA application_id").fetchone()[0]
-                version = database.execute("PRAGMA user_version").fetchone()[0]
-                if ours == APPLICATION_ID and version > FORMAT_VERSION:
-                    raise failure(
-                        "checkpoints must not be in a later format than this streamlda reads",
-                        format_version=version,
-                        readable=FORMAT_VERSION,
-                        path=str(self._folder),
-                        remedy="upgrade streamlda, or use another folder",
-                        error=NewerFormatError,
-                    )
-                if ours != APPLICATION_ID or version != FORMAT_VERSION:
-                    raise sqlite3.DatabaseError("it is a database of another program")
+            with closing(_connect(path)) as database:
                 yield database
         except sqlite3.OperationalError as error:
             # Of a full or failing disk, say: what is there may well be whole.

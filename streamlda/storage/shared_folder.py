@@ -34,6 +34,19 @@ LOG = ("cluster", "topic", "topic_id")
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\Z")
 
 
+def make_own_folder(path: Path) -> None:
+    """Make a folder for its owner only, if it is missing; refuse what a new start cannot heal."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise failure(
+            "checkpoint.folder must be a folder, or one that can be made where it is to be",
+            path=str(path),
+            cause=error.strerror,
+            remedy="choose another, or make the folder that it is to be in",
+        ) from error
+
+
 class SharedFolder:
     """The folder, made if it is missing, for its owner only."""
 
@@ -47,7 +60,7 @@ class SharedFolder:
                 remedy="go on with the kafka.partitions it was made with, or begin in an empty "
                 "checkpoint.folder",
             )
-        self.path.mkdir(mode=0o700, exist_ok=True)
+        make_own_folder(self.path)
         self.projection = self.path / "projection"
         self._beginning = self.path / "beginning"
 

@@ -98,7 +98,7 @@ def test_a_group_of_members_of_another_kind_is_refused(topics, topic, member_of)
     topics.make(topic)
     other = KafkaConsumer(topic, bootstrap_servers=topics.bootstrap, group_id=topic)
     try:
-        wait_until(lambda: other.poll(100) or other.assignment())
+        wait_until(lambda: other.poll(100) or other.assignment(), 120)
         member = member_of()
         with pytest.raises(SourceError, match="let it join the group"):
             wait_until(lambda: member.has)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 
 import pytest
 
-from streamlda.errors import SourceError, SourceRefusedError
+from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda.stream.credentials import CLIENTS
 from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
@@ -141,6 +141,27 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     wait_until(refused, 60)
 
 
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic, source_of):
+    """The brokers make a topic for whoever asks for one, and does not say that it must be there."""
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic, refresh_seconds=0.3)
+    read(source, 3)
+    topics.remove(topic)
+
+    def refused():
+        try:
+            source.poll(100, 0.5)
+        except SourceError as error:
+            return "a topic must exist" in str(error)
+        return False
+
+    wait_until(refused, 60)
+    assert refused()
+    assert topic not in topics.admin.list_topics()
+
+
 @pytest.mark.real_broker
 def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 3))
@@ -246,6 +267,13 @@ def test_every_poison_is_referenced_before_the_position_passes_it(
     def referenced():
         return {row.key.decode() for row in own_topics.read(dead)}
 
+    def leads():
+        try:
+            source_of(own_topics, topic)
+        except SourceAwayError:
+            return False
+        return True
+
     stored, seen, refused = None, [], 0
     for dies in (True, False):
         letters = letters_to(own_topics, dead, request_timeout_seconds=1.0)
@@ -260,6 +288,8 @@ def test_every_poison_is_referenced_before_the_position_passes_it(
                     letters.flush(0.5)
                 refused += 1
                 broker.start()
+                # It answers before it leads its partitions again.
+                wait_until(leads, 60)
                 break
             letters.flush(10)
             seen = [*seen, *batch.documents]

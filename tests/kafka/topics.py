@@ -82,6 +82,7 @@ class Topics:
             assert time.monotonic() < deadline
             for part, found in consumer.poll(500, 5000).items():
                 rows[part] += found
+                deadline = time.monotonic() + 60
         consumer.close()
         return [row for part in parts for row in rows[part]]
 

@@ -1,14 +1,29 @@
-"""What tests over HTTP share: a status, snapshots, and a function that serves both."""
+"""What tests over HTTP share: a status, snapshots, a server; and partitions that are shared."""
 
+import time
 from contextlib import ExitStack
+from queue import SimpleQueue
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
 from streamlda.service.http import Server, make_app
+from streamlda.service.lease import Lease, make_beginning
+from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
+from streamlda.service.opening import Start
+from streamlda.service.partitions import Partitions, PartitionsWorker
+from streamlda.service.shared_source import RETRY_SECONDS, SharedSource
 from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.load import load_settings
 from streamlda.storage.identity import Topic
+from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.snapshots import Snapshots, Summary
+from tests.kafka.topics import wait_until
+from tests.service.daemon_process import texts
 from tests.service.planted import model, over_time, shifted, topics
+from tests.service.sharing import Shared, Truth
 from tests.service.web import PLENTY
 
 
@@ -58,3 +73,68 @@ def serve(app_of):
             return server
 
         yield start
+
+
+@pytest.fixture
+def shared(topics, topic, tmp_path):
+    return Shared(tmp_path, topics.bootstrap, topic)
+
+
+@pytest.fixture
+def here(request, shared, topics, tmp_path):
+    """Turns a source of two partitions of 1500 records until `enough`; by hand, or a group."""
+    given = {"kafka__partitions": "0/1", "documents": 1500, **getattr(request, "param", {})}
+    documents = given.pop("documents")
+    given = shared.settings("here", **given)
+    truth = Truth(topics, shared.topic, given)
+    topics.make(shared.topic, 2)
+    for number in (0, 1):
+        truth.send(texts(documents, seed=number), number)
+    settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
+    folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
+    snapshots = Snapshots(tmp_path / "snapshots")
+    lease = Lease(settings, folder, Start(status, Supervisor({})), snapshots)
+    make_beginning(lease.settings, folder, status)
+    partitions, events = Partitions(settings, folder, lease, None), SimpleQueue()
+    worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
+    # Whether dead letters can be made durable.
+    letters, shown = SimpleNamespace(durable=True), []
+    source = SharedSource(
+        *(settings, partitions, status, worker.in_order),
+        flush=lambda: letters.durable,
+        show=shown.append,
+    )
+
+    def learn(batch):
+        worker.learn([batch])
+        assert isinstance(events.get(timeout=30), Learned)
+
+    def turn(enough):
+        def enough_by_now():
+            learn(source.poll(200, 0.1))
+            return enough()
+
+        wait_until(enough_by_now, 60)
+
+    def give_up(numbers):
+        """Let others have partitions; return what was polled of the rest meanwhile."""
+        moving = Thread(target=source._give_up, args=(numbers,))
+        moving.start()
+        wait_until(lambda: not source._handovers.empty())
+        rest = source.poll(200, 0.0)
+        moving.join(30.0)
+        return rest
+
+    def save():
+        worker.checkpoint({})
+        assert [type(events.get(timeout=30)) for _ in range(2)] == [CheckpointTaken, CheckpointDone]
+
+    def looks():
+        """Poll for longer than a partition is left alone that could not be opened."""
+        until = time.monotonic() + 3 * RETRY_SECONDS
+        while time.monotonic() < until:
+            learn(source.poll(200, 0.1))
+
+    yield SimpleNamespace(**locals())
+    source.close()
+    assert worker.stop(30.0)

@@ -1,5 +1,6 @@
 """Checkpoints: state and positions of one moment, whatever dies; two generations, no older one."""
 
+import resource
 import sqlite3
 import stat
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
+from streamlda.exit_codes import IO, exit_code
 from streamlda.learner import feed
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
@@ -19,6 +21,7 @@ from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.shared_folder import SharedFolder
 from tests.storage.checkpoint_crash import BATCH, ROWS, WORDS, digest, learned_at, position_of, work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +133,25 @@ def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(InvalidSettingError, match="must be open"):
         store.write(store.capture(Engine(SETTINGS), {}, WORDS))
+    Checkpoints.open(folder).close()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_and_a_full_disk_is_not(tmp_path):
+    (tmp_path / "file").touch()
+    for name in ("file", "file/below", "missing/below"):
+        with pytest.raises(InvalidSettingError, match="must be a folder, or one that can be made"):
+            Checkpoints.open(tmp_path / name)
+        with pytest.raises(InvalidSettingError, match="must be a folder, or one that can be made"):
+            SharedFolder(tmp_path / name)
+    folder, limits = tmp_path / "checkpoints", resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file can be longer than that: for SQLite the disk is full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="index of checkpoints cannot be used") as caught:
+            Checkpoints.open(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert exit_code(caught.value) == IO
     Checkpoints.open(folder).close()
 
 

@@ -219,9 +219,13 @@ class ConfluentClient:
         if asked is None or not asked.done():
             return
         self._question = None
-        # What cannot be answered now is asked again, and shows elsewhere.
-        if asked.exception() is None and _topic_id(asked.result()) != self._identity.topic_id:
-            raise Broken("another topic of this name")
+        if (error := asked.exception()) is None:
+            if _topic_id(asked.result()) != self._identity.topic_id:
+                raise Broken("another topic of this name")
+        elif self._is(error.args[0], ("UNKNOWN_TOPIC_OR_PART",)):
+            # The package waits for it without a word.
+            raise Broken(error.args[0].name())
+        # What else cannot be answered now is asked again, and shows elsewhere.
 
     def _answer(self, admin: Any, future: Any) -> Any:
         """Return what a request brings, or raise at once if the brokers let nobody in."""

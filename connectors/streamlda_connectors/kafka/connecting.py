@@ -127,8 +127,11 @@ def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]
     def keep(**options: Any) -> Any:
         make = kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"]
         # It would warn of each moment in which its thread has to wait for a processor.
-        made.append(make(**options, slow_task_threshold_secs=0))
-        return made[-1]
+        client = make(**options, slow_task_threshold_secs=0)
+        made.append(client)
+        # Its own option does not reach what asks: a topic that was deleted would come back, empty.
+        client.cluster.config["allow_auto_create_topics"] = False
+        return client
 
     options = {**connection(settings), "kafka_client": keep}
     try:

@@ -175,7 +175,6 @@ on_reject, registry, security
                 linger_ms=milliseconds(LINGER_SECONDS),
                 batch_size=BATCH_BYTES,
                 max_block_ms=timeout,
-                allow_auto_create_topics=False,
                 metrics_enabled=False,
             )
             self._producer.init_transactions()

@@ -76,7 +76,6 @@ class GroupMember:
                 enable_auto_commit=False,
                 metrics_enabled=False,
                 auto_offset_reset="latest",
-                allow_auto_create_topics=False,
                 partition_assignment_strategy=[CooperativeStickyAssignor],
                 session_timeout_ms=milliseconds(SESSION_SECONDS),
                 heartbeat_interval_ms=milliseconds(SESSION_SECONDS / 4),

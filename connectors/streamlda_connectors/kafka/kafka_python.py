@@ -66,6 +66,8 @@ class KafkaPythonClient:
         self._assigned: dict[int, Any] = {}
         self._paused = False
         self._closed = False
+        #: Whether the brokers named the topic when they were last asked; not yet at the beginning.
+        self._was_there = False
         #: When each broker answered a fetch last, and when any answered anything.
         self._answers: dict[int, float] = {}
         self._heard = monotonic()
@@ -77,7 +79,6 @@ class KafkaPythonClient:
                 group_id=settings.group,
                 enable_auto_commit=False,
                 metrics_enabled=False,
-                allow_auto_create_topics=False,
                 isolation_level="read_committed" if settings.read_committed else "read_uncommitted",
                 fetch_max_bytes=settings.fetch_max_bytes,
                 max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
@@ -118,9 +119,9 @@ class KafkaPythonClient:
 
     def partitions(self) -> set[int]:
         """Return the partitions known now, without waiting; new ones appear later."""
-        if not self._assigned:
-            return set(self._first_partitions)
-        return set(self._consumer.partitions_for_topic(self._settings.topic))
+        # The consumer's own would ask the brokers, and raise what they answer.
+        found = self._consumer._client.cluster.partitions_for_topic(self._settings.topic)
+        return set(self._first_partitions if found is None else found)
 
     def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
         """Return what the log of each partition holds now."""
@@ -166,10 +167,15 @@ class KafkaPythonClient:
                 raise refused(self._settings, "allow reading", error) from error
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
-        # Of a topic that was replaced, and has grown beyond our offset, nothing else tells.
-        topic_id = self._consumer._client.cluster.topic_id(self._settings.topic)
-        if topic_id is not None and str(topic_id) != self._identity.topic_id:
+        # Of a topic that was replaced, and has grown beyond our offset, nothing else tells; of one
+        # that was deleted, nothing at all.
+        cluster, name = self._consumer._client.cluster, self._settings.topic
+        topic_id, is_there = cluster.topic_id(name), cluster.partitions_for_topic(name) is not None
+        if topic_id is not None and is_there and str(topic_id) != self._identity.topic_id:
             raise Broken("another topic of this name")
+        if self._was_there and not is_there:
+            raise Broken("no topic of this name")
+        self._was_there = is_there
         return [
             Run(
                 part.partition,
@@ -311,7 +317,6 @@ class KafkaPythonProducer:
                 batch_size=min(BATCH_BYTES, self._limit),
                 max_request_size=self._limit,
                 max_block_ms=milliseconds(settings.request_timeout_seconds),
-                allow_auto_create_topics=False,
                 metrics_enabled=False,
             )
         try:

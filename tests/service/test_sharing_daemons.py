@@ -1,0 +1,238 @@
+"""Daemons that share a topic's partitions: killed, added, removed; each record counts once."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.kafka.broker import free_ports
+from tests.kafka.topics import wait_until
+from tests.service.daemon_process import ROOT, Daemon, arguments, environment, few_or, texts
+from tests.service.long_stream import AWAY_SECONDS, answer_of, as_json, not_ready
+from tests.service.sharing import Shared, Truth, none_ended
+
+
+def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kills, seed):
+    """Kill daemons and the broker, add and remove daemons and partitions; all is counted once."""
+    moments = random.Random(seed)
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    all_of_it = texts(documents)
+    parts = [all_of_it[i * documents // 12 : (i + 1) * documents // 12] for i in range(12)]
+    topics.make(shared.topic, 4)
+    for number in range(4):
+        truth.send(parts[number], number)
+    every = {"snapshots.every": documents // 5}
+    daemons = {n: Daemon(shared.settings(f"d{n}", **every)) for n in range(n_daemons)}
+    broker_moments = set(moments.sample(range(kills), broker_kills))
+    rest = iter(enumerate(parts[4:], 4))
+    try:
+        for kill in range(kills):
+            time.sleep(moments.uniform(0.5, 5.0))
+            if kill in broker_moments:
+                broker.kill()
+                time.sleep(moments.uniform(1.0, 4.0))
+                broker.start()
+            if kill == kills // 3:
+                daemons[n_daemons] = Daemon(shared.settings(f"d{n_daemons}", **every))
+            if kill == kills // 2:
+                topics.admin.create_partitions({shared.topic: 6})
+            if kill == 2 * kills // 3:
+                gone = daemons.pop(0)
+                gone.process.kill()
+                gone.end()
+            if moments.random() < 8 / kills and (part := next(rest, None)):
+                truth.send(part[1], part[0] % (4 if kill < kills // 2 else 6))
+            none_ended(daemons.values())
+            one = moments.choice(list(daemons))
+            daemons[one].process.kill()
+            daemons[one].end()
+            daemons[one] = Daemon(shared.settings(f"d{one}", **every))
+        for number, part in rest:
+            truth.send(part, number % 6)
+        wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records, 300)
+        snapshots = len(shared.snapshots())
+        wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots), 60)
+        for daemon in daemons.values():
+            assert daemon.stop() == 0
+    finally:
+        for daemon in daemons.values():
+            daemon.__exit__()
+    assert shared.records() == truth.records
+    assert shared.learned() == truth.learned()
+    for model in shared.snapshots():
+        assert model.documents_seen <= truth.learned()[0]
+        assert model.prevalence.sum() == pytest.approx(1)
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_killed_daemons_that_share_partitions_count_each_record_once(shared, topics):
+    campaign(shared, topics, None, documents=12_000, n_daemons=2, kills=3, broker_kills=0, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.real_broker
+@pytest.mark.parametrize("seed", [1])
+def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
+    shared = Shared(tmp_path, broker.bootstrap, topic)
+    sizes = {
+        "documents": int(os.environ.get("STREAMLDA_TEST_SHARED_DOCUMENTS", 300_000)),
+        "kills": int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 60)),
+    }
+    campaign(shared, own_topics, broker, n_daemons=3, broker_kills=2, seed=seed, **sizes)
+
+
+@pytest.mark.long
+def test_by_hand_there_can_be_more_daemons_or_fewer(shared, topics):
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 3)
+    for share in ("1", "2"):
+        for number in range(3):
+            truth.send(texts(2000, seed=int(share) + number), number)
+        daemons = [
+            Daemon(shared.settings(f"{i}", kafka__partitions=f"{i}/{share}"))
+            for i in range(int(share))
+        ]
+        try:
+            wait_until(
+                lambda: none_ended(daemons) or shared.records() == truth.records,  # noqa: B023
+                120,
+            )
+            assert [daemon.stop() for daemon in daemons] == [0] * int(share)
+        finally:
+            for daemon in daemons:
+                daemon.__exit__()
+        assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
+@pytest.mark.real_broker
+def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, topics):
+    """Its lock is taken away too, as if it did not hold between the two machines."""
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    topics.make(shared.topic, 2)
+    port = free_ports(1)[0]
+    with Daemon(shared.settings("slow", checkpoint__interval="600 s")) as slow:
+        truth.send(texts(3000, seed=1), 0)
+        truth.send(texts(3000, seed=2), 1)
+        slow.wait_for("partition-opened", 2)
+        time.sleep(3.0)
+        slow.process.send_signal(signal.SIGSTOP)
+        with Daemon(shared.settings("fast", http__port=port)) as fast:
+            # Until its session is over it counts as a member, and then its locks hold still.
+            fast.wait_for("stalled", seconds=90)
+            wait_until(lambda: "partitions stalled" in not_ready(port), 30)
+            seen = answer_of(port, "/status")["group"]
+            assert (seen["partitions"], seen["waiting"]) == ([], [0, 1])
+            for number in (0, 1):
+                (shared.path / f"partition-{number}" / "lock").unlink()
+            wait_until(lambda: shared.records() == truth.records, 60)
+            assert not_ready(port) == ""
+            slow.process.send_signal(signal.SIGCONT)
+            refused = [slow.wait_for("fenced", n) for n in (1, 2)]
+            assert all("another has taken it over" in line["message"] for line in refused)
+            wait_until(lambda: len(answer_of(port, "/status")["group"]["partitions"]) == 1, 60)
+            truth.send(texts(1000, seed=3), 0)
+            truth.send(texts(1000, seed=4), 1)
+            fast.wait_for("partition-closed")
+            assert slow.stop() == 0
+            wait_until(lambda: shared.records() == truth.records, 60)
+            assert fast.stop() == 0
+    assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", few_or(3.0, AWAY_SECONDS))
+def test_members_of_a_group_live_on_while_the_broker_is_away_at_the_start_and_later(
+    seconds, broker, own_topics, topic, tmp_path
+):
+    shared = Shared(tmp_path, broker.bootstrap, topic)
+    truth = Truth(own_topics, topic, shared.settings("truth"))
+    own_topics.make(topic, 2)
+    for number in (0, 1):
+        truth.send(texts(3000, seed=number), number)
+    # One of three has no partition.
+    ports = free_ports(3)
+
+    def outage():
+        until, known = time.monotonic() + seconds, time.monotonic() + 20
+        while time.monotonic() < until:
+            none_ended(daemons)
+            for port in ports:
+                assert answer_of(port, "/livez")["alive"]
+                if time.monotonic() > known:
+                    assert "stalled since" in not_ready(port)
+                    assert answer_of(port, "/status")["lag"]["records"] is None
+            time.sleep(0.2)
+
+    broker.kill()
+    daemons = [
+        Daemon(shared.settings(f"d{i}", http__port=port, breaker__attempts=1))
+        for i, port in enumerate(ports)
+    ]
+    try:
+        for daemon in daemons:
+            daemon.wait_for("stalled")
+        outage()
+        broker.start()
+        wait_until(lambda: none_ended(daemons) or shared.records() == truth.records, 300)
+        broker.kill()
+        outage()
+        broker.start()
+        for number in (0, 1):
+            truth.send(texts(2000, seed=2 + number), number)
+        wait_until(lambda: none_ended(daemons) or shared.records() == truth.records, 300)
+        assert [daemon.stop() for daemon in daemons] == [0, 0, 0]
+    finally:
+        if not broker.runs:
+            broker.start()
+        for daemon in daemons:
+            daemon.__exit__()
+    assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
+def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, topics, topic):
+    for name in (topic, f"{topic}-other"):
+        topics.fill(name, as_json(texts(2500)))
+    mine = {"kafka.partitions": "0/1"}
+    with Daemon(shared.settings("first") | mine) as first:
+        wait_until(lambda: shared.records() == 2500, 60)
+        assert first.stop() == 0
+    for other, said in (
+        ({"topics.count": 4}, "n_components=4 (saved: 3)"),
+        ({"kafka.topic": f"{topic}-other"}, "a folder of partitions must be of one topic"),
+        ({"kafka.partitions": "all"}, "used by those who share partitions"),
+    ):
+        command = arguments(shared.settings("other") | mine | other)
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+        assert done.returncode == 78, done.stderr
+        assert said in done.stderr
+    assert shared.records() == 2500
+
+
+@pytest.mark.long
+def test_daemons_that_share_partitions_refine_the_same_topics(shared, topics):
+    """How good merged topics are is tested where they are merged (`tests/engine`)."""
+    # Documents do not follow this model, so that likelihood refines its topics.
+    more = {"topics__alpha_0": 0.1, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
+    more |= {"topics__refine": True, "snapshots__every": 10_000}
+    truth = Truth(topics, shared.topic, shared.settings("truth", **more))
+    topics.make(shared.topic, 2)
+    for number in (0, 1):
+        truth.send(texts(5000, seed=number), number)
+    daemons = [Daemon(shared.settings(f"{i}", kafka__partitions=f"{i}/2", **more)) for i in (0, 1)]
+    try:
+        wait_until(lambda: none_ended(daemons) or shared.snapshots(), 180)
+        assert [daemon.stop() for daemon in daemons] == [0, 0]
+    finally:
+        for daemon in daemons:
+            daemon.__exit__()
+    documents, tokens, rejects = shared.learned()
+    assert (documents, tokens, rejects) == truth.learned()
+    (model,) = shared.snapshots()
+    assert model.diagnostics["refinement"]
+    assert model.documents_seen == documents

@@ -1,0 +1,157 @@
+"""The topics that daemons of a shared topic begin with, and those of more documents later."""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from streamlda.errors import InvalidSettingError, SourceAwayError
+from streamlda.service.lease import Lease, check_beginning, make_beginning
+from streamlda.service.opening import Start
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.load import load_settings
+from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.projection import load_projection
+from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.snapshots import Snapshots
+from tests.kafka.topics import wait_until
+from tests.service.daemon_process import texts
+from tests.service.long_stream import as_json
+
+
+def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
+    given = str(here.folder.projection)
+    topics = replace(here.lease.settings.topics, projection_file=given)
+    kafka = replace(here.lease.settings.kafka, start="latest")
+    settings = replace(here.lease.settings, topics=topics, kafka=kafka)
+    folder = SharedFolder(tmp_path / "another")
+    make_beginning(settings, folder, here.status)
+    beginning = folder.beginning()
+    check_beginning(settings, folder, beginning)
+    assert sum(beginning["offsets"].values()) == here.truth.records
+    last = folder.first_position(0)
+    here.source._source.take({0: last})
+    assert here.source._source.position_of(0) == last
+    # A partition that comes later is read from its first record on.
+    assert folder.first_position(2) is None
+    for other, said in (
+        ({"topics": replace(topics, seed=1)}, "a run must go on with the settings of its"),
+        ({"topics": replace(topics, refine=True)}, r"refine=True \(saved: False\)"),
+        ({"vocabulary": replace(settings.vocabulary, hash_bits=9)}, r"=9 \(saved: 8\)"),
+        ({"source": replace(settings.source, text_field="body")}, r"'body' \(saved: 'text'\)"),
+    ):
+        with pytest.raises(InvalidSettingError, match=said):
+            check_beginning(replace(settings, **other), folder, beginning)
+
+
+def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_path, monkeypatch):
+    """From one warm-up on; the topics of six are better, and are waited for while more comes."""
+    for name, seconds in (("IDLE_SECONDS", 0.2), ("PATIENCE_SECONDS", 1e9)):
+        monkeypatch.setattr(f"streamlda.service.lease.{name}", seconds)
+    more = {"topics__alpha_0": 0.1, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
+    given = shared.settings("here", kafka__partitions="0/1", topics__refine=True, **more)
+    settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
+    folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
+    lease = Lease(settings, folder, Start(status, Supervisor({})), Snapshots(tmp_path / "out"))
+    documents = as_json(texts(700))
+    topics.fill(shared.topic, documents[:300], documents[300:400])
+    with ThreadPoolExecutor() as pool:
+        begun = pool.submit(make_beginning, lease.settings, folder, status)
+        wait_until(lambda: status.status()["warmup"] == {"documents": 400, "of": 500})
+        time.sleep(0.5)
+        assert folder.beginning() is None
+        topics.send(shared.topic, documents[400:], 1)
+        wait_until(lambda: status.status()["warmup"] == {"documents": 700, "of": 3000}, 60)
+        time.sleep(1.5)
+        assert folder.beginning() is None
+        monkeypatch.setattr("streamlda.service.lease.PATIENCE_SECONDS", 0.0)
+        begun.result(60)
+    assert load_projection(folder.projection).refines
+    check_beginning(settings, folder, folder.beginning())
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Topics begin with what there is, as soon as it was read."""
+    for name in ("IDLE_SECONDS", "PATIENCE_SECONDS"):
+        monkeypatch.setattr(f"streamlda.service.lease.{name}", 0.0)
+
+
+#: Documents do not follow this model, so that likelihood refines its topics; 3000 anneal them.
+REFINED = {
+    **{"topics__refine": True, "topics__alpha_0": 0.1, "topics__warmup_documents": 500},
+    **{"vocabulary__hash_bits": 7, "documents": 400},
+}
+
+
+@pytest.mark.parametrize("here", [REFINED], indirect=True)
+def test_members_go_on_from_a_start_of_more_documents_once_there_are(
+    at_once, here, shared, monkeypatch
+):
+    """A topic that grows: its first start is of few documents, and nothing is counted twice."""
+
+    def beginning():
+        return load_projection(here.folder.projection).beginning
+
+    def learn_more(documents, partition):
+        here.truth.send(texts(documents, seed=here.truth.records), partition)
+        here.turn(lambda: here.partitions.records == here.truth.records)
+
+    def save(number):
+        here.partitions.write(here.partitions.capture([here.partitions.open_now[number]]))
+
+    def digests():
+        parts = here.partitions.open_now.values()
+        return {part.pipeline.learner.beginning.digest for part in parts}
+
+    here.turn(lambda: here.partitions.records == here.truth.records)
+    first, here.lease._lock = beginning(), here.folder.lease()
+    learn_more(100, 0)
+    here.save()
+    here.lease._replace_start()
+    assert beginning().digest == first.digest
+    learn_more(500, 0)
+    learn_more(400, 1)
+    here.save()
+
+    def away(settings):
+        raise SourceAwayError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streamlda.service.lease.open_stream", away)
+        here.lease._replace_start()
+    assert beginning().digest == first.digest
+    learn_more(20, 0)
+    save(0)
+    here.lease._replace_start()
+    second = beginning()
+    assert second.replaces == (first.digest,)
+    assert second.behind > 1.5 * first.behind
+    assert not second.annealed
+    # Members see it with their next documents, and save it without more of them.
+    assert digests() == {first.digest}
+    monkeypatch.setattr(here.partitions, "look_at", 0.0)
+    learn_more(50, 1)
+    assert digests() == {second.digest}
+    save(1)
+    # What one of them has not saved yet is of the newer start where both are merged.
+    merged = merge_checkpoints([*here.folder.saved()])
+    assert merged.engine.beginning.digest == second.digest
+    here.save()
+    assert shared.learned() == here.truth.learned()
+    # A last one is of all that it takes to anneal topics; then there are no more.
+    learn_more(2500, 0)
+    here.save()
+    for _ in range(2):
+        here.lease._replace_start()
+    assert beginning().replaces == (first.digest, second.digest)
+    assert beginning().annealed
+    assert here.lease._replace_at == math.inf
+    # What was saved under one before is opened under the newest.
+    here.learn(here.give_up({0, 1}))
+    here.turn(lambda: here.partitions.open_now.keys() == {0, 1})
+    assert digests() == {beginning().digest}
+    assert here.partitions.records == here.truth.records
