@@ -6,14 +6,21 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
-from email.policy import default as policy
+from email.policy import EmailPolicy
 from html.parser import HTMLParser
+from itertools import islice
+from typing import Any
 
 from streamlda_connectors.lines import Field, LineSplitter, decoder, document_reader
 from streamlda_connectors.records import Document, Parser, ReadOptions, Record, Rejected, Skipped
 
 #: How the line before a message in a file of several begins.
 _POSTMARK = b"From "
+
+#: How a part is to be read: headers of a mail that say it, and characters of one. The package takes
+#: the square of their length.
+_CONTENT = re.compile(rb"^content-", re.IGNORECASE | re.MULTILINE)
+_MOST_CONTENT_LINES, _MOST_CONTENT_CHARACTERS = 1000, 500
 
 #: How a page says what its encoding is.
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
@@ -61,16 +68,26 @@ class MboxSplitter(LineSplitter):
         return found
 
 
+class _Policy(EmailPolicy):
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        """Return a header; of one that says how a part is to be read, its beginning."""
+        if name.lower().startswith("content-"):
+            value = value[:_MOST_CONTENT_CHARACTERS]
+        return super().header_fetch_parse(name, value)
+
+
 def mail_parser(options: ReadOptions) -> Parser:
     """Return the parser of one message: subject and body, or any of its headers as fields."""
     document = document_reader(options, _value_of)
-    parser = BytesParser(policy=policy)
+    parser = BytesParser(policy=_Policy())
 
     def parse(data: bytes) -> Document | None:
         if not data.strip():
             return None
         if data.startswith(_POSTMARK):
             data = data.partition(b"\n")[2]
+        if next(islice(_CONTENT.finditer(data), _MOST_CONTENT_LINES, None), None) is not None:
+            raise Rejected("not-a-message")
         try:
             message = parser.parsebytes(data)
             if not message.keys():

@@ -15,7 +15,7 @@ from streamlda.stream.source import Reject
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.json_values import JsonSplitter
 from streamlda_connectors.mail import MboxSplitter, mail_parser, text_of_page
-from streamlda_connectors.records import ReadOptions, Skipped
+from streamlda_connectors.records import ReadOptions, Rejected, Skipped
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 PAGE = """<!DOCTYPE html><html><head><title>The Sea</title><style>p {color: red}</style></head>
@@ -110,6 +110,23 @@ MIXED = "Content-Type: multipart/mixed; boundary=B\n\n"
 def test_what_a_mail_says_is_read_whatever_it_says_of_itself(head, data, text):
     parse = mail_parser(ReadOptions("body"))
     assert parse(b"From: a\n" + head.encode() + data)[0] == text
+
+
+def test_a_long_header_of_a_part_is_read_to_a_bound():
+    """Time that grows as the square would be hours for these 300 kB."""
+    parse = mail_parser(ReadOptions("body"))
+    for piece in ('"', ";a=", "<", ";a*0=b"):
+        head = f"From: a\nContent-Type: text/plain; {piece * (300_000 // len(piece))}\n\n"
+        assert parse(head.encode() + b"hello")[0] == "hello"
+
+
+def test_a_mail_of_too_many_parts_is_refused():
+    parse = mail_parser(ReadOptions("body"))
+    parts = {n: b"--B\nContent-Type: text/plain\n\none\n" * n for n in (999, 1000)}
+    head = b"From: a\n" + MIXED.encode()
+    assert parse(head + parts[999] + b"--B--\n")[0].count("one") == 999
+    with pytest.raises(Rejected, match="not-a-message"):
+        parse(head + parts[1000] + b"--B--\n")
 
 
 @pytest.mark.parametrize(
