@@ -9,7 +9,6 @@ from pathlib import Path
 
 from streamlda.checks import require
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.privacy.ledger.file import beside, has_ledger
 from streamlda.settings.rules import source_of
 from streamlda.settings.run_settings import RunSettings
 
@@ -50,6 +49,7 @@ def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: boo
 
 def check_outputs(settings: RunSettings) -> None:
     """Check the files that a run writes: model, rejects, ledger. Lists the files that it reads."""
+    from streamlda.privacy.ledger.file import beside
     from streamlda.stream.listing import find_files
     from streamlda.text.stop_words import languages_of
 
@@ -77,6 +77,8 @@ def check_outputs(settings: RunSettings) -> None:
 
 
 def _check_no_ledger(path: Path, new: Sequence[Path] = ()) -> None:
+    from streamlda.privacy.ledger.file import has_ledger
+
     require(
         path not in new and not has_ledger(path),
         "an output must not be where a ledger keeps its own",
