@@ -20,7 +20,7 @@ def documents_of(batch):
 
 
 def expect_topics(batch, words, alpha, inner_iterations):
-    """Shares by definition: everything else in the document is summed anew for every entry."""
+    """Shares by definition: everything else in the document is summed again for every entry."""
     words, alpha = words.astype(np.float64), alpha.astype(np.float64)
     responsibilities = np.zeros((len(batch.counts), len(alpha)))
     for document in documents_of(batch):
@@ -37,7 +37,7 @@ def expect_topics(batch, words, alpha, inner_iterations):
 
 
 def collapse_topics(batch, alpha, smoothing, masses, responsibilities, totals):
-    """CVB0 in double precision: a document's sum anew for every entry."""
+    """CVB0 in double precision: a document's sum again for every entry."""
     gamma, totals = responsibilities.astype(np.float64), totals.astype(np.float64)
     for document in documents_of(batch):
         for e, word, count in document:

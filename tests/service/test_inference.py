@@ -26,7 +26,7 @@ from tests.service import planted
 from tests.service.daemon_process import STREAMLDA, Daemon, few_or, texts
 from tests.service.long_stream import as_json, topic_settings
 
-#: Every so many records is no JSON.
+#: Of how many records one is no JSON.
 POISON = 50
 
 
