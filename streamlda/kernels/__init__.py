@@ -184,7 +184,7 @@ def _compile(function: Callable[..., Any]) -> Any:
 
     names = function.__annotations__
     signature = _type(names["return"])(*(_type(names[n]) for n in names if n != "return"))
-    return numba.njit(
+    compiled = numba.njit(
         signature,
         error_model="numpy",
         fastmath=False,
@@ -192,6 +192,13 @@ def _compile(function: Callable[..., Any]) -> Any:
         cache=True,
         pipeline_class=NoAliases,
     )(function)
+    if compiled is not function:
+        # Numba learns at the first call that writable arrays may stand for read-only ones, and
+        # refuses the call of a second thread meanwhile.
+        arrays = numba.types.Array
+        given = [a.copy(readonly=False) if isinstance(a, arrays) else a for a in signature.args]
+        compiled.typingctx.install_possible_conversions(given, signature.args)
+    return compiled
 
 
 def _type(name: str) -> Any:

@@ -135,3 +135,23 @@ def test_threads_that_call_at_once_share_one_compiled_function(attempt, monkeypa
     assert len(found) == 4
     assert len(set(found)) == 1
     assert found[0][0] == 20
+
+
+CONVERSIONS = """
+from numba import types
+from streamlda import kernels
+from streamlda.kernels import inference, refinement, text
+kernels.load_kernels()
+known = {
+    each.compiled.typingctx.tm.check_compatible(argument.copy(readonly=False), argument) is not None
+    for each in kernels._kernels
+    for argument in each.compiled.nopython_signatures[0].args
+    if isinstance(argument, types.Array) and not argument.mutable
+}
+print(*known)
+"""
+
+
+def test_threads_that_pass_writable_arrays_first_at_once_are_served():
+    """Numba installs a conversion at the first call, and refuses others while it does."""
+    assert python("-c", CONVERSIONS).split() == ["True"]
