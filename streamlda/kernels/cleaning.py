@@ -18,7 +18,7 @@ IN_HOST, IN_NAME, IN_URL, IN_ELEMENT, IN_SPACE, IN_TAG = 1, 2, 4, 8, 16, 32
 LONGEST_KNOWN, CODE_BITS = 10, 6
 
 #: Characters that are looked at in one go.
-BLOCK = 256
+BLOCK = 32
 
 #: From the line end before a whole line of uuencode to that after it.
 AHEAD = 62
