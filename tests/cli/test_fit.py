@@ -250,3 +250,16 @@ def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
     ):
         assert wanted in refused(*arguments)
     assert not (tmp_path / "m").exists()
+
+
+def test_a_growing_fit_says_how_many_words_came_and_went(tmp_path):
+    lines = ["apple bread cheese dates"] * 100 + ["eggs figs grapes honey"] * 200
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    given = ("-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "--vocabulary-size", 4)
+    given += ("--vocabulary-documents", 60, "--warmup-documents", 60)
+    fitted = run("fit", tmp_path / "a.txt", *given, "--grow-every", 100)
+    changes = load(tmp_path / "m").settings["vocabulary_changes"]
+    assert changes["entered"] >= changes["left"] > 0
+    said = f"{changes['entered']} words entered the vocabulary, {changes['left']} left it"
+    assert said in fitted.stderr
+    assert "entered" not in run("fit", tmp_path / "a.txt", *given).stderr
