@@ -52,7 +52,7 @@ from streamlda.refinement.schedule import (
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.refinement.sweeping import MOST_ALPHA_0, swept
-from streamlda.spectral.topics import few_directions
+from streamlda.spectral.topics import ESTIMATE, few_directions
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
 #: before only bring the sampler there.
@@ -269,7 +269,7 @@ def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
         return {**found, "warnings": [*found["warnings"]]}
     kept = {name: value for name, value in found.items() if name not in _OF_TOPICS}
     kept["start"] = {name: found[name] for name in _OF_TOPICS if name in found}
-    estimate = found.get("alpha_0_estimate", {"identified": True})
+    estimate = found.get(ESTIMATE, {"identified": True})
     kept["warnings"] = [] if estimate["identified"] else [estimate["reason"]]
     K, directions = len(found["eigenvalues"]), found["directions_supported"]
     documents = found.get("documents_behind_directions")
