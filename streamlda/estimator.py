@@ -74,8 +74,8 @@ class StreamLDA(BaseTopicEstimator):
         150,000 rows on and up to 20 for fewer rows (`streamlda.refinement.schedule`), and lets
         every row of `partial_fit` move the topics. Refined topics are kept if they predict held-out
         rows better (``diagnostics_["refinement_choice"]``); there is no refinement with fewer
-        than 200 rows or another solver. Up to 10,000 rows of 20 tokens have collapsed variational
-        sweeps in place of passes (`streamlda.refinement.collapsed`). In `fit` of at least
+        than 200 rows or another solver. Up to 10,000 rows of 20 tokens have one pass and
+        then collapsed variational sweeps (`streamlda.refinement.collapsed`). In `fit` of at least
         `warmup_documents` rows of whole counts, without `seed_topics` and for fewer than 100
         topics, rounds of ten Gibbs sweeps follow the passes, as long as held-out rows are predicted
         better. Neither is made if rows ask for an alpha_0 more than 1.7 times the one given. With
