@@ -39,7 +39,7 @@ def fit(
     If the settings refine, spectral topics of the first `START_DOCUMENTS` are refined over all
     documents, in `passes` and Gibbs sweeps, for which counts must be integers. By default (and for
     thorough fits) there are the passes of `passes_for` and the sweeps of `rounds_for`; quick fits
-    and seeded topics have no sweeps. Refined topics are kept only if they predict documents set
+    have no sweeps. Refined topics are kept only if they predict documents set
     aside better than their start. Without passes, or where the start is kept, spectral topics are
     those of all documents. An alpha_0 to be estimated is tested on the documents set aside
     (`tested_alpha_0`). If the settings do not refine, the model alone is refined, by the passes and
@@ -95,7 +95,7 @@ def _fitted(
         model = with_estimate(_of_all(_start(settings, learned), documents), estimate)
         # With many topics the sums of all documents would take longer than all the rest.
         beyond = learned.n_documents > START_DOCUMENTS and not by_documents(settings)
-        sweeps = not (quick or gibbs_sweeps or settings.seed_topics)
+        sweeps = not (quick or gibbs_sweeps)
         model = refined(
             *(model, learned),
             passes=passes_for(learned.n_documents, thorough),

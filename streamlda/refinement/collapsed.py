@@ -122,9 +122,7 @@ class CollapsedVariational:
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
-        totals, prior = self.totals.copy(), self._prior
-        totals[prior.columns, prior.topics] += prior.tokens(self.totals.sum(axis=0))
-        return topics_of(totals, self.smoothing)
+        return topics_of(self._prior.on(self.totals), self.smoothing)
 
     def joined_with(self, batch: DocumentBatch) -> CollapsedVariational:
         """Return what goes on with other documents too, theirs found under the topics of now."""

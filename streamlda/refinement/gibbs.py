@@ -6,10 +6,11 @@ from ::
 
     p(z = k | the rest) ~ (N_wk + smoothing) / sum_w (N_wk + smoothing) * (alpha_k + n_dk)
 
-and they are put back. That is collapsed Gibbs sampling [1]_ but for one thing: the documents of a
-minibatch do not see each other's changes, so that they can be drawn side by side, as in
-approximate distributed LDA [2]_; what they never see is themselves. alpha follows the documents
-by a fixed-point step each sweep, with its sum if that is to be fitted.
+and they are put back. N holds the prior of seeded topics too: parts of sum_w N_wk on their words
+(`streamlda.spectral.seeds`). That is collapsed Gibbs sampling [1]_ but for one thing: the documents
+of a minibatch do not see each other's changes, so that they can be drawn side by side, as in
+approximate distributed LDA [2]_; what they never see is themselves. alpha follows the documents by
+a fixed-point step each sweep, with its sum if that is to be fitted.
 
 From a random start such a sampler needs hundreds of sweeps, from refined topics
 (`streamlda.refinement.stepwise_em`) a few: on 195,000 abstracts with K = 50 eight took held-out
@@ -44,6 +45,7 @@ from streamlda.kernels.refinement import (
 )
 from streamlda.model.inference import checked_alpha
 from streamlda.progress import progress
+from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import blocks, checked_topics
 
@@ -114,6 +116,7 @@ class GibbsSampler:
         # Documents with more than j tokens, j = 0, 1, ...
         self._longer = np.cumsum(lengths[::-1])[::-1][1:]
         self._alpha_0 = None if self.settings.fits_alpha_0 else float(self.alpha.sum())
+        self.prior = Prior(self.settings.seeds, K)
         self.sweeps = 0
         #: The topic of every token, words of a document in order.
         self.topics = np.empty(self._first_tokens[-1], dtype=np.int16)
@@ -146,7 +149,7 @@ class GibbsSampler:
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
-        return topics_of(self.totals, self.settings.smoothing)
+        return topics_of(self.prior.on(self.totals), self.settings.smoothing)
 
     def _minibatches(self) -> Iterator[_Minibatch]:
         n = self._documents.n_documents
@@ -186,7 +189,8 @@ class GibbsSampler:
         at_least = np.zeros((len(self.alpha), len(self._longer)), dtype=np.int64)
         for part in self._minibatches():
             self._add(part, -1.0)
-            words, running = self._spread(self._counts, self.settings.smoothing)
+            counts = self.prior.on(self._counts)
+            words, running = self._spread(counts, self.settings.smoothing)
             resample_topics(
                 *(part.rows.word_ids, part.rows.row_pointers, part.token_pointers, words, running),
                 *(self.settings.seed, part.first, self.sweeps + 1, part.topics),

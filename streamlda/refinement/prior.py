@@ -29,6 +29,14 @@ class Prior:
         found: Array = self.parts * mass[self.topics]
         return found
 
+    def on(self, totals: Array) -> Array:
+        """Return tokens by word and topic with it; a copy, if there are seeds at all."""
+        if len(self.columns):
+            added = self.tokens(totals.sum(axis=0))
+            totals = totals.copy()
+            totals[self.columns, self.topics] += added
+        return totals
+
     def add_to(self, topics: NDArray[np.float32], words: NDArray[np.int64], mass: Array) -> None:
         """Add it to the rows of some words, rising, of topics with these masses."""
         rows = np.searchsorted(words, self.columns)

@@ -171,7 +171,8 @@ def refined(
                 f"steps={stepwise.steps} refinement_passes={passes}; make more passes, or none"
             )
     if gibbs_sweeps:
-        sampler = GibbsSampler(documents, components, alpha, GibbsSettings(seed=seed))
+        gibbs = GibbsSettings(seed=seed, seeds=model.seeds)
+        sampler = GibbsSampler(documents, components, alpha, gibbs)
         averaged = min(max(AVERAGED_SWEEPS, gibbs_sweeps // 3), gibbs_sweeps)
         sampler.sweep(gibbs_sweeps, averaged=averaged)
         components, alpha = sampler.components, sampler.alpha

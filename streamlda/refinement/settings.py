@@ -84,6 +84,8 @@ class GibbsSettings:
     start_iterations: int = 5
     #: Whether the sum of alpha is fitted to the documents, and not its proportions alone.
     fits_alpha_0: bool = True
+    #: Columns that a prior puts tokens of the first topics on (`streamlda.spectral.seeds`).
+    seeds: tuple[tuple[int, ...], ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -56,7 +56,7 @@ def swept(
     free = model.settings.get("alpha_0", 1.0) is None
     if not free and alpha_0_of(model, documents) > MOST_ALPHA_0 * model.alpha_0:
         return None
-    settings = GibbsSettings(seed=seed, fits_alpha_0=free)
+    settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=model.seeds)
     sampler = GibbsSampler(documents, model.components, model.alpha, settings)
     kept, totals, sweeps = model, None, 0
     for _ in range(rounds.most):
@@ -71,9 +71,9 @@ def swept(
         return None
     fixed = StepwiseEM.of_totals(
         totals,
-        *(kept.alpha, kept.background, StepwiseEMSettings(annealing=0.0)),
+        *(kept.alpha, kept.background, StepwiseEMSettings(annealing=0.0, seeds=model.seeds)),
         steps=1,
         documents=documents.n_documents,
     )
-    learned = totals + fixed.statistic(aside)
+    learned = sampler.prior.on(totals + fixed.statistic(aside))
     return Swept(topics_of(learned, settings.smoothing), kept.alpha, sweeps, rounds.averaged)

@@ -187,8 +187,6 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         yield "{topics.seeds} must be left out with {kafka.partitions} group, which shares a start"
     if topics.seeds and other_solver:
         yield "{topics.seeds} needs {topics.solver} whitened-tensor"
-    if topics.seeds and topics.gibbs_sweeps:
-        yield "{topics.seeds} must be left out with {topics.gibbs_sweeps}: sweeps have no seeds"
     if topics.refine and (topics.projection_file or other_solver):
         yield (
             "{topics.refine} must be left out with {topics.projection_file} or another "

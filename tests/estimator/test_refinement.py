@@ -138,6 +138,9 @@ def test_seeded_fits_of_few_documents_make_collapsed_sweeps_that_hold_the_words(
     assert lda.diagnostics_["refinement"]["collapsed_sweeps"] == sum(USUAL_SWEEPS)
     least = WORD_SHARE / (1 + len(columns) * WORD_SHARE)
     assert lda.components_[0][columns].min() >= 0.99 * least
+
+
+def test_what_says_how_thorough_refinement_is_must_be_known_and_fit(X):
     assert fit(X, "thorough", solver="online-power").diagnostics_.get("refinement") is None
     for wrong, message in (
         ("slow", "must be a number"),

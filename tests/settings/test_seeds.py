@@ -90,7 +90,6 @@ def test_columns_without_names_are_known_by_their_numbers():
     [
         ({"epsilon": 1.0, "delta": 1e-6, "solver": "simultaneous"}, "whitened-tensor"),
         ({"solver": "online-power"}, "seed_topics needs solver whitened-tensor"),
-        ({"gibbs_sweeps": 2}, "seed_topics must be left out with gibbs_sweeps"),
         ({"seed_topics": {"a": "orbit"}}, "must have a list of words for each name"),
     ],
 )
