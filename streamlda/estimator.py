@@ -79,11 +79,11 @@ class StreamLDA(BaseTopicEstimator):
         `warmup_documents` rows of whole counts, for fewer than 100 topics, rounds of ten Gibbs
         sweeps follow the passes, as long as held-out rows are predicted better. Neither is made if
         rows ask for an alpha_0 more than 1.7 times the one given. With `epsilon`, rounds of new
-        rows refine the topics where that helps (`streamlda.private.refinement`). 0 leaves spectral topics. Other values are for `fit`
-        without `epsilon` only: ``"quick"`` leaves out Gibbs sweeps, which takes a half to a
-        sixth of the time, with a perplexity 1 to 10 percent higher; ``"thorough"`` makes longer
-        rounds, and more passes or collapsed sweeps with fewer than 50,000 rows; a number makes that
-        many passes.
+        rows refine the topics where that helps (`streamlda.private.refinement`). 0 leaves spectral
+        topics. Other values are for `fit` without `epsilon` only: ``"quick"`` leaves out Gibbs
+        sweeps, which takes a half to a sixth of the time, with a perplexity 1 to 10 percent higher;
+        ``"thorough"`` makes longer rounds, and more passes or collapsed sweeps with fewer than
+        50,000 rows; a number makes that many passes.
     gibbs_sweeps : int, default 0
         How often `fit` then draws the topics of all tokens by Gibbs sampling, in place of rounds
         that end when they no longer help; the last third of the sweeps is averaged, and `alpha_`
