@@ -227,8 +227,8 @@ def _collapsed(
     topics = _passed(model, documents, PASSES_BEFORE, thorough).components
     found = CollapsedVariational(documents, topics, alpha, seeds=model.seeds)
     found.sweep(sweeps_for(thorough).before)
-    topics = replace(model, components=found.components, alpha=alpha)
-    return None if alpha_0_of(topics, documents) > MOST_ALPHA_0 * model.alpha_0 else found
+    swept = replace(model, components=found.components, alpha=alpha)
+    return None if alpha_0_of(swept, documents) > MOST_ALPHA_0 * model.alpha_0 else found
 
 
 def most_prevalent_first(
