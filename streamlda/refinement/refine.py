@@ -224,8 +224,8 @@ def _collapsed(
     if not suits(documents, len(model.alpha)):
         return None
     alpha = np.full_like(model.alpha, model.alpha.mean())
-    topics = _passed(model, documents, PASSES_BEFORE, thorough).components
-    found = CollapsedVariational(documents, topics, alpha, seeds=model.seeds)
+    passed = _passed(model, documents, PASSES_BEFORE, thorough)
+    found = CollapsedVariational(documents, passed.components, alpha, seeds=model.seeds)
     found.sweep(sweeps_for(thorough).before)
     swept = replace(model, components=found.components, alpha=alpha)
     return None if alpha_0_of(swept, documents) > MOST_ALPHA_0 * model.alpha_0 else found
