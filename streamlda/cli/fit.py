@@ -180,6 +180,9 @@ def _public(found: FitResult) -> list[str]:
         f"{plural(counts.documents, 'document')} in {found.seconds:.1f} s "
         f"({plural(round(counts.documents / max(found.seconds, 1e-9)), 'document')}/s)",
     ]
+    if changes := model.settings.get("vocabulary_changes"):
+        entered, left = changes["entered"], changes["left"]
+        lines.append(f"{plural(entered, 'word')} entered the vocabulary, {left:,} left it")
     if counts.removed:
         lines.append(f"removed from texts: {by_reason(counts.removed)}")
     if counts.short:

@@ -18,7 +18,7 @@ from streamlda.cli.options import (
     words_option,
 )
 from streamlda.cli.reading import DOCUMENTS, read_documents
-from streamlda.cli.running import IN_NO_BIN, say
+from streamlda.cli.running import IN_NO_BIN, say, warn_of_rejects
 from streamlda.run.outputs import check_output
 
 #: Settings of the documents that are read for shares over time.
@@ -71,6 +71,7 @@ def report(
     from streamlda.model.topic_model import load
     from streamlda.report import follow_over_time, write_report
     from streamlda.stream.time_bins import TimeBins
+    from streamlda.text.encoding import UNREADABLE
 
     given = [name for name, value in flags.items() if value is not None]
     if bool(corpus) != ("source__time_field" in given) or (given and not corpus):
@@ -100,6 +101,8 @@ def report(
         if timeline.undated:
             shown.append(f"{plural(timeline.undated, 'document')} {IN_NO_BIN}")
     say(quiet, *shown, f"report: {output}")
+    if over_time is not None and over_time.unreadable:
+        warn_of_rejects(Counter({UNREADABLE: over_time.unreadable}))
 
 
 def labels(paths: Sequence[str]) -> list[str]:

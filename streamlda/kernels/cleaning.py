@@ -111,14 +111,13 @@ def _scheme(letters: U8_1D, first: int, at: int) -> I64:
 
 @kernel
 def blank_urls(
-    letters: U8_1D,
     starts: I64_1D,
     marks: U8_1D,
     kinds: U8_1D,
-    blanked: OUT_U8_1D,
+    letters: OUT_U8_1D,
     pieces: OUT_I64_1D,
 ) -> None:
-    """Put spaces for URLs into a copy of ASCII texts with their mark; count them.
+    """Put spaces for the URLs of ASCII texts with their mark; count them.
 
     Equivalent to the step ``"urls"`` of `streamlda.text.cleaning`. A URL is ``https://``,
     ``http://``, ``ftp://`` or ``www.``, and all characters of `IN_URL` that follow, one at least;
@@ -155,22 +154,21 @@ def blank_urls(
                 at += 1
                 continue
             behind = at + (4 if found == 1 else 3) + run
-            blanked[at - size : behind] = ord(" ")
+            letters[at - size : behind] = ord(" ")
             pieces[text] += 1
             at = end = behind
 
 
 @kernel
 def blank_emails(
-    letters: U8_1D,
     starts: I64_1D,
     marks: U8_1D,
     kinds: U8_1D,
     longest: int,
-    blanked: OUT_U8_1D,
+    letters: OUT_U8_1D,
     pieces: OUT_I64_1D,
 ) -> None:
-    """Put spaces for e-mail addresses into a copy of ASCII texts with their mark; count them.
+    """Put spaces for the e-mail addresses of ASCII texts with their mark; count them.
 
     Equivalent to the step ``"emails"`` of `streamlda.text.cleaning`. An address is a name of up to
     `longest` characters, ``@``, and two runs or more of characters of hosts with a dot between
@@ -199,8 +197,10 @@ def blank_emails(
                 continue
             least = max(starts[text], at - longest - 1)
             start = at - _run(letters, kinds, IN_NAME, at - 1, least - 1, -1)
-            if end <= start and start < at and start >= at - longest:
-                blanked[start:behind] = ord(" ")
+            # What touches the address before begins in it: that ended with a character of names.
+            apart = end < start or pieces[text] == 0
+            if apart and start < at and start >= at - longest:
+                letters[start:behind] = ord(" ")
                 pieces[text] += 1
                 end = behind
             at = behind
@@ -322,7 +322,6 @@ def _entity_end(
 
 @kernel
 def blank_markup(
-    letters: U8_1D,
     starts: I64_1D,
     marks: U8_1D,
     kinds: U8_1D,
@@ -330,10 +329,10 @@ def blank_markup(
     elements: I64_1D,
     scripts: I64_1D,
     entities: I64_1D,
-    blanked: OUT_U8_1D,
+    letters: OUT_U8_1D,
     pieces: OUT_I64_1D,
 ) -> None:
-    """Put spaces for the markup of ASCII texts with their mark into a copy; count its pieces.
+    """Put spaces for the markup of ASCII texts with their mark; count its pieces.
 
     For the words, equivalent to the step ``"html"`` of `streamlda.text.cleaning`. A text with an
     entity that may stand for a part of a word, as of a letter, is left half way, with -1 pieces.
@@ -371,6 +370,6 @@ def blank_markup(
                 at += 1
             else:
                 for place in range(at, end):
-                    blanked[place] = ord(" ")
+                    letters[place] = ord(" ")
                 pieces[text] += 1
                 at = end

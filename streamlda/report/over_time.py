@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import UNDATED, DocumentBatch
+from streamlda.errors import InvalidDocumentsError
 from streamlda.model.evaluation import top_words
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import NOT_PRIVATE
+from streamlda.storage.newest import words_of
 from streamlda.stream.time_bins import TimeBins
 
 Array = NDArray[np.float64]
@@ -54,13 +56,15 @@ class OverTime:
 
     `rose` and `fell` have the words of each of the K topics, those that moved most first, between
     the first and the second half of the tokens; `halves` says where the second begins, and is None
-    where all lies in one bin.
+    where all lies in one bin. `unreadable` are the documents with a time that the analyzer of the
+    model failed on: they are in no bin.
     """
 
     timeline: Timeline
     rose: tuple[tuple[str, ...], ...]
     fell: tuple[tuple[str, ...], ...]
     halves: str | None
+    unreadable: int = 0
 
 
 def follow_over_time(
@@ -86,6 +90,8 @@ def follow_over_time(
     ------
     InvalidSettingError
         If the model is private, no document lies in a bin, or bins are more than `MOST_BINS`.
+    InvalidDocumentsError
+        If the analyzer of the model fails on all documents with a time.
     VocabularyError
         If the model has no vocabulary.
     """
@@ -135,7 +141,7 @@ class _Sums:
         )
         #: Of each bin: documents, tokens (K,), tokens of top words (K, n).
         self._bins: dict[int, tuple[int, Any, Any]] = {}
-        self._undated = 0
+        self._undated = self._unreadable = 0
 
     def add(self, texts: list[str], times: Array, bins: TimeBins) -> None:
         starts = bins.starts(times)
@@ -143,7 +149,11 @@ class _Sums:
         self._undated += len(texts) - len(dated)
         if not len(dated):
             return
-        batch = self._model.encode([texts[i] for i in dated])
+        encoded = words_of(self._model).encode([texts[i] for i in dated])
+        self._unreadable += len(encoded.unreadable)
+        readable = np.ones(len(dated), dtype=np.bool_)
+        readable[list(encoded.unreadable)] = False
+        batch, dated = encoded.batch.where(readable), dated[readable]
         found, of = np.unique(starts[dated], return_inverse=True)
         n_bins = len(self._bins | dict.fromkeys(found.tolist()))
         require(
@@ -186,6 +196,13 @@ class _Sums:
 
     def result(self, unit: str) -> OverTime:
         require(
+            bool(self._bins) or not self._unreadable,
+            "a source must have a document with a time that can be read",
+            unreadable=self._unreadable,
+            remedy="check the analyzer of the model",
+            error=InvalidDocumentsError,
+        )
+        require(
             bool(self._bins),
             "documents must have a time that is not before the first bin, to be shown over time",
             documents=self._undated,
@@ -202,7 +219,7 @@ class _Sums:
             undated=self._undated,
         )
         if len(starts) < 2:
-            return OverTime(timeline, *2 * (((),) * len(self._top),), None)
+            return OverTime(timeline, *2 * (((),) * len(self._top),), None, self._unreadable)
         whole = tokens.sum(axis=1).cumsum()
         second = int(np.clip(np.searchsorted(whole, whole[-1] / 2) + 1, 1, len(starts) - 1))
         halves = [
@@ -215,7 +232,8 @@ class _Sums:
             up, down = _moved(before, after, n, m)
             rose.append(tuple(self._model.feature_name(int(columns[j])) for j in up))
             fell.append(tuple(self._model.feature_name(int(columns[j])) for j in down))
-        return OverTime(timeline, tuple(rose), tuple(fell), written(starts[second], unit))
+        begins = written(starts[second], unit)
+        return OverTime(timeline, tuple(rose), tuple(fell), begins, self._unreadable)
 
 
 def _moved(before: Array, after: Array, n: float, m: float) -> tuple[list[int], list[int]]:

@@ -58,6 +58,9 @@ UNSEEN, STOP = -1, -2
 CACHED_WORDS, CACHED_LENGTH = 2**17, 64
 
 
+#: Texts that are encoded together.
+TOGETHER = 32
+
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
 
@@ -135,8 +138,7 @@ class Encoder:
         letters, starts = _joined(texts)
         if steps:
             others = {n: cleaned(text, steps, removed) for n, text in others.items()}
-            letters, left = _cleaned(letters, starts, texts, steps, removed)
-            others |= left
+            others |= _clean(letters, starts, texts, steps, removed)
         found = self._ascii_words.ids(letters, starts)
         if others:
             others = dict(sorted(others.items()))
@@ -237,57 +239,59 @@ class AsciiWords:
         return ids[: offsets[-1]].copy(), offsets
 
 
-def _cleaned(
+def _clean(
     letters: NDArray[np.uint8],
     starts: NDArray[np.int64],
     texts: list[str],
     steps: tuple[str, ...],
     removed: Counter[str] | None,
-) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Return joined ASCII texts without what these steps remove, and those not ASCII any more.
+) -> dict[int, str]:
+    """Take what these steps remove out of joined ASCII texts; return those not ASCII any more.
 
     Kernels remove all but attachments, and markup with letters in it.
     """
-    kept, found = letters.copy(), Counter[str]()
+    found = Counter[str]()
     marks = np.full(len(texts), sum(MARKS[step] for step in steps), dtype=np.uint8)
     pieces = np.zeros(len(texts), dtype=np.int64)
-    find_marks(kept, starts, marks)
+    find_marks(letters, starts, marks)
     others: dict[int, str] = {}
 
     def put(n: int, text: str) -> None:
-        place = slice(starts[n], starts[n + 1] - 1)
-        kept[place] = ord(" ")
+        letters[starts[n] : starts[n + 1] - 1] = ord(" ")
         if text.isascii():
             # Never longer: a piece leaves one character, or what its entity stands for.
-            kept[starts[n] : starts[n] + len(text)] = np.frombuffer(text.encode("ascii"), np.uint8)
+            codes = np.frombuffer(text.encode("ascii"), np.uint8)
+            letters[starts[n] : starts[n] + len(text)] = codes
         else:
             others[n] = text
+
+    def left(n: int) -> list[str]:
+        # What one step leaves has no marks that the text did not have.
+        return [step for step in steps if MARKS[step] & int(marks[n]) & ~ATTACHMENTS]
 
     for n in np.flatnonzero(marks & ATTACHMENTS).tolist():
         before = found.total()
         text = cleaned(texts[n], ("attachments",), found)
         if found.total() > before:
-            # What one step leaves has no marks that the text did not have.
-            left = int(marks[n]) & ~ATTACHMENTS
-            put(n, cleaned(text, [step for step in steps if MARKS[step] & left], found))
+            put(n, cleaned(text, left(n), found))
             marks[n] = 0
     if np.any(marks & URLS):
-        blank_urls(letters, starts, marks, _KINDS, kept, pieces)
+        blank_urls(starts, marks, _KINDS, letters, pieces)
         found["urls"] += int(pieces.sum())
-        letters = kept.copy()
     if np.any(marks & EMAILS):
-        blank_emails(letters, starts, marks, _KINDS, LONGEST_NAME, kept, pieces)
+        blank_emails(starts, marks, _KINDS, LONGEST_NAME, letters, pieces)
         found["emails"] += int(pieces.sum())
-        letters = kept.copy()
     if np.any(marks & HTML):
-        blank_markup(letters, starts, marks, *_MARKUP, kept, pieces)
+        blank_markup(starts, marks, *_MARKUP, letters, pieces)
         found["html"] += int(pieces[pieces > 0].sum())
         for n in np.flatnonzero(pieces < 0).tolist():
-            text = letters[starts[n] : starts[n + 1] - 1].tobytes().decode("ascii")
-            put(n, cleaned(text, ("html",), found))
+            # All steps again, for the letters are changed; the others are counted already.
+            own = Counter[str]()
+            put(n, cleaned(texts[n], left(n), own))
+            found["html"] += own["html"]
     if removed is not None:
         removed += found
-    return kept, others
+    return others
 
 
 def _joined(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -297,7 +301,9 @@ def _joined(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """
     starts = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(str.__len__, texts), np.int64, len(texts)) + 1, out=starts[1:])
-    joined = "\n".join([*texts, " " * AHEAD]).encode("ascii")
+    # Some at a time: a block of memory as large as all of them takes longer to get than to fill.
+    parts = ["\n".join(texts[n : n + TOGETHER]) for n in range(0, len(texts), TOGETHER)]
+    joined = bytearray(b"\n").join([part.encode("ascii") for part in [*parts, " " * AHEAD]])
     return np.frombuffer(joined, dtype=np.uint8), starts
 
 

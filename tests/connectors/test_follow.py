@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from streamlda.errors import SourceError
+from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors.follow import FollowSource, descriptors
 from tests.connectors.logs import Log, texts, without_rights
@@ -91,6 +91,16 @@ def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
     folder.rename(tmp_path / "elsewhere")
     with pytest.raises(SourceError, match="directory of a file"):
         follow(folder, unread)
+
+
+def test_a_folder_of_files_without_lines_is_refused(tmp_path, follow):
+    for name in ("a.html", "b.eml"):
+        (tmp_path / name).write_text("<p>one</p>\n")
+    with pytest.raises(InvalidSettingError, match=r"a line.*files=2 formats=.email, html"):
+        follow(tmp_path, format="jsonl")
+    texts(follow(tmp_path), ["<p>one</p>"] * 2)
+    (tmp_path / "c.json").write_text('{"text": "two"}\n')
+    assert "two" in follow(tmp_path, format="jsonl").poll(9, 5.0).documents
 
 
 def test_pipe_is_refused(tmp_path):

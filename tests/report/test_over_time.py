@@ -1,13 +1,19 @@
 """Shares and words of topics over the time of a corpus, against sums made document by document."""
 
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.cli.report import report
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError, VocabularyError
 from streamlda.privacy.statement import seeded
 from streamlda.report import follow_over_time, over_time
 from streamlda.report.course import MOST_MOMENTS, of_timeline
 from streamlda.stream.time_bins import TimeBins
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, private, topics, words
 
 DAY = 86_400.0
@@ -102,6 +108,37 @@ def test_one_moment_has_no_course_and_many_are_added_up():
     assert sum(course.documents) == n
     assert course.labels[1] == "1970-01-01 03:00"
     assert course.shares[0][0] == pytest.approx(many.timeline.shares[0, 0])
+
+
+def picky(text):
+    if "bad" in text:
+        raise ValueError(text)
+    return text.split()
+
+
+def test_texts_that_the_analyzer_fails_on_are_counted_and_left_out(tmp_path):
+    component = topics(2, 20)
+    analyzer = TextAnalyzer(function=picky)
+    made = model(component, vocabulary=Vocabulary.given(words(20), analyzer))
+    good = [("waa wab waa", 0.0), ("wac", DAY)]
+    found = follow_over_time(made, [good[0], ("waa bad", DAY), ("bad", None), good[1]])
+    expected = follow_over_time(made, good)
+    assert (found.unreadable, found.timeline.undated) == (1, 1)
+    assert found.timeline.documents.tolist() == [1, 1]
+    np.testing.assert_array_equal(found.timeline.tokens, expected.timeline.tokens)
+    with pytest.raises(InvalidDocumentsError, match="unreadable=2; check the analyzer"):
+        follow_over_time(made, [("bad", 0.0), ("bad wab", DAY)])
+    made.save(tmp_path / "m")
+    lines = [json.dumps({"text": text, "t": time}) for text, time in [*good, ("bad", DAY)]]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    given = ["--over-time", tmp_path / "d.jsonl", "--time-field", "t", "-o", tmp_path / "r.html"]
+    name = f"{picky.__module__}:{picky.__qualname__}"
+    said = CliRunner().invoke(
+        report, [*map(str, [tmp_path / "m", *given]), "--analyzer", name], catch_exceptions=False
+    )
+    assert said.exit_code == 0
+    assert "2 documents over time" in said.stderr
+    assert "1 record skipped: analyzer 1" in said.stderr
 
 
 def test_what_must_not_be_shown_over_time_is_refused(monkeypatch):

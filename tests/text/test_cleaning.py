@@ -36,6 +36,8 @@ BASE64 = "QmFzZSA2NCBpcyBub3QgdGV4dCBhbmQgbXVzdCBub3QgYmUgc3BsaXQgaW50byB3b3Jkcw
         (f"begin 644 a\n{UUENCODED}\nend", "begin 644 a end", {"attachments": 1}),
         (f"base64\n{BASE64}\nafter", "base64 after", {"attachments": 1}),
         ("a@b.co@d.ef g", "@d.ef g", {"emails": 1}),
+        ("a@b.co+gh@d.ef g a@b.co +gh@d.ef", "+gh@d.ef g", {"emails": 3}),
+        ("<b x=1 <i> y> z http://a.b caf&eacute;", "<b x=1 y> z café", {"html": 2, "urls": 1}),
         (f"{'a' * 65}@b.co", f"{'a' * 65}@b.co", {}),
         (f"{'a' * 64}@b.co", "", {"emails": 1}),
         ("AT&T; 3 > 2; a@b", "AT&T; 3 > 2; a@b", {}),
@@ -49,6 +51,7 @@ def test_what_is_no_text_is_removed_and_counted(text, kept, removed):
     assert cleaned(text, STEPS, found).split() == kept.split()
     assert found == removed
     assert cleaned(text, ()) == text
+    check_same_words([text, "cats and dogs", text], STEPS)
 
 
 #: One expression for all markup, as slow as the square of a text.

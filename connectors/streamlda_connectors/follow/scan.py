@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from glob import has_magic
 from pathlib import Path
@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
-from streamlda.stream.listing import COMPRESSION_SUFFIXES, Paths, named_paths, not_a_file
+from streamlda.stream.listing import (
+    COMPRESSION_SUFFIXES,
+    FORMAT_SUFFIXES,
+    LATER_SUFFIXES,
+    Paths,
+    named_paths,
+    not_a_file,
+)
 
 #: Device and inode: what a file keeps when it is renamed.
 Identity = tuple[int, int]
@@ -62,6 +69,20 @@ def check_paths(paths: Paths) -> list[str]:
         compressed = _is_compressed(name)
         require(not compressed, "compressed files cannot be followed", path=name, remedy=other)
     return list(dict.fromkeys(posixpath.abspath(name) for name in names))
+
+
+def check_has_lines(names: Sequence[str]) -> None:
+    """Raise if there are files and the name of each says that it is no JSON Lines, as .html."""
+    known = {**FORMAT_SUFFIXES, **LATER_SUFFIXES}
+    formats = {known.get(posixpath.splitext(name)[1].lower(), "jsonl") for name in names}
+    require(
+        not formats or not formats.isdisjoint(("jsonl", "json")),
+        "files that are followed must hold a document a line",
+        files=len(names),
+        formats=", ".join(sorted(formats)),
+        remedy="read these from files (--source-kind files), or say that a line is a document "
+        "(--format text)",
+    )
 
 
 class DirectoryScan:

@@ -10,7 +10,7 @@ from streamlda.errors import StreamLDAError
 from streamlda.stream.listing import Paths
 from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, unreadable
-from streamlda_connectors.follow.scan import check_paths
+from streamlda_connectors.follow.scan import check_has_lines, check_paths
 from streamlda_connectors.follow.tracked_file import TrackedFile
 from streamlda_connectors.follow.watch import Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
@@ -62,7 +62,8 @@ class FollowSource:
     SourceError
         If a directory cannot be read, or a path is neither file nor directory.
     InvalidSettingError
-        For an option out of range, and for paths that are URLs or compressed.
+        For an option out of range, for paths that are URLs or compressed, and for JSON Lines where
+        all files that are there have the names of other formats, as .html.
 
     Notes
     -----
@@ -121,6 +122,8 @@ class FollowSource:
         self._read_to = 0
         self._finished = False
         self._watch = self._new_watch(None)
+        if format == "jsonl":
+            check_has_lines([file.name for file in self._work])
 
     def _new_watch(self, position: Position | None) -> Watch:
         watch = Watch(
