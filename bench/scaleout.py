@@ -1,23 +1,39 @@
-"""Scenario of the cluster: does a second worker halve the time, and are the sums the same?"""
+"""Scenarios of the cluster: sums of counts by one worker and two, and whole fits of text."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import logging
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.data import planted
+from streamlda.papers.reproduce.corpus import texts_of_lines
 from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench.measure import Meter
     from streamlda.engine.engine import Engine
+    from streamlda.run.fit import FitResult
+    from streamlda.settings.run_settings import RunSettings
 
 #: Shards that the documents are cut into, on any number of workers.
 SHARDS = 32
 WORKERS = {"1 worker": 1, "2 workers": 2}
 DIFFERENCE = "largest_relative_difference"
+
+#: Compressed files that a corpus of text is written to, and who fits them.
+FILES = 16
+FITS = {"plain fit": 0, **WORKERS}
 
 
 def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
@@ -105,7 +121,113 @@ def scaling_figures(result: Json) -> list[Figure]:
     ]
 
 
-SCALEOUT_TASKS = (dask_scaling,)
+def cluster_text(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Fit files of text, in this process or on workers; the second fit, all code loaded, counts.
+
+    Processor seconds are those of client, scheduler (both here) and workers.
+    """
+    from distributed import LocalCluster
+
+    from streamlda.model.evaluation import document_completion
+    from streamlda.run.cluster import fit_on_cluster
+    from streamlda.run.fit import fit
+    from streamlda.scaleout import connect
+    from streamlda.settings.load import load_settings
+
+    held_out: list[str] = []
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        _write(folder / "text", inputs, parameters["documents"], held_out)
+        flags = {
+            "source.files": [str(folder / "text")],
+            "topics.count": parameters["n_components"],
+            "topics.seed": seed,
+            "output.file": str(folder / "model"),
+        }
+        way: Callable[[RunSettings], FitResult] = fit
+        workers = parameters["workers"]
+
+        def spent() -> list[float]:
+            return []
+
+        if workers:
+            alone = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+            quiet = {"threads_per_worker": 1, "silence_logs": logging.CRITICAL, **alone}
+            made = LocalCluster(n_workers=workers, **quiet)  # type: ignore[no-untyped-call]
+            address = opened.enter_context(made).scheduler_address
+            client = opened.enter_context(connect(address, timeout_seconds=60))
+            flags["cluster.dask"], way = address, fit_on_cluster
+
+            def spent() -> list[float]:
+                found: dict[str, float] = client.run(time.process_time)
+                return [*found.values()]
+
+        settings = load_settings(None, flags=flags, command="fit")
+        way(settings)
+        meter.started()
+        before = spent()
+        with meter.timed():
+            model = way(settings).model
+        of_workers = sum(spent()) - sum(before)
+    assert model.vocabulary is not None
+    aside = model.vocabulary.encode(held_out).batch
+    found = document_completion(aside, model.components, model.alpha, model.background)
+    return {
+        "documents": model.documents_seen,
+        "all_cpu_seconds": meter.values["cpu_seconds"] + of_workers,
+        "worker_cpu_seconds": of_workers,
+        "perplexity": found.perplexity,
+        "npmi": float(np.mean(model.diagnostics["topic_npmi"])),
+    }
+
+
+def _write(folder: Path, inputs: Json, documents: int, held_out: list[str]) -> None:
+    """Write the first documents of a corpus to files, but for those held out."""
+    rows: list[str] = []
+    for texts, held in texts_of_lines(Path(inputs["corpus"]), inputs["text_field"]):
+        for text, aside in zip(texts, held, strict=True):
+            (held_out if aside else rows).append(text)
+        if len(rows) >= documents:
+            break
+    del rows[documents:]
+    folder.mkdir()
+    for n in range(FILES):
+        part = rows[len(rows) * n // FILES : len(rows) * (n + 1) // FILES]
+        with gzip.open(folder / f"{n:02}.jsonl.gz", "wt", 6, encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in part)
+
+
+def text_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    shared = {"n_components": 10 if quick else 50, "documents": 4000 if quick else 200_000}
+    return [Case(name, "cluster_text", {**shared, "workers": n}) for name, n in FITS.items()]
+
+
+def text_figures(result: Json) -> list[Figure]:
+    alone, one, two = FITS
+    cpu = {name: series(result, name, "all_cpu_seconds") for name in FITS}
+    wall = {name: series(result, name, "fit_seconds") for name in FITS}
+
+    def ratio(of: dict[str, list[float]], over: str) -> float:
+        return median(a / b for a, b in zip(of[two], of[over], strict=True))
+
+    return [
+        at_most("processor seconds of 2 workers over plain fit", ratio(cpu, alone), 1.25, "{:.2f}"),
+        at_most("seconds of 2 workers over those of 1", ratio(wall, one), 0.65, "{:.2f}"),
+        *(
+            Figure(f"{what}, {name}", shown.format(median(series(result, name, key))))
+            for what, key, shown in (
+                ("seconds", "fit_seconds", "{:.1f}"),
+                ("processor seconds", "all_cpu_seconds", "{:.1f}"),
+                ("of them of workers", "worker_cpu_seconds", "{:.1f}"),
+                ("perplexity by its own words", "perplexity", "{:.0f}"),
+                ("NPMI", "npmi", "{:.3f}"),
+            )
+            for name in FITS
+        ),
+    ]
+
+
+SCALEOUT_TASKS = (dask_scaling, cluster_text)
 
 SCALEOUT = [
     Scenario(
@@ -114,5 +236,13 @@ SCALEOUT = [
         3,
         scaling_cases,
         scaling_figures,
-    )
+    ),
+    Scenario(
+        "cluster-text",
+        "What do two workers take from text to topics, beside one and beside plain fit?",
+        3,
+        text_cases,
+        text_figures,
+        needs_corpus=True,
+    ),
 ]

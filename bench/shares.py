@@ -46,6 +46,9 @@ class Stopwatch:
 
 def shares(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Fit counts in memory, or as a stream with snapshots; compare prevalence with transform."""
+    # What is measured would import it in the part that is timed.
+    import scipy.sparse  # noqa: F401
+
     from streamlda.engine.engine import Engine
     from streamlda.engine.fit import fit
     from streamlda.engine.measures import Measures

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels import checking
+from streamlda.kernels.words import copy_documents
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -207,13 +208,7 @@ class DocumentBatch:
         pointers = np.zeros(len(numbers) + 1, dtype=np.int64)
         np.cumsum(self.row_pointers[numbers + 1] - starts, out=pointers[1:])
         counts, words = (np.empty(pointers[-1], a.dtype) for a in (self.counts, self.word_ids))
-        # Where an entry came from takes as much memory as its count, so not for all at once.
-        for start in range(0, len(numbers), _BLOCK):
-            bounds = pointers[start : start + _BLOCK + 1]
-            moved = np.repeat(starts[start : start + _BLOCK] - bounds[:-1], np.diff(bounds))
-            moved += np.arange(bounds[0], bounds[-1])
-            counts[bounds[0] : bounds[-1]] = self.counts[moved]
-            words[bounds[0] : bounds[-1]] = self.word_ids[moved]
+        copy_documents(self.counts, self.word_ids, starts, pointers, counts, words)
         bins = None if self.bins is None else self.bins[numbers]
         return self._checked(counts, words, pointers, self.n_features, bins)
 

@@ -74,16 +74,16 @@ class StreamLDA(BaseTopicEstimator):
         150,000 rows on and up to 20 for fewer rows (`streamlda.refinement.schedule`), and lets
         every row of `partial_fit` move the topics. Refined topics are kept if they predict held-out
         rows better (``diagnostics_["refinement_choice"]``); there is no refinement with fewer
-        than 200 rows or another solver. Up to 10,000 rows of 20 tokens have collapsed variational
-        sweeps in place of passes (`streamlda.refinement.collapsed`). In `fit` of at least
+        than 200 rows or another solver. Up to 10,000 rows of 20 tokens have one pass and
+        then collapsed variational sweeps (`streamlda.refinement.collapsed`). In `fit` of at least
         `warmup_documents` rows of whole counts, for fewer than 100 topics, rounds of ten Gibbs
-        sweeps follow the passes, as long as held-out rows are predicted better. Neither is made if rows ask for an alpha_0 more than 1.7 times the one given. With
-        `epsilon`, rounds of new rows refine the topics where that helps
-        (`streamlda.private.refinement`). 0 leaves spectral topics. Other values are for `fit`
-        without `epsilon` only: ``"quick"`` leaves out Gibbs sweeps, which takes a half to a
-        sixth of the time, with a perplexity 1 to 10 percent higher; ``"thorough"`` makes longer
-        rounds, and more passes or collapsed sweeps with fewer than 50,000 rows; a number makes that
-        many passes.
+        sweeps follow the passes, as long as held-out rows are predicted better. Neither is made if
+        rows ask for an alpha_0 more than 1.7 times the one given. With `epsilon`, rounds of new
+        rows refine the topics where that helps (`streamlda.private.refinement`). 0 leaves spectral
+        topics. Other values are for `fit` without `epsilon` only: ``"quick"`` leaves out Gibbs
+        sweeps, which takes a half to a sixth of the time, with a perplexity 1 to 10 percent higher;
+        ``"thorough"`` makes longer rounds, and more passes or collapsed sweeps with fewer than
+        50,000 rows; a number makes that many passes.
     gibbs_sweeps : int, default 0
         How often `fit` then draws the topics of all tokens by Gibbs sampling, in place of rounds
         that end when they no longer help; the last third of the sweeps is averaged, and `alpha_`

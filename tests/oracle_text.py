@@ -172,6 +172,11 @@ def marks(texts):
     return found
 
 
+def fold_texts(texts):
+    """Return the words of each text of ASCII in small letters, a space between them."""
+    return [" ".join(re.findall("[a-z0-9]+", text.lower())) for text in texts]
+
+
 def count_column_words(words, columns, counters):
     """Return of each column its tokens, and the counters of its words, in the order of entry."""
     found = {}

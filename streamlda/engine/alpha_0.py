@@ -9,7 +9,7 @@ from typing import Any
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import best_predicting, refutes
-from streamlda.spectral.topics import LEAST_TOPICS
+from streamlda.spectral.topics import ESTIMATE, LEAST_TOPICS
 
 #: Values of alpha_0 that are tried where moments do not depend on it, with two topics, and how wide
 #: a range of them is one value. Of 2000 documents with alpha_0 = 5, topics made with 5 had an error
@@ -20,9 +20,6 @@ WIDEST_RANGE = 5
 
 #: What alpha_0 is where its estimate is refuted: it suits most text.
 USUAL_ALPHA_0 = 1.0
-
-#: The member of the diagnostics of a model.
-ESTIMATE = "alpha_0_estimate"
 
 #: Spectral topics for each alpha_0, None for the estimate, of documents other than those set aside.
 Models = Callable[[Iterable[float | None]], Iterator[TopicModel]]
@@ -40,7 +37,7 @@ def tested_alpha_0(models: Models, n_topics: int, aside: DocumentBatch) -> dict[
 
 def with_estimate(model: TopicModel, estimate: dict[str, Any] | None) -> TopicModel:
     """Return a model that says what its alpha_0 is worth, if that was tested."""
-    if estimate is None:
+    if estimate is None or model.diagnostics.get(ESTIMATE) == estimate:
         return model
     known = {**model.diagnostics, ESTIMATE: estimate}
     if not estimate["identified"]:

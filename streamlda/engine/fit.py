@@ -17,7 +17,7 @@ from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.rounds import Rounds, by_documents
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import choice_of, parted, spread
+from streamlda.refinement.choice import any_alpha_0, choice_of, parted, spread
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import QUICK, THOROUGH, Passes, passes_for, rounds_for
 from streamlda.threads import one_blas_thread
@@ -45,7 +45,7 @@ def fit(
     (`tested_alpha_0`). If the settings do not refine, the model alone is refined, by the passes and
     sweeps that are given; the engine goes on from the spectral topics.
     """
-    n = int(np.count_nonzero(documents.usable))
+    n, estimate = int(np.count_nonzero(documents.usable)), None
     if settings.alpha_0 is None and settings.refines and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents.rows(0, documents.end_of(START_DOCUMENTS)))
 
@@ -54,8 +54,19 @@ def fit(
 
         if estimate := tested_alpha_0(models, settings.n_components, aside):
             settings = replace(settings, alpha_0=estimate["value"])
-            engine, model = fit(settings, documents, passes, gibbs_sweeps)
-            return engine, with_estimate(model, estimate)
+    engine, model = _fitted(settings, documents, passes, gibbs_sweeps, estimate)
+    return engine, with_estimate(model, estimate)
+
+
+def _fitted(
+    settings: EngineSettings,
+    documents: DocumentBatch,
+    passes: Passes,
+    gibbs_sweeps: int,
+    estimate: dict[str, Any] | None,
+) -> tuple[Engine, TopicModel]:
+    """Return what `fit` does, where alpha_0 is known, or its `estimate` was tested."""
+    n = int(np.count_nonzero(documents.usable))
     seed, quick, thorough = settings.seed % 2**63, passes == QUICK, passes == THOROUGH
     passes = None if isinstance(passes, str) else passes
     if not settings.refines:
@@ -67,7 +78,9 @@ def fit(
         model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
         return engine, of_one_interval(model)
     said: dict[str, Any] = {}
-    if passes is None and not (gibbs_sweeps or thorough) and n < settings.warmup_documents:
+    # An engine would not know that alpha_0 is one of several.
+    early = n < settings.warmup_documents and not any_alpha_0(settings.n_components, estimate)
+    if passes is None and not (gibbs_sweeps or thorough) and early:
         # As a stream that ends here; more documents may still make a refinement worth while.
         engine = Engine(settings)
         engine.add(documents)
@@ -79,7 +92,7 @@ def fit(
     measures = Measures.of(documents)
     if passes is None and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents, numbers=spread(n))
-        model = _of_all(_start(settings, learned), documents)
+        model = with_estimate(_of_all(_start(settings, learned), documents), estimate)
         # With many topics the sums of all documents would take longer than all the rest.
         beyond = learned.n_documents > START_DOCUMENTS and not by_documents(settings)
         sweeps = not (quick or gibbs_sweeps)

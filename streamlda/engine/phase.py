@@ -19,6 +19,7 @@ from streamlda.spectral.moments import Moments
 from streamlda.spectral.seeds import seeded
 from streamlda.spectral.support import HeldOutPairs, Spectrum
 from streamlda.spectral.topics import (
+    ESTIMATE,
     RoundMoments,
     SpectralTopics,
     alpha_0_estimate,
@@ -154,7 +155,7 @@ class Phase(ABC):
         known = diagnostics(found, spectrum, supported, documents)
         if self.settings.alpha_0 is None:
             estimate = self._alpha_0_estimate(found.alpha_0, held_out)
-            known["alpha_0_estimate"] = estimate
+            known[ESTIMATE] = estimate
             known["warnings"] += [estimate["reason"]] * (not estimate["identified"])
         return TopicModel(
             components=found.normalized(),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
-from streamlda.engine.alpha_0 import ESTIMATE, tested_alpha_0
+from streamlda.engine.alpha_0 import tested_alpha_0
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import (
@@ -36,7 +36,7 @@ from streamlda.spectral.joint_power import MANY_COMPONENTS
 from streamlda.spectral.kept_documents import topics_of_documents
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
-from streamlda.spectral.topics import SpectralTopics
+from streamlda.spectral.topics import ESTIMATE, SpectralTopics
 
 Array = NDArray[np.float64]
 

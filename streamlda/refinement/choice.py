@@ -17,7 +17,9 @@ mean-field inference has an error that no number of documents removes. If the pr
 another alpha_0, they are not: made with too small a one, the refinement is kept in doubt; made with
 too large a one, what predicts better is kept. So too where the prior that fits the refinement is
 nearer to the alpha_0 given (20 topics, alpha_0 = 50, 20,000 documents: 34 in place of 23, with 0.86
-times the error and a gain of 0.0004 to 0.0009).
+times the error and a gain of 0.0004 to 0.0009). And of two topics, which moments of any alpha_0
+suit, where documents set aside leave it open: the start has then the largest that predicts well,
+and predicts well for that.
 
 Optimism is why the start must not know these documents either: topics of p free numbers fit n
 tokens of their own documents better than new ones by about p / n nats a token, which for a small
@@ -40,6 +42,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import FREE_ALPHA_DOCUMENTS, fitted_alpha
 from streamlda.refinement.sample import Drawn
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.spectral.topics import ESTIMATE, LEAST_TOPICS
 
 Array = NDArray[np.float64]
 
@@ -78,10 +81,10 @@ FLATNESSES = (0.15, 0.3, 0.45)
 #: to 0.18 for 0.2 and 0.02 for 0.02. Of 80 documents it was 1.7 to 4.4 for 5.
 LARGER_ALPHA_0, SMALLER_ALPHA_0 = 1.3, 0.35
 
-#: What a start that was made with too small an alpha_0 must gain to stay, in nats a token. Made
-#: with 1, for 20 and 50, it had up to 1.6 times the error and gained 0.0025 (two topics) to 0.0155
-#: (fifty). One that was made with too large an alpha_0 need only gain: it had the smaller error
-#: then.
+#: What a start that was made with too small an alpha_0, or an unknown one, must gain to stay, in
+#: nats a token. Made with 1, for 20 and 50, it had up to 1.6 times the error and gained 0.0025 (two
+#: topics) to 0.0155 (fifty). One that was made with too large an alpha_0 need only gain: it had the
+#: smaller error then.
 LEAST_GAIN_OF_FALSE = 0.02
 
 
@@ -161,6 +164,11 @@ def documents_before(learned: int) -> int:
     return learned + int(np.searchsorted(others, learned, side="right"))
 
 
+def any_alpha_0(n_topics: int, estimate: dict[str, Any] | None) -> bool:
+    """Return whether moments suit any alpha_0, and documents set aside leave the estimate open."""
+    return n_topics < LEAST_TOPICS and estimate is not None and not estimate["identified"]
+
+
 def choose(
     start: TopicModel,
     refined: TopicModel,
@@ -186,7 +194,8 @@ def choose(
 
     def against(other: TopicModel) -> Choice:
         first = _at_best(other, tokens, background, drawn)
-        return _compared(first, second, *_least(first.alpha_0, second.alpha_0, given))
+        known = not any_alpha_0(start.n_components, start.diagnostics.get(ESTIMATE))
+        return _compared(first, second, *_least(first.alpha_0, second.alpha_0, given, known))
 
     found = against(start)
     if rival is not None and found.refined:
@@ -194,12 +203,13 @@ def choose(
     return found._replace(alpha_0=second.alpha_0)
 
 
-def _least(of_start: float, of_refined: float, given: float) -> tuple[float, float]:
+def _least(of_start: float, of_refined: float, given: float, known: bool) -> tuple[float, float]:
     """Return what a gain must be above, in nats a token and standard errors, by alpha_0 that fit.
 
-    `given` is the alpha_0 that the start was made with.
+    `given` is the alpha_0 that the start was made with, `known` whether it is more than one of
+    several.
     """
-    if of_refined > LARGER_ALPHA_0 * given:
+    if not known or of_refined > LARGER_ALPHA_0 * given:
         return -LEAST_GAIN_OF_FALSE, 0.0
     if _nearer(of_refined, of_start, given) or of_refined < SMALLER_ALPHA_0 * min(given, 1.0):
         return 0.0, 0.0

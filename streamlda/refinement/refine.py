@@ -39,7 +39,7 @@ from streamlda.model.diagnostics import suggest_n_components, warned_of_backgrou
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
 from streamlda.refinement.choice import alpha_0_of, choose, chosen
-from streamlda.refinement.collapsed import CollapsedVariational, suits, sweeps_for
+from streamlda.refinement.collapsed import PASSES_BEFORE, CollapsedVariational, suits, sweeps_for
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import (
@@ -52,7 +52,7 @@ from streamlda.refinement.schedule import (
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.refinement.sweeping import MOST_ALPHA_0, swept
-from streamlda.spectral.topics import few_directions
+from streamlda.spectral.topics import ESTIMATE, few_directions
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
 #: before only bring the sampler there.
@@ -89,7 +89,7 @@ def refined(
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
     (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
-    documents set `aside`, few documents have collapsed sweeps in their place, and no rounds
+    documents set `aside`, few documents have collapsed sweeps after one pass, and no rounds
     (`streamlda.refinement.collapsed`). Then `GibbsSampler`, which needs integer counts, draws
     topics of all tokens `gibbs_sweeps` times, and makes the topics of the mean of the last three
     sweeps, or the last third; alpha follows them.
@@ -142,24 +142,12 @@ def refined(
         collapsed = collapsed.joined_with(aside)
         collapsed.sweep(sweeps_for(thorough).after)
         components, passes = collapsed.components, 0
-        done |= {"passes": 0, "collapsed_sweeps": collapsed.sweeps}
+        done |= {"passes": PASSES_BEFORE, "collapsed_sweeps": collapsed.sweeps}
         done["documents"] += aside.n_documents
         if gibbs_sweeps or samples is None:
             documents = DocumentBatch.joined([documents, aside])
     if passes:
-        settings = pass_settings(documents.n_documents, passes, model.n_components, thorough)
-        settings = replace(
-            unflattened(settings, model, documents),
-            smoothing=smoothing_for(documents, model.n_components),
-        )
-        stepwise = StepwiseEM(
-            components, prior_of(alpha, documents.n_documents, thorough), model.background, settings
-        )
-        with progress("refinement passes", passes) as advance:
-            for _ in range(passes):
-                stepwise.add(documents)
-                advance(1)
-        stepwise.flush()
+        stepwise = _passed(model, documents, passes, thorough)
         sampled = None
         if aside is not None:
             passed = replace(model, components=stepwise.components, alpha=stepwise.alpha)
@@ -176,7 +164,7 @@ def refined(
         else:
             components, alpha = sampled.components, sampled.alpha
             done |= {"sweeps": sampled.sweeps, "averaged_sweeps": sampled.averaged}
-        done |= {"steps": stepwise.steps, "batch_documents": settings.batch_documents}
+        done |= {"steps": stepwise.steps, "batch_documents": stepwise.settings.batch_documents}
         if stepwise.steps < LEAST_STEPS:
             warnings.append(
                 f"a refinement must take about 200 steps for topics to settle, got "
@@ -201,7 +189,7 @@ def refined(
         alpha=alpha,
         settings={
             **model.settings,
-            "refinement_passes": passes,
+            "refinement_passes": done["passes"],
             "refinement_sweeps": done["sweeps"],
         },
         diagnostics={**known, "refinement": done},
@@ -209,20 +197,38 @@ def refined(
     return most_prevalent_first(found, samples, fit_alpha=not done["sweeps"])
 
 
+def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool) -> StepwiseEM:
+    """Return what passes over the documents make of a model."""
+    settings = pass_settings(documents.n_documents, passes, model.n_components, thorough)
+    settings = replace(
+        unflattened(settings, model, documents),
+        smoothing=smoothing_for(documents, model.n_components),
+    )
+    alpha = prior_of(model.alpha, documents.n_documents, thorough)
+    stepwise = StepwiseEM(model.components, alpha, model.background, settings)
+    with progress("refinement passes", passes) as advance:
+        for _ in range(passes):
+            stepwise.add(documents)
+            advance(1)
+    stepwise.flush()
+    return stepwise
+
+
 def _collapsed(
     model: TopicModel, documents: DocumentBatch, thorough: bool
 ) -> CollapsedVariational | None:
-    """Return what collapsed sweeps make of a model of few documents, None where passes are better.
+    """Return what a pass and collapsed sweeps make of few documents, None where passes are better.
 
     Of a false alpha_0 see `sweeping`.
     """
     if not suits(documents, len(model.alpha)):
         return None
     alpha = np.full_like(model.alpha, model.alpha.mean())
-    found = CollapsedVariational(documents, model.components, alpha, seeds=model.seeds)
+    passed = _passed(model, documents, PASSES_BEFORE, thorough)
+    found = CollapsedVariational(documents, passed.components, alpha, seeds=model.seeds)
     found.sweep(sweeps_for(thorough).before)
-    topics = replace(model, components=found.components, alpha=alpha)
-    return None if alpha_0_of(topics, documents) > MOST_ALPHA_0 * model.alpha_0 else found
+    swept = replace(model, components=found.components, alpha=alpha)
+    return None if alpha_0_of(swept, documents) > MOST_ALPHA_0 * model.alpha_0 else found
 
 
 def most_prevalent_first(
@@ -270,7 +276,7 @@ def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
         return {**found, "warnings": [*found["warnings"]]}
     kept = {name: value for name, value in found.items() if name not in _OF_TOPICS}
     kept["start"] = {name: found[name] for name in _OF_TOPICS if name in found}
-    estimate = found.get("alpha_0_estimate", {"identified": True})
+    estimate = found.get(ESTIMATE, {"identified": True})
     kept["warnings"] = [] if estimate["identified"] else [estimate["reason"]]
     K, directions = len(found["eigenvalues"]), found["directions_supported"]
     documents = found.get("documents_behind_directions")

@@ -207,11 +207,12 @@ class _Reader:
     def add(self, batch: RecordBatch) -> None:
         """Take records."""
         key, find, fields, copies = self._key, self._known.find, self._fields, self._copies
-        for (location, *_), text in zip(batch.locations, batch.texts, strict=True):
+        documents = key.of_texts(text_of(text, fields) for text in batch.texts)
+        records = zip(batch.locations, batch.texts, documents, strict=True)
+        for (location, *_), text, document in records:
             if location != self._location:
                 self._leave()
                 self._enter(location)
-            document = key.of_text(text_of(text, fields))
             self._link = key.link(self._link, document)
             self._records += 1
             value = value_of(self._link)

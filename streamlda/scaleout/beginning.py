@@ -184,9 +184,9 @@ def learned_words(
 
 
 def _doubling(corpus: Corpus) -> Iterator[list[tuple[Shard, Any]]]:
-    """Yield shards with their values: as many as all before, so that few round trips are made."""
+    """Yield shards with their values: the heads, then as many as all before: few round trips."""
     pairs = [*zip(corpus.shards, corpus.values, strict=True)]
-    at, step = 0, 1
+    at, step = 0, corpus.heads
     while at < len(pairs):
         yield pairs[at : at + step]
         at += step

@@ -21,8 +21,8 @@ from streamlda.stream.source import RecordBatch, Reject, open_source
 SHARDS, LEAST_BYTES, MOST_BYTES = 64, 2**20, 2**26
 
 #: From how many places the records come that stand at the beginning, and how many of these places
-#: are one shard.
-PLACES, PLACES_PER_SHARD = 64, 8
+#: are one shard where there are fewer: a corpus that is cut into more is worth a task for each.
+PLACES, PLACES_PER_SHARD = 96, 8
 
 #: Longest wait of a poll, in seconds.
 POLL_SECONDS = 0.5
@@ -50,8 +50,8 @@ class Reading(NamedTuple):
 
 def readings_of(
     paths: Paths, options: Mapping[str, Any], shards: int | None, beginning: int
-) -> tuple[list[list[Reading]], int | None]:
-    """Return what is read for each shard, and the stored bytes of all, where known.
+) -> tuple[list[list[Reading]], int, int | None]:
+    """Return what is read for each shard, how many are a beginning, and all stored bytes if known.
 
     With a `beginning`, the first shards have about that many records from all over the files.
     """
@@ -72,7 +72,8 @@ def readings_of(
         error=SourceError,
     )
     made = [_readings(group) for group in _grouped(parts, most)]
-    return (_with_beginning(made, beginning) if beginning else made), total
+    heads = _heads(made, beginning) if beginning else []
+    return [*heads, *made], max(1, len(heads)), total
 
 
 def _protocols(file_system: Any) -> Sequence[str]:
@@ -106,18 +107,17 @@ def _readings(parts: Sequence[FilePart]) -> list[Reading]:
     return found
 
 
-def _with_beginning(shards: list[list[Reading]], records: int) -> list[list[Reading]]:
-    """Put the first records of shards that lie far apart in front of all."""
+def _heads(shards: list[list[Reading]], records: int) -> list[list[Reading]]:
+    """Take the first records of shards that lie far apart; return them as shards of their own."""
     if len(shards) == 1:
-        return shards
+        return []
     places = sorted({len(shards) * n // PLACES for n in range(PLACES)})
     each = -(-records // len(places))
     heads = [shards[place][0]._replace(last=each) for place in places]
-    rest = [list(shard) for shard in shards]
     for place in places:
-        rest[place][0] = rest[place][0]._replace(first=each)
-    step = PLACES_PER_SHARD
-    return [*(heads[at : at + step] for at in range(0, len(heads), step)), *rest]
+        shards[place][0] = shards[place][0]._replace(first=each)
+    step = 1 if len(places) == PLACES else PLACES_PER_SHARD
+    return [heads[at : at + step] for at in range(0, len(heads), step)]
 
 
 def polled(

@@ -292,7 +292,8 @@ def _fit_stored(
         said = {STOPPED: "reading"}
     if trial and store.documents >= LEAST_DOCUMENTS:
         engine = _start_of(learned, beginning)
-        start, passes = _of_all(engine.snapshot(), store), passes_for(learned.documents)
+        start = with_estimate(_of_all(engine.snapshot(), store), estimate)
+        passes = passes_for(learned.documents)
         rival = None
         if learned.documents > START_DOCUMENTS:
             rival = partial(_spectral, learned, beginning)

@@ -50,12 +50,14 @@ class Corpus:
     """Shards in the order of their documents, made by `of_files` or `of_partitions`.
 
     The value of a shard is a partition, or what Dask makes one of; None for files, of which
-    `stored_bytes` are what they hold, where that is known.
+    `stored_bytes` are what they hold, where that is known. The first `heads` shards are asked at
+    once for a beginning.
     """
 
     shards: tuple[Shard, ...]
     values: tuple[Any, ...] = field(repr=False)
     stored_bytes: int | None = None
+    heads: int = 1
 
     def pieces(
         self, lengths: Sequence[int], first: int, last: int
@@ -108,11 +110,11 @@ def of_files(
     `SourceError` if a path has no files, a file is named twice, or lies in memory.
     """
     how = dict(options or {})
-    found, total = readings_of(paths, how, shards, beginning)
+    found, heads, total = readings_of(paths, how, shards, beginning)
     made = tuple(
         Shard(f"files {number}", tuple(readings), how) for number, readings in enumerate(found)
     )
-    return Corpus(made, (None,) * len(made), total)
+    return Corpus(made, (None,) * len(made), total, heads)
 
 
 def of_partitions(partitions: Any) -> Corpus:

@@ -7,8 +7,8 @@ them of mu_kw / sum_j mu_jw, the share of topic k in such a word::
     matched  each seeded topic takes the place of a topic of its own, with the largest sum of r_k
     start    (1 - m) mu_k + m / s on its words                                m = `START_SHARE`
 
-From there every refinement has a Dirichlet prior on them: `WORD_SHARE` of the tokens of the topic on
-each of its words, at most `MOST_SHARE` on all. Seeded topics are the first rows, in their order.
+From there every refinement has a Dirichlet prior on them: `WORD_SHARE` of the tokens of the topic
+on each of its words, at most `MOST_SHARE` on all. Seeded topics are the first rows, in their order.
 """
 
 from __future__ import annotations

@@ -43,6 +43,9 @@ ALPHA_0_RANGE = (0.01, 100.0)
 #: number, of which three moments cannot tell its range and its distribution.
 LEAST_TOPICS = 3
 
+#: The member of a model's diagnostics that says what an estimate of alpha_0 is worth.
+ESTIMATE = "alpha_0_estimate"
+
 #: Directions of the pair moment below this share of the largest are not there.
 RANK_TOLERANCE = 1e-10
 

@@ -20,6 +20,8 @@ from streamlda.run.fit import POLL_RECORDS
 from streamlda.stream.clock import CLOCKED_SLOTS
 from tests.cli.conftest import ALL_WORDS, check_releases, run, slots_of
 
+pytestmark = pytest.mark.long
+
 STREAMLDA = [sys.executable, "-m", "streamlda"]
 LINE = b'{"text": "apple bread cheese dates"}\n'
 FIT = ["fit", "-", "--format", "jsonl", "-k", "1", *ALL_WORDS]
@@ -143,7 +145,6 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
         assert process.stderr.read() == b""
 
 
-@pytest.mark.long
 def test_progress_and_answers_do_not_mix(tmp_path):
     done = subprocess.run(
         [*STREAMLDA, *FIT, "-o", str(tmp_path / "m")], input=LINE * 50, capture_output=True
@@ -185,7 +186,6 @@ def privately(planted, source, to, *more):
     ]
 
 
-@pytest.mark.long
 def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, lines, tmp_path):
     arguments = privately(planted, "-", tmp_path, "--snapshots", "2")
     with started(*arguments, lines=lines[:1000]) as process:
@@ -199,7 +199,6 @@ def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, lines, t
     assert b"stream='stdin'" in again.stderr
 
 
-@pytest.mark.long
 def test_a_clock_ends_private_stages_at_whole_blocks(planted, lines, tmp_path):
     """Of a pipe that is slow: no block of the usual size fills up in time."""
     every = ("--snapshot-every", "100000", "--snapshot-seconds", "2", "--snapshots", "1")
@@ -337,7 +336,6 @@ def check_after_a_kill(to, again):
         assert all([stage["first"], stage["last"] + 1] in paid for stage in stages)
 
 
-@pytest.mark.long
 def test_a_private_run_killed_at_any_moment_never_spends_unseen(planted, tmp_path):
     assert kill_at_random(planted, tmp_path, 3).count(-signal.SIGKILL) == 3
 

@@ -16,6 +16,8 @@ import pytest
 
 from streamlda_connectors.follow import FollowSource, source
 
+pytestmark = pytest.mark.long
+
 KILLS = 6
 PATIENCE_SECONDS = 60.0
 

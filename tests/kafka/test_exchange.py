@@ -8,6 +8,8 @@ from streamlda.stream.sink import Answer
 from streamlda_connectors.kafka import KafkaExchange
 from tests.kafka.topics import wait_until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def output(topic):

@@ -9,6 +9,8 @@ from streamlda_connectors.records import Rejected
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.topics import wait_until
 
+pytestmark = pytest.mark.long
+
 #: Bodies that are no JSON Lines, but text; and what is neither.
 VALUES = [b"one words", b'{"text": "two"}', b"three", b"\xff", b"five"]
 
@@ -161,7 +163,6 @@ def case(rejected, topics):
 CHECKS = [check for check in SOURCE_CHECKS if check is not check_poll_checks_its_arguments]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_letters_pass_the_checks_of_all_sources(case, check):
     check(case)

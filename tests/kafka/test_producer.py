@@ -13,6 +13,8 @@ from streamlda_connectors.kafka.kafka_python import KafkaPythonProducer
 from streamlda_connectors.kafka.values import FIRST_REACH
 from tests.kafka.topics import read
 
+pytestmark = pytest.mark.long
+
 SECRET = b"words that nobody may see"
 
 

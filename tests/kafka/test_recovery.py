@@ -21,6 +21,8 @@ from streamlda_connectors.kafka.clients import connected
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read, wait_until
 
+pytestmark = pytest.mark.long
+
 
 def numbers(first, last):
     return [b"%d" % i for i in range(first, last)]
@@ -119,7 +121,6 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
             source.poll(5)
 
 
-@pytest.mark.long
 @pytest.mark.real_broker
 def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 3))
@@ -141,7 +142,6 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     wait_until(refused, 60)
 
 
-@pytest.mark.long
 @pytest.mark.real_broker
 def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic, source_of):
     """The brokers make a topic for whoever asks for one, and does not say that it must be there."""
@@ -233,7 +233,6 @@ def damage(path, batch):
     path.write_bytes(data)
 
 
-@pytest.mark.long
 def test_damaged_batch_is_refused_or_skipped(broker, own_topics, topic, source_of):
     own_topics.make(topic)
     for first, last in ((0, 10), (10, 35), (35, 60)):
@@ -250,7 +249,6 @@ def test_damaged_batch_is_refused_or_skipped(broker, own_topics, topic, source_o
     assert source.position()["lost"] == {"0": 25}
 
 
-@pytest.mark.long
 def test_every_poison_is_referenced_before_the_position_passes_it(
     broker, own_topics, topic, source_of, letters_to
 ):
@@ -302,7 +300,6 @@ def test_every_poison_is_referenced_before_the_position_passes_it(
     assert referenced() == keys_up_to({0: n, 1: n})
 
 
-@pytest.mark.long
 def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     broker, own_topics, topic, source_of
 ):
@@ -358,7 +355,6 @@ print(threading.active_count())
 """
 
 
-@pytest.mark.long
 def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
     broker, own_topics, topic, source_of, letters_to, snapshots_to, opened
 ):

@@ -25,6 +25,8 @@ from streamlda_connectors.records import REASONS, ReadOptions, Rejected
 from tests.kafka import schemas
 from tests.kafka.schema_registry import schema_registry
 
+pytestmark = pytest.mark.long
+
 FIELDS = ReadOptions("text", user_field="by.id", time_field="at", id_field="by.id")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 

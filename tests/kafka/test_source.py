@@ -160,6 +160,7 @@ POISON = [b"\xff\x00", b"{" * 500, b"[]", b'{"text": 3}', b'"\\ud800"']
 REASONS = ["not-json", "not-json", "not-an-object", "not-text", "not-json"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "n_records", [10_000, pytest.param(1_250_000, marks=pytest.mark.soak)], ids=["1e4", "1e6"]
 )

@@ -20,7 +20,8 @@ OF_A_FIT = {
     *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
     *("cleaning.find_marks", "text.count_ids", "text.fill_slots", "text.find_words"),
-    "words.add_words",
+    *("stepwise.gather_topics", "stepwise.take_step"),
+    *("words.add_words", "words.copy_documents"),
 }
 #: Compiled for the kernels that call it, unless they are loaded.
 WITHIN = {"cooccurrence.bits_set"}

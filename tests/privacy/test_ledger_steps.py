@@ -286,6 +286,7 @@ def test_folder_can_be_moved_in_the_middle_of_a_release(folder):
         assert recovery.path.read_bytes() == b"noise 2"
 
 
+@pytest.mark.long
 def test_killed_at_every_step(folder, crashes):
     counted = crashes.run("every-step", folder)
     assert counted["steps"] >= 40

@@ -3,6 +3,7 @@
 import json
 import pickle
 from dataclasses import replace
+from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
@@ -203,6 +204,22 @@ def test_without_the_key_fingerprints_are_other_numbers():
     assert KEY.of_text("  a document\r") == one
     assert KEY.of_text(None) == KEY.of_text(" \t") == b""
     assert KEY.of_text("\ud800") != b""
+
+
+@given(st.lists(st.none() | st.text() | st.text(st.sampled_from("aB <&>\n"))))
+def test_a_document_is_known_whatever_is_beside_it(texts):
+    assert KEY.of_texts(texts) == [KEY.of_text(text) for text in texts]
+
+
+def test_fingerprints_are_those_of_ledgers_that_are_there():
+    texts = ["A  Tensor_of\tOrder-3!", "  <b>caf\u00e9</b> &amp; th\u00e9 ", "-- --"]
+    keyed = blake2b(key=bytes(range(32)), digest_size=16)
+    expected = []
+    for words in (b"a tensor of order 3", b"cafe the", b"-- --"):
+        one = keyed.copy()
+        one.update(b"text" + words)
+        expected.append(one.digest())
+    assert KEY.of_texts(texts) == expected
 
 
 @given(st.text(st.characters(max_codepoint=127)))

@@ -38,7 +38,7 @@ from tests.private.audit import (
     with_triple_bound,
 )
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.long]
 
 D = 20
 
@@ -64,7 +64,6 @@ def test_the_bound_of_the_audit_covers_the_truth_as_often_as_it_says():
     assert max(mu_below(a, b, SURE) for a, b in scores) < 0.5
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("draws", [10_000, pytest.param(40_000, marks=pytest.mark.soak)])
 def test_pairs_give_away_what_is_claimed_at_epsilon_1(draws):
     finding = with_and_without(settings_of(epsilon=1.0), "pairs", 3, draws)
@@ -80,9 +79,7 @@ def test_each_stage_with_private_quantiles_gives_away_what_is_claimed(stage):
     assert tight(finding), finding
 
 
-@pytest.mark.parametrize(
-    "stage", ["norms", "pairs", pytest.param("triples", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("stage", ["norms", "pairs", "triples"])
 def test_another_document_in_its_place_gives_away_what_is_claimed(stage):
     base, draws = documents(400, D), 1500
     settings = settings_of(neighboring_relation="replace-one")
@@ -127,7 +124,6 @@ def in_prefix_mode(draws):
     return audit(settings, base.with_rows(slot, None), present, draws)
 
 
-@pytest.mark.long
 def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
     finding = in_prefix_mode(400)
     assert tight(finding), finding
@@ -204,7 +200,6 @@ def fed_again(*statistics):
     return bug
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("bug", "stage"),
     [
@@ -224,7 +219,6 @@ def test_planted_bug_is_found(bug, stage, monkeypatch):
     assert not finding.sound, finding
 
 
-@pytest.mark.long
 def test_a_round_of_refinement_with_a_larger_norm_is_found(monkeypatch):
     def larger(norms, bound):
         return 1.5 * clipping.clip_factors(norms, bound)
@@ -234,7 +228,6 @@ def test_a_round_of_refinement_with_a_larger_norm_is_found(monkeypatch):
     assert not finding.sound, finding
 
 
-@pytest.mark.long
 def test_sensitivity_of_the_other_relation_is_found(monkeypatch):
     monkeypatch.setattr(JointGaussian, "_exact_sensitivity", lambda self: 1.0)
     settings = settings_of(neighboring_relation="replace-one")
@@ -243,14 +236,12 @@ def test_sensitivity_of_the_other_relation_is_found(monkeypatch):
     assert not finding.sound, finding
 
 
-@pytest.mark.long
 def test_users_without_a_bound_are_found(monkeypatch):
     monkeypatch.setattr(UserBound, "accept", lambda self, users: np.ones(len(users), dtype=bool))
     finding = audit(*of_a_user(), 1500)
     assert not finding.sound, finding
 
 
-@pytest.mark.long
 def test_forgotten_sensitivity_of_the_rounds_is_found(monkeypatch):
     # Its twin without draws: `test_prefix_release`, neighbours and what attains the sensitivity.
     original = JointGaussian

@@ -186,8 +186,15 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
     assert verdict.likely > CLAIM / 2, str(verdict)
 
 
+LONG = ["common-words-chosen", "common-words-taken-up", "common-words-rounds"]
+
+
 @pytest.mark.parametrize(
-    "route", ["common-words", "common-words-chosen", *SHORT, "quantile", "public", "words"]
+    "route",
+    [
+        pytest.param(route, marks=[pytest.mark.long] if route in LONG else [])
+        for route in ["common-words", "common-words-chosen", *SHORT, "quantile", "public", "words"]
+    ],
 )
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
     verdict = audit(scene_of(route, folder, monkeypatch), 6, folder, echoes=False)
@@ -414,15 +421,9 @@ BUGS = [
 
 @pytest.mark.parametrize(
     ("bug", "route", "runs", "fault"),
-    [
-        pytest.param(
-            *case,
-            id=f"{case[0].__name__} {number}",
-            marks=[pytest.mark.long] if case[2] > 6 else [],
-        )
-        for number, case in enumerate(BUGS)
-    ],
+    [pytest.param(*case, id=f"{case[0].__name__} {n}") for n, case in enumerate(BUGS)],
 )
+@pytest.mark.long
 @pytest.mark.usefixtures("same_noise")
 def test_planted_bug_is_found(folder, monkeypatch, bug, route, runs, fault):
     bug(monkeypatch)

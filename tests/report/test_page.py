@@ -18,6 +18,8 @@ from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.report.test_report import hostile_model, pair, spectral
 from tests.service.planted import model, private, shifted, topics, words
 
+pytestmark = pytest.mark.long
+
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -91,7 +93,6 @@ def test_a_report_shows_what_the_model_holds_in_drawings_and_tables(visit):
     assert values.nth(0).locator("td").all_text_contents() == ["9", "0.6"]
 
 
-@pytest.mark.long
 def test_topics_are_followed_over_models(visit):
     page = visit(*pair())
     assert titles(page) == ["Topic 0", "Topic 1", "Topic 4", "Topic 3"]
@@ -109,7 +110,6 @@ def test_topics_are_followed_over_models(visit):
     assert titles(page)[0] == "Topic 4"
 
 
-@pytest.mark.long
 def test_cards_can_be_ordered_and_searched(visit):
     made = model(topics())
     page = visit(made)
@@ -135,7 +135,6 @@ def test_cards_can_be_ordered_and_searched(visit):
     expect(page.get_by_label("Find")).to_have_value("")
 
 
-@pytest.mark.long
 def test_words_follow_the_weight_of_their_relevance(visit):
     made = model(topics())
     page = visit(made)
@@ -224,7 +223,6 @@ def shown_words(page, topic):
     return page.locator(f"#topic-{topic} .word").all_text_contents()
 
 
-@pytest.mark.long
 def test_tables_and_drawings_can_be_saved(visit, tmp_path):
     names = words(60)
     names[topics()[1].argmax()] = "=1+1"
@@ -267,7 +265,6 @@ def test_tables_and_drawings_can_be_saved(visit, tmp_path):
             assert len(data) > 3000
 
 
-@pytest.mark.long
 def test_the_map_can_be_walked_from_the_keyboard(visit):
     made = model(topics(), diagnostics=spectral())
     page = visit(made)
@@ -339,7 +336,6 @@ def test_without_its_script_the_page_is_whole(visit):
     assert page.url.endswith("#topic-0")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (800, "light"), (1600, "dark")])
 def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
     near = shifted(topics()[:1], 0.05)
@@ -370,7 +366,6 @@ def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
     assert min(sizes) >= 9
 
 
-@pytest.mark.long
 def test_what_a_screen_reader_and_a_printer_get(visit):
     page = visit(*pair(), scheme="dark")
     for role in ("banner", "main", "contentinfo", "navigation"):
@@ -399,7 +394,6 @@ def test_what_a_screen_reader_and_a_printer_get(visit):
     assert page.locator("details[open]").count() == 0
 
 
-@pytest.mark.long
 def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     tokens = np.array([[1.0, 2, 3, 4], [4, 3, 2, 1], [0, 0, 0, 0], [0, 0, 10, 0]])
     days = Timeline(
@@ -438,7 +432,6 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     ]
 
 
-@pytest.mark.long
 def test_a_notebook_shows_the_report_in_a_frame(browser):
     view = model(topics()).visualize()
     shown = view._repr_html_()

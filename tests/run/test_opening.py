@@ -14,6 +14,8 @@ from streamlda.stream import blocks
 from streamlda.stream.source import RecordBatch, RecordLocation
 from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
 
+pytestmark = pytest.mark.long
+
 LEARNING = ["given", "hashed", "learned", "started"]
 
 

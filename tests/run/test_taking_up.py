@@ -34,6 +34,8 @@ from tests.run.cut_short import (
 )
 from tests.service.daemon_process import ROOT, environment, texts
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def data(tmp_path):
@@ -199,7 +201,6 @@ def die_behind(folder, data, number):
     fit.fit(settings_at(Path(folder), Path(data), "hashed"))
 
 
-@pytest.mark.long
 def test_a_process_that_is_killed_behind_each_release_in_turn_pays_once(tmp_path, data):
     folder, stages = tmp_path / "killed", 6
     for number in range(1, stages + 2):

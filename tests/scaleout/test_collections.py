@@ -1,6 +1,9 @@
 """`StreamLDA.fit` of Dask collections: what a fit to the whole matrix gives, or one clear error."""
 
 import itertools
+import os
+import random
+import signal
 import subprocess
 import sys
 
@@ -22,7 +25,9 @@ from streamlda.errors import (
 )
 from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
-from streamlda.scaleout.cluster import ClusterError
+from streamlda.scaleout import of_partitions
+from streamlda.scaleout.beginning import learned_words
+from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.collections import is_collection, of_collection
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -260,3 +265,38 @@ def test_dask_is_not_imported_for_a_matrix():
         "assert not {'dask', 'distributed'} & {*sys.modules}, 'imported'\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_phrases_are_those_of_one_process(client):
+    """Counted by workers in two turns: the pairs, and then words with phrases."""
+    draw = random.Random(3)
+    texts = [
+        " ".join(draw.choice(("new york", "hot dog", "north", "south", "east")) for _ in range(12))
+        for _ in range(900)
+    ]
+    words = VocabularyLearner(max_document_frequency=1.0, documents=700, phrases=2)
+    corpus = of_partitions([texts[a : a + 150] for a in range(0, 900, 150)])
+    found, documents, _ = learned_words(Run(client), corpus, words)
+    assert documents == 700
+    assert found == words.learn(texts[:700])
+    assert {"new york", "hot dog"} <= {*found.words}
+
+
+def die_once(part, marker):
+    """Return a partition; the first time, end the worker instead."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
+
+
+@pytest.mark.long
+def test_a_lost_worker_does_not_change_a_bit_of_an_estimator(X, parts, tmp_path):
+    marker = tmp_path / "killed"
+    with cluster_of(2) as own, Client(own):
+        quiet = new(refinement_passes=2).fit(delayed(parts))
+        dying = [dask.delayed(die_once)(parts[0], marker), *delayed(parts[1:])]
+        found = new(refinement_passes=2).fit(dying)
+    assert marker.exists()
+    np.testing.assert_array_equal(found.components_, quiet.components_)
+    np.testing.assert_array_equal(found.transform(X[:20]), quiet.transform(X[:20]))

@@ -11,7 +11,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.exit_codes import exit_code
 from streamlda.refinement.schedule import LocalSchedule, passes_for
 from streamlda.scaleout import ClusterError, learn_once, of_files
-from streamlda.scaleout.files import LEAST_BYTES, MOST_BYTES, PLACES, PLACES_PER_SHARD, SHARDS
+from streamlda.scaleout.files import LEAST_BYTES, MOST_BYTES, PLACES, SHARDS
 from streamlda.scaleout.memory import BLOCK_BYTES, IDLE_BYTES, PAUSE, SETS, MemoryPlan
 from streamlda.scaleout.rounds import LEAST_DOCUMENTS as FEWEST
 from streamlda.spectral.moments import Moments
@@ -75,5 +75,5 @@ def test_the_page_says_what_the_plan_does():
             *(round(documents * 600 / 1e9, 1), round(driver / 1e6)),
             round(3 + documents * 33.5e-6 / 100),
         ]
-    assert PLACES // PLACES_PER_SHARD == 8
+    assert PLACES == 96
     assert START_DOCUMENTS // FEWEST == 8

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
+from streamlda.scaleout.beginning import _doubling
 from streamlda.scaleout.files import numbered
 from streamlda.scaleout.shards import (
     Shard,
@@ -210,6 +211,22 @@ def test_a_beginning_comes_from_all_files_and_nothing_is_lost_or_read_twice(tmp_
     # The empty file is met once.
     damage = [d for s in mixed.shards for rows in rows_of(s, None) for d in rows.damage]
     assert [(d.name, d.reason) for d in damage] == [(str(tmp_path / "13.jsonl"), "empty")]
+
+
+@pytest.mark.parametrize(("shards", "heads"), [(1, 1), (40, 5), (120, 96)])
+def test_a_beginning_of_many_shards_is_a_task_for_each_place_and_read_at_once(
+    tmp_path, shards, heads
+):
+    write_lines(tmp_path / "a.jsonl", [f"text {i}" for i in range(2400)])
+    corpus = of_files(tmp_path, shards=shards, beginning=480)
+    assert corpus.heads == heads
+    first = next(_doubling(corpus))
+    assert [shard for shard, _ in first] == [*corpus.shards[:heads]]
+    if heads > 1:
+        read = [sum(len(rows.documents) for rows in rows_of(*pair)) for pair in first]
+        assert sum(read) >= 480
+        assert max(read) <= 2 * min(read)
+    assert len(texts_of(corpus)) == 2400
 
 
 def test_rejects_of_parts_are_numbered_in_their_file(tmp_path):

@@ -152,6 +152,7 @@ def test_a_signal_while_starting_ends_with_0(tmp_path, source):
     run_to_end(settings)
 
 
+@pytest.mark.long
 def test_jumps_of_the_clock_change_nothing(tmp_path, every_4000, twin):
     ended = run_to_end(every_4000, command=changed(every_4000, JUMPS))
     assert len({line["time"][:4] for line in ended.lines}) > 1
@@ -190,6 +191,7 @@ Daemon.run = run
 """
 
 
+@pytest.mark.long
 def test_records_do_not_make_python_search_for_garbage(tmp_path, every_4000):
     path = tmp_path / "searches"
     with Daemon(every_4000, command=changed(every_4000, SEARCHES.format(path=str(path)))) as daemon:
@@ -285,6 +287,7 @@ def test_used_up_the_daemon_idles_and_serves_and_starts_again(tmp_path, unit):
     assert list(snapshots_in(tmp_path)) == [1]
 
 
+@pytest.mark.long
 def test_systemd_hears_of_a_start_of_life_and_of_an_end(tmp_path, every_4000):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))

@@ -28,6 +28,8 @@ from streamlda_connectors.records import REASONS, BatchBuilder, ReadOptions
 from tests.service.planted import model, private, topics
 from tests.service.web import JSON_VALUES, TOKEN
 
+pytestmark = pytest.mark.long
+
 #: Payloads of one example: 3000 examples of `make soak` make a million.
 PAYLOADS = 350
 #: Stands in documents and payloads, and nowhere else.

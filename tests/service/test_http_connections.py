@@ -13,6 +13,8 @@ from starlette.routing import Route
 from streamlda.service.http import Limits, Server, connections
 from tests.service.web import JSON, TOKEN, ask, error_of
 
+pytestmark = pytest.mark.long
+
 RIGHT = {"Authorization": f"Bearer {TOKEN}"}
 
 

