@@ -18,8 +18,9 @@ K = 20 to 60), and a public model that fits shows all: whether it does, the firs
 and newsgroups, 500 to 60,000 at epsilon 0.5 to 3, differ from `WORDS_CHOSEN` by a fifth, long posts
 of a web log have up to twice as many.
 
-*Planted topics*, of equal shares, are easier. Their mean L1 error depends on u K (200 to 3,000
-words, 5 to 40 topics, 5,000 to 60,000 documents), and is larger where only common words have pairs.
+*Planted topics*, of equal shares, are easier. Their mean L1 error depends on u K (200 to 5,000
+words, 5 to 40 topics, 5,000 to 400,000 documents), and is larger where only common words have
+pairs: in 29 cells it was 0.64 to 1.54 times what is expected.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ COMMON_SHOWN = (51.0, 30.0, 24.0, 16.0, 9.5, 9.0)
 #: Word frequencies in place of topics have 1.7.
 PLANTED_NOISE = (1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 DENSE_ERROR = (0.015, 0.022, 0.045, 0.075, 0.115, 0.2, 0.38, 0.85, 1.5, 1.65)
-SKETCHED_ERROR = (0.03, 0.045, 0.085, 0.14, 0.21, 0.4, 0.75, 1.35, 1.6, 1.67)
+SKETCHED_ERROR = (0.042, 0.06, 0.068, 0.1, 0.145, 0.27, 0.8, 1.4, 1.6, 1.67)
 
 #: Words chosen, by the records that choose over the threshold.
 WORDS_RECORDS = (7, 15, 30, 60, 120, 240, 500, 1330, 4700)

@@ -125,16 +125,22 @@ def test_noise_of_users_counts_all_their_documents():
     assert noise_of(replace(SETTINGS, **user)) > 5 * noise_of(SETTINGS)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 3.0])
-def test_planted_topics_are_found_with_the_error_that_is_expected(epsilon, monkeypatch):
-    """Noise is seeded: over 50 draws the ratio was 0.57 to 1.09."""
+@pytest.mark.parametrize(
+    ("words", "documents", "epsilon"), [(200, 6000, 1.0), (200, 6000, 3.0), (3000, 20_000, 3.0)]
+)
+def test_planted_topics_are_found_with_the_error_that_is_expected(
+    words, documents, epsilon, monkeypatch
+):
+    """Noise is seeded: over 50 draws of 200 words the ratio was 0.57 to 1.09."""
     monkeypatch.setattr(release_manager, "SecureNoise", lambda: SeededNoise(1))
-    sizes = {"n_features": 200, "n_components": 5}
+    sizes = {"n_features": words, "n_components": 5}
     drawn = {"alpha_0": 1.0, "topic_concentration": 0.05, "mean_length": 80}
     private = {"delta": 1e-6, "clipping": "quantile", "neighboring_relation": "add-remove"}
-    parameters = {**sizes, **drawn, **private, "epsilon": epsilon, "documents": 6000}
+    parameters = {**sizes, **drawn, **private, "epsilon": epsilon, "documents": documents}
     corpus = planted(parameters, 0)
-    found = learn([corpus.documents(6000)], 200, parameters, 0)()
-    settings = PrivateSettings(**sizes, epsilon=epsilon, delta=1e-6, documents_per_snapshot=6000)
+    found = learn([corpus.documents(documents)], words, parameters, 0)()
+    terms = {"epsilon": epsilon, "delta": 1e-6, "documents_per_snapshot": documents}
+    settings = PrivateSettings(**sizes, **terms, start=COMMON)
+    assert (settings.n_columns is None) is (words == 200)
     error = planted_error(corpus.components, found)["l1_error"]
-    assert 0.5 < error / Plan.of(settings, 6000).planted_error < 2
+    assert 0.5 < error / Plan.of(settings, documents).planted_error < 2
