@@ -245,6 +245,7 @@ def test_the_default_is_no_worse_than_the_better_of_both(mixed, alpha_0):
     assert not repeats or alpha_0 == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n_topics", "planted_alpha_0", "alpha_0", "seed", "documents"),
     [

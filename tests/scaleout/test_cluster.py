@@ -22,6 +22,8 @@ from streamlda.scaleout.collections import current_client
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import cluster_of, wait_until
 
+pytestmark = pytest.mark.long
+
 SECONDS = 60
 
 
@@ -137,13 +139,11 @@ def check_loss(client, lost, message, folder):
         run.compute(long, [small], lambda _: lost.kill())
 
 
-@pytest.mark.long
 def test_workers_that_all_go_away_end_the_wait(scheduler, tmp_path):
     with worker_of(scheduler) as (client, worker):
         check_loss(client, worker, r"workers=0 seconds=1", tmp_path)
 
 
-@pytest.mark.long
 def test_a_lost_scheduler_ends_the_wait(tmp_path):
     file = tmp_path / "file"
     with program("scheduler", "--port", "0", "--scheduler-file", str(file)) as scheduler:

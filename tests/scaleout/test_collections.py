@@ -35,6 +35,8 @@ from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of, wait_until
 
+pytestmark = pytest.mark.long
+
 ENDS = [0, 900, 900, 901, 2300, 4000]
 LETTERS = str.maketrans("0123456789", "abcdefghij")
 
@@ -99,8 +101,8 @@ WAYS = {"delayed", "futures", "array of csr_array", "bag of flat rows"}
     ("warmup", "every"),
     [
         (None, False),
-        pytest.param(None, True, marks=pytest.mark.long),
-        pytest.param(500, True, marks=pytest.mark.long),
+        (None, True),
+        (500, True),
     ],
 )
 def test_a_collection_gives_what_the_whole_matrix_gives(current, X, parts, warmup, every):
@@ -155,7 +157,6 @@ def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts
     assert not hasattr(found.fit(delayed([counts])), "vocabulary_")
 
 
-@pytest.mark.long
 def test_a_fit_may_go_on_with_further_rows(current, X, parts):
     found = new().fit(delayed([X[:3000]])).partial_fit(X[3000:])
     assert found.documents_seen_ == 3900
@@ -172,7 +173,6 @@ def test_a_fit_may_go_on_with_further_rows(current, X, parts):
     assert 0 < np.abs(one.components_ - before).max() < 0.05
 
 
-@pytest.mark.long
 def test_a_private_fit_draws_the_noise_of_one_process_and_is_paid_for_once(
     current, X, parts, tmp_path, monkeypatch
 ):
@@ -256,7 +256,6 @@ def test_other_things_are_no_collections(X):
     assert len(of_collection(dask.delayed(X)).shards) == 1
 
 
-@pytest.mark.long
 def test_dask_is_not_imported_for_a_matrix():
     code = (
         "import sys, numpy as np\n"
@@ -290,7 +289,6 @@ def die_once(part, marker):
     return part
 
 
-@pytest.mark.long
 def test_a_lost_worker_does_not_change_a_bit_of_an_estimator(X, parts, tmp_path):
     marker = tmp_path / "killed"
     with cluster_of(2) as own, Client(own):

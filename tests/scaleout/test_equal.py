@@ -34,6 +34,8 @@ from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 
+pytestmark = pytest.mark.long
+
 K, V = 3, 40
 OPENERS = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
@@ -187,7 +189,6 @@ def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
     assert other.lost == one.lost > 0
 
 
-@pytest.mark.long
 def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_path):
     sources = write(tmp_path, 3, [(300, "", [(7, 2)])] * 3)
     met, flags = [], {"cluster.dask": cluster.scheduler_address, "cluster.shards": 3}
@@ -220,7 +221,7 @@ def test_what_fails_writes_nothing(cluster, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("every", [2000, pytest.param(4000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [2000, 4000])
 def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch, every):
     """Number for number, from equal noise, with equal counts and an equal price."""
     module = "streamlda.private.release_manager.SecureNoise"
@@ -281,7 +282,6 @@ class Stop:
         self.left -= label == self.label
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("label", ["first", "reading", "refinement"])
 def test_a_fit_that_is_stopped_has_topics_of_what_was_read(cluster, tmp_path, label, monkeypatch):
     """Of shards that were read, or those that a refinement begins with; before, none."""
