@@ -168,6 +168,7 @@ def test_what_fails_is_one_line_and_an_exit_code(folder, tmp_path):
         assert message.count("\n") == 1
 
 
+@pytest.mark.long
 def test_demo_shows_topics_speed_and_a_known_truth(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     shown = run("demo", "--documents", 3000, "--topics", 5, "--quiet").stdout

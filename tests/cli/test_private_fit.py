@@ -476,6 +476,7 @@ def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.long
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
     records = (folder / "a.jsonl").read_text("ascii").splitlines(keepends=True)[:300]
     given = ("fit", "-", "--format", "jsonl", *options(folder, tmp_path))
@@ -488,6 +489,7 @@ def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
     assert "give no model" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["given", "private", "others"])
 def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, kind):
     """Text in UTF-16, whatever the words; or text that has none of these."""

@@ -82,6 +82,7 @@ for each in kernels._kernels:
 """
 
 
+@pytest.mark.long
 def test_a_first_fit_needs_a_few_kernels(tmp_path):
     documents = tmp_path / "documents.jsonl"
     words = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
@@ -92,6 +93,7 @@ def test_a_first_fit_needs_a_few_kernels(tmp_path):
     assert {*python(*command).split()} == OF_A_FIT
 
 
+@pytest.mark.long
 def test_a_second_process_compiles_nothing(tmp_path):
     """Equal times of its files: the first one's code was loaded."""
     once = "from streamlda.kernels.refinement import unit; print(unit(5, 7))"

@@ -43,6 +43,7 @@ def fitted(planted, n_components, documents, seed):
     return engine.snapshot()
 
 
+@pytest.mark.long
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("planted", "wanted", "words", "documents"),

@@ -113,6 +113,7 @@ def test_every_attack_that_a_page_names_has_its_tests(page):
             assert f"\ndef {name}(" in source, (path, name)
 
 
+@pytest.mark.long
 def test_python_examples_run(tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len([line for line in block.splitlines() if line.strip()]) <= 6

@@ -303,6 +303,7 @@ def test_two_topics_have_the_alpha_0_that_predicts_best(alpha_0):
     assert said["alpha_0_estimate"]["reason"] in said["warnings"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("alpha_0", "length", "titles"), [(0.5, 8, True), (0.5, 8, False), (5.0, 60, False)]
 )

@@ -207,6 +207,7 @@ def test_a_warm_up_without_documents_begins_again_as_in_one_process(
     np.testing.assert_array_equal(found.counts, documents.rows(0, found.n_documents).counts)
 
 
+@pytest.mark.long
 def test_topics_are_as_good_as_those_of_one_process(client):
     """Held-out perplexity within 1 % of a fit in one process, and far from that of one word."""
     planted = PlantedLDA(5, 400, seed=3, mean_length=40, topic_concentration=0.05)
@@ -316,6 +317,7 @@ def test_what_cannot_be_learned_from_is_refused_by_its_shard(client, settings, c
             learn(client, of_partitions(cut), changed, **options)
 
 
+@pytest.mark.long
 def test_hashed_columns_are_shown_by_the_words_of_all_shards(client):
     planted = PlantedLDA(3, 40, seed=2, mean_length=20, topic_concentration=0.1)
     named = {word: "".join(chr(97 + int(d)) for d in word[1:]) * 2 for word in planted.words}

@@ -229,6 +229,7 @@ def test_a_part_that_counts_twice_is_noticed(client, corpus, monkeypatch):
         refined_on(store, model, 1)
 
 
+@pytest.mark.long
 def test_topics_are_as_good_as_those_of_one_process(client, corpus):
     """Held-out perplexity within 1 % of a refinement in one process, and better than before."""
     documents, held_out, model = corpus
@@ -253,6 +254,7 @@ def test_topics_are_as_good_as_those_of_one_process(client, corpus):
     assert found.diagnostics["start"]["topic_supported"] == model.diagnostics["topic_supported"]
 
 
+@pytest.mark.long
 def test_neither_cut_nor_memory_changes_a_bit(client, corpus):
     documents, _, model = corpus
     found = []

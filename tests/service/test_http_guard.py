@@ -263,6 +263,7 @@ BODIES = st.one_of(
 )
 
 
+@pytest.mark.long
 @pytest.mark.fuzz
 @given(parts=st.lists(BODIES, min_size=1, max_size=2))
 def test_no_body_breaks_inference(fuzzed, parts):

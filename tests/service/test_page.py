@@ -162,6 +162,7 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     expect(seen.page.locator("#trouble")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):
     seen = visit()
     before = seen.words("Topic 2")
@@ -306,6 +307,7 @@ def test_shares_that_were_not_measured_are_not_shown(visit, snapshots):
     expect(seen.page.locator("#course-panel")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, status):
     snapshots.path(1).unlink()
     status.set_phase("warm-up")
@@ -374,6 +376,7 @@ def test_words_are_only_ever_text(visit, snapshots):
     assert seen.page.locator(".card img, .card script").count() == 0
 
 
+@pytest.mark.long
 def test_the_token_is_asked_for_and_kept_in_memory_only(visit):
     seen = visit(token=TOKEN, quiet=False, cards=False)
     field = seen.page.get_by_label("Token", exact=True)

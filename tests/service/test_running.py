@@ -65,6 +65,7 @@ def test_wrong_settings_are_all_named_and_so_is_a_missing_file(tmp_path):
         assert part in message
 
 
+@pytest.mark.long
 def test_the_memory_plan_is_printed_or_refused_and_nothing_touched(tmp_path, source):
     done = run([*arguments(settings_of(tmp_path, source)), "--check"])
     assert (done.returncode, done.stderr) == (0, "")

@@ -73,6 +73,7 @@ def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(
     assert shared.learned() == here.truth.learned()
 
 
+@pytest.mark.long
 def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkeypatch):
     def away(positions):
         raise SourceAwayError("away")

@@ -141,6 +141,7 @@ def whole(turning):
     return made
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @given(st.sets(st.integers(WARMUP, 1800), max_size=5), st.integers(0, 5))
 @example({250, 499, 1000, 1001, 1250}, 5)
