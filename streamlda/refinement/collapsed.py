@@ -7,7 +7,7 @@ documents of 20 newsgroups (K = 20) eighty sweeps had perplexity 2272 in 0.4 pro
 sweeps of a sampler, the mean of ten late states, 2262 in 2.7.
 
 An annealed pass before them (`streamlda.refinement.stepwise_em`) takes as long as ten sweeps, and
-saves twenty-five. Perplexity and NPMI of fits, K = 20, means of so many orders of the documents:
+saves twenty-five. Perplexity and NPMI of fits, K = 20, means of this many orders of the documents:
 
 ============================== ====== ================ ================
 corpus                         orders no pass, 30 + 20 a pass, 15 + 10

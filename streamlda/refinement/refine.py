@@ -227,8 +227,8 @@ def _collapsed(
     passed = _passed(model, documents, PASSES_BEFORE, thorough)
     found = CollapsedVariational(documents, passed.components, alpha, seeds=model.seeds)
     found.sweep(sweeps_for(thorough).before)
-    swept = replace(model, components=found.components, alpha=alpha)
-    return None if alpha_0_of(swept, documents) > MOST_ALPHA_0 * model.alpha_0 else found
+    learned = replace(model, components=found.components, alpha=alpha)
+    return None if alpha_0_of(learned, documents) > MOST_ALPHA_0 * model.alpha_0 else found
 
 
 def most_prevalent_first(

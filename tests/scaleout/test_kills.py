@@ -77,7 +77,7 @@ def undisturbed(folder, data, way):
 
 
 def disturbed(folder, data, way, victim, seconds):
-    """Kill after so many seconds, start again what is gone, and return what was paid by then."""
+    """Kill after some seconds, start again what is gone, and return what was paid by then."""
     (port,) = free_ports(1)
     with processes(port) as running:
         fit = fit_of(folder, data, way, port)
