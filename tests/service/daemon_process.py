@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from streamlda.container import to_json
+from streamlda.exit_codes import INTERNAL
 from streamlda.model.topic_model import load
 from streamlda.settings.run_settings import SETTINGS
 from streamlda.simulate import PlantedLDA
@@ -166,8 +167,12 @@ class Daemon:
         return code
 
     def stop(self, number=signal.SIGTERM):
+        """End by a signal; return the exit code. The log of an internal error is printed."""
         self.process.send_signal(number)
-        return self.end()
+        code = self.end()
+        if code == INTERNAL:
+            print(b"".join(self.raw).decode())
+        return code
 
 
 def run_to_end(settings, **options):
