@@ -103,9 +103,9 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
 
 
 def _infer_topic(path: str, settings: RunSettings) -> None:
-    from streamlda.service.daemon import leave
     from streamlda.service.inference import run
     from streamlda.service.logs import log_failure, start_logging
+    from streamlda.service.signals import leave
 
     start_logging(settings.log.format, settings.log.level)
     allow_analyzer(settings)

@@ -48,9 +48,9 @@ def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
         alive = is_alive(settings.http)
         click.echo("alive" if alive else "not alive")
         raise SystemExit(OK if alive else NO)
-    from streamlda.service.daemon import leave
     from streamlda.service.logs import log_failure, start_logging
     from streamlda.service.running import run as run_daemon
+    from streamlda.service.signals import leave
 
     start_logging(settings.log.format, settings.log.level)
     try:

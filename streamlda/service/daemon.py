@@ -8,7 +8,6 @@ says is done here if it is short, and by the `Worker` if it is long. The loop go
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import sys
@@ -18,20 +17,19 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Thread, Timer
-from typing import Literal, NoReturn
+from typing import Literal
 
 from streamlda import exit_codes
 from streamlda.errors import SinkAwayError, SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.process import resident_bytes
 from streamlda.service import messages as m
-from streamlda.service.logs import log, log_failure, log_from_signal, reason_of
+from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.machine import Machine, Phase
+from streamlda.service.signals import LATEST_EXIT_SECONDS, leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Committed, Worker
 from streamlda.stream.source import Position, RecordBatch, Source
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: How soon a thread that waits for Python's lock is given it.
 SWITCH_SECONDS = 0.00005
@@ -47,9 +45,6 @@ TICK_SECONDS = 0.5
 
 #: How long dead letters may take to become durable before a checkpoint is put off.
 FLUSH_SECONDS = 5.0
-
-#: From the first signal to the end of the process, at most.
-LATEST_EXIT_SECONDS = 9.7
 
 #: How long a poll under way holds up the end: a client may connect in it, or ask for offsets.
 LAST_POLL_SECONDS = 3.0
@@ -111,8 +106,8 @@ class Daemon:
         # The source belongs to the loop's thread.
         self._to_commit = position, note
 
-    def signal(self, number: int, frame: object = None) -> None:
-        """Take a signal; a second one ends the process at once."""
+    def _signal(self, number: int) -> None:
+        """Take a signal, in the thread of signals; a second one ends the process at once."""
         self._signals += 1
         if self._signals > 1:
             os._exit(128 + number)
@@ -120,12 +115,13 @@ class Daemon:
         timer = Timer(LATEST_EXIT_SECONDS, self._leave)
         timer.daemon = True
         timer.start()
-        signal.signal(signal.SIGALRM, self._end_poll)
-        signal.setitimer(signal.ITIMER_REAL, LAST_POLL_SECONDS)
+        # Again and again: an alarm just before a wait begins does not end it.
+        signal.setitimer(signal.ITIMER_REAL, LAST_POLL_SECONDS, LAST_POLL_SECONDS)
         self._events.put(m.SignalReceived(time.monotonic(), number))
 
     def _end_poll(self, number: int, frame: object) -> None:
         if self._polling:
+            self._polling = False
             raise PollEndedError
 
     def _leave(self) -> None:
@@ -139,8 +135,8 @@ class Daemon:
         The source is closed on return; the caller ends the process, for a thread may still work.
         Signals stay with the daemon: one more, while all is closed, still ends it at once.
         """
-        for number in SIGNALS:
-            signal.signal(number, self.signal)
+        signal.signal(signal.SIGALRM, self._end_poll)
+        watch_signals(self._signal)
         # The worker asks for Python's lock again after each kernel; at the default it would wait
         # 5 ms each time for a loop that is busy polling.
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -384,22 +380,3 @@ def show(instruction: m.Instruction, status: Status, supervisor: Supervisor) -> 
         case m.Recovered(what, seconds):
             log("info", "recovered", what=what, after_seconds=round(seconds, 1))
             status.recovered(what)
-
-
-def end_at_signals() -> None:
-    """Let a signal end the process at once with code 0: nothing was begun that must be finished."""
-    for number in SIGNALS:
-        signal.signal(number, _end_at_once)
-
-
-def _end_at_once(number: int, frame: object) -> None:
-    log_from_signal("info", "signal", number=number, phase="starting")
-    os._exit(exit_codes.OK)
-
-
-def leave(code: int) -> NoReturn:
-    """End the process at once, whatever threads still do: all that counts is on the disk."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

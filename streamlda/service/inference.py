@@ -8,7 +8,7 @@ twice. In a daemon it runs in a thread of its own, with clients of its own.
 
 from __future__ import annotations
 
-import signal
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +30,10 @@ from streamlda.errors import (
 from streamlda.run.parts import dead_letter_sink, open_exchange
 from streamlda.run.proportions import infer
 from streamlda.service import messages as m
-from streamlda.service.daemon import LATEST_EXIT_SECONDS, SIGNALS, leave, show
+from streamlda.service.daemon import show
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.rules import Retry
+from streamlda.service.signals import LATEST_EXIT_SECONDS, leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.settings.run_settings import RunSettings
@@ -253,16 +254,18 @@ def run(path: str, settings: RunSettings) -> int:
         strict=True,
     )
 
-    def on_signal(number: int, frame: object) -> None:
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+    signals: list[int] = []
+
+    def on_signal(number: int) -> None:
+        signals.append(number)
+        if len(signals) > 1:
+            os._exit(128 + number)
         timer = Timer(LATEST_EXIT_SECONDS, leave, (exit_codes.UNFINISHED,))
         timer.daemon = True
         timer.start()
         inference.end()
 
-    for number in SIGNALS:
-        signal.signal(number, on_signal)
+    watch_signals(on_signal)
     inference.run()
     inference.log()
     return exit_codes.OK

@@ -19,7 +19,7 @@ from streamlda.run.parts import (
     stream_name,
 )
 from streamlda.service.counters import ShownCounters
-from streamlda.service.daemon import Daemon, end_at_signals
+from streamlda.service.daemon import Daemon
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease
 from streamlda.service.logs import log
@@ -29,6 +29,7 @@ from streamlda.service.messages import Event, Started
 from streamlda.service.opening import Letters, SourceOpening, Start
 from streamlda.service.rules import Rules
 from streamlda.service.sharing import run_shared, shares_partitions
+from streamlda.service.signals import end_at_signals
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import SERVICE, Committed, Worker

@@ -23,8 +23,8 @@ from pathlib import Path
 from streamlda.kernels import load_kernels
 from streamlda.privacy.ledger import Ledger
 from streamlda.service import running
-from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
+from streamlda.service.signals import leave
 from streamlda.service.worker import Worker
 from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints

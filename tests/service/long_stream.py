@@ -16,8 +16,8 @@ from pathlib import Path
 from streamlda.process import resident_bytes
 from streamlda.run import opening
 from streamlda.service import running
-from streamlda.service.daemon import leave
 from streamlda.service.logs import start_logging
+from streamlda.service.signals import leave
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Progress, RecordBatch
 from tests.service.daemon_process import Daemon, settings_of, texts

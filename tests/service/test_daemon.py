@@ -108,11 +108,14 @@ def test_a_disk_too_slow_to_save_ends_within_the_grace_or_at_a_second_signal(eve
 
 #: A client that waits, within a poll or when it is closed, for brokers that do not answer.
 WAITING = """
-import time
+import signal, time
 from streamlda.service.logs import log
 from streamlda.service.opening import SourceOpening
 really = SourceOpening.open
 def wait(*of):
+    if NAME == "masked":
+        # Another thread is given the signal: this one waits on, as in a library that does.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     log("info", "waiting")
     time.sleep(60)
 def opened(self, position):
@@ -120,19 +123,22 @@ def opened(self, position):
     def poll(*of, really=source.poll):
         polls.append(of)
         return wait() if len(polls) > 1 else really(*of)
-    setattr(source, NAME, {"poll": poll, "close": wait}[NAME])
+    if NAME == "close":
+        source.close = wait
+    else:
+        source.poll = poll
     return source
 SourceOpening.open = opened
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["poll", "close"])
+@pytest.mark.parametrize("name", ["poll", "masked", "close"])
 def test_a_client_that_waits_for_brokers_does_not_hold_up_the_end(every_4000, twin, tmp_path, name):
     settings = every_4000 | {"checkpoint.interval": "1 h"}
     command = changed(settings, f"NAME = {name!r}{WAITING}")
     with Daemon(settings, command=command) as daemon:
-        daemon.wait_for("waiting" if name == "poll" else "released")
+        daemon.wait_for("released" if name == "close" else "waiting")
         began = time.monotonic()
         assert daemon.stop() == 0
         assert time.monotonic() - began < 30

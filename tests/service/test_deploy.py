@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda import exit_codes
 from streamlda.cli import commands
-from streamlda.service import daemon, memory, running
+from streamlda.service import memory, running, signals
 from streamlda.service.machine import Phase
 from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
 from streamlda.settings.load import load_settings
@@ -281,7 +281,7 @@ def test_services_of_compose_fit_each_other(tmp_path, monkeypatch):
     assert ours["ports"] == [f"127.0.0.1:{port}:{port}"]
     targets = dict(volume.split(":")[1::-1] for volume in ours["volumes"])
     assert targets == {SETTINGS: "./streamlda.toml", of_image("VOLUME")[0]: "data"}
-    assert float(ours["stop_grace_period"].removesuffix("s")) > daemon.LATEST_EXIT_SECONDS
+    assert float(ours["stop_grace_period"].removesuffix("s")) > signals.LATEST_EXIT_SECONDS
 
     # Prometheus: the daemon, its token, the rules.
     scraping = tree_of("prometheus.yaml")
@@ -326,7 +326,7 @@ def test_the_unit_never_gives_up_and_does_not_start_again_what_has_ended(tmp_pat
     assert found["Restart"] == ["on-failure"]
     hopeless = {exit_codes.USAGE, exit_codes.DATA, exit_codes.CONFIGURATION}
     assert set(map(int, found["RestartPreventExitStatus"][0].split())) == hopeless
-    assert int(found["TimeoutStopSec"][0]) > daemon.LATEST_EXIT_SECONDS
+    assert int(found["TimeoutStopSec"][0]) > signals.LATEST_EXIT_SECONDS
     assert int(found["WatchdogSec"][0]) > LIVE_SECONDS
     allows(monkeypatch, int(found["MemoryMax"][0].removesuffix("G")) * 1024 * MIB)
     running.check(settings_of(tmp_path))

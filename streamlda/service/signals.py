@@ -1,0 +1,63 @@
+"""Signals that end the process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from threading import Thread
+from typing import NoReturn
+
+from streamlda import exit_codes
+from streamlda.service.logs import log_from_signal
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+#: From the first signal to the end of the process, at most.
+LATEST_EXIT_SECONDS = 9.7
+
+
+def watch_signals(take: Callable[[int], None]) -> None:
+    """Call `take` with each signal, in a thread, whatever the main thread does.
+
+    Python's own handlers run in the main thread, and a library may keep it waiting: one that does
+    not return at a signal, or a signal that came just before the wait began.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in SIGNALS:
+        signal.signal(number, _wake)
+    Thread(target=_watch, args=(reader, take), name="streamlda-signals", daemon=True).start()
+
+
+def _wake(number: int, frame: object) -> None:
+    """Interrupt what the main thread waits for; the signal itself is in the pipe."""
+
+
+def _watch(reader: int, take: Callable[[int], None]) -> None:
+    while True:
+        for number in os.read(reader, 64):
+            if number in SIGNALS:
+                take(number)
+
+
+def end_at_signals() -> None:
+    """Let a signal end the process at once with code 0: nothing was begun that must be finished."""
+    for number in SIGNALS:
+        signal.signal(number, _end_at_once)
+
+
+def _end_at_once(number: int, frame: object) -> None:
+    log_from_signal("info", "signal", number=number, phase="starting")
+    os._exit(exit_codes.OK)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once, whatever threads still do: all that counts is on the disk."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
