@@ -8,7 +8,6 @@ says is done here if it is short, and by the `Worker` if it is long. The loop go
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 import time
@@ -100,17 +99,13 @@ class Daemon:
         self._refusal: Exception | None = None
         self._short = False
         self._told_at = 0.0
-        self._signals = 0
 
     def _commit_later(self, position: Position, note: str) -> None:
         # The source belongs to the loop's thread.
         self._to_commit = position, note
 
     def _signal(self, number: int) -> None:
-        """Take a signal, in the thread of signals; a second one ends the process at once."""
-        self._signals += 1
-        if self._signals > 1:
-            os._exit(128 + number)
+        """Take a signal, in the thread of signals."""
         # Should the loop itself be stuck, in a client say, the end comes all the same.
         timer = Timer(LATEST_EXIT_SECONDS, self._leave)
         timer.daemon = True
@@ -133,7 +128,7 @@ class Daemon:
 
         The machine is told `started` when the source is open. What it cannot start for is raised.
         The source is closed on return; the caller ends the process, for a thread may still work.
-        Signals stay with the daemon: one more, while all is closed, still ends it at once.
+        A signal more, while all is closed, still ends it at once.
         """
         signal.signal(signal.SIGALRM, self._end_poll)
         watch_signals(self._signal)

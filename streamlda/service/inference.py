@@ -8,7 +8,6 @@ twice. In a daemon it runs in a thread of its own, with clients of its own.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -254,12 +253,7 @@ def run(path: str, settings: RunSettings) -> int:
         strict=True,
     )
 
-    signals: list[int] = []
-
     def on_signal(number: int) -> None:
-        signals.append(number)
-        if len(signals) > 1:
-            os._exit(128 + number)
         timer = Timer(LATEST_EXIT_SECONDS, leave, (exit_codes.UNFINISHED,))
         timer.daemon = True
         timer.start()

@@ -20,10 +20,11 @@ LATEST_EXIT_SECONDS = 9.7
 
 
 def watch_signals(take: Callable[[int], None]) -> None:
-    """Call `take` with each signal, in a thread, whatever the main thread does.
+    """Call `take` with the first signal; the second ends the process at once.
 
-    Python's own handlers run in the main thread, and a library may keep it waiting: one that does
-    not return at a signal, or a signal that came just before the wait began.
+    Both in a thread, whatever the main thread does. Python's own handlers run in the main
+    thread, and a library may keep it waiting: it does not return at a signal, or the signal came
+    just before the wait began.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -38,9 +39,13 @@ def _wake(number: int, frame: object) -> None:
 
 
 def _watch(reader: int, take: Callable[[int], None]) -> None:
+    taken = False
     while True:
         for number in os.read(reader, 64):
             if number in SIGNALS:
+                if taken:
+                    os._exit(128 + number)
+                taken = True
                 take(number)
 
 
