@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from statistics import median
 
 from bench.compare import strongest
-from bench.entrants import DEFAULT, QUICK, TOMOTOPY
+from bench.entrants import DEFAULT, TOMOTOPY
 from bench.scenarios import BY_ID
 from streamlda.papers.reproduce.kinds import Json, series
 
-#: Of the comparison on abstracts: contender and how it is called; of tomotopy, the better setting.
-BESIDE = {
-    DEFAULT: "streamlda",
-    QUICK: "streamlda, quick",
-    **dict.fromkeys(TOMOTOPY, "tomotopy, 200 sweeps"),
-    "vowpal-wabbit-1": "Vowpal Wabbit, one pass",
-    "gensim-256": "gensim, one pass",
-    "scikit-learn-online-2000": "scikit-learn, one pass",
-    "scikit-learn-10": "scikit-learn, 10 passes",
+#: Of the comparison on abstracts, the other contenders; of tomotopy, the better setting.
+OTHERS = {
+    **dict.fromkeys(TOMOTOPY, "tomotopy"),
+    "vowpal-wabbit-1": "Vowpal Wabbit",
+    "gensim-256": "gensim",
+    "scikit-learn-online-2000": "scikit-learn",
 }
 COMPARED = "compare-arxiv-50"
 ASKED = (
@@ -57,34 +54,33 @@ FIGURES = (
 
 def front(results: Mapping[str, Json]) -> str:
     """Return the table of the first page; what is not measured is left out."""
-    lines = []
+    rows = []
     if COMPARED in results:
         result = results[COMPARED]
         left_out = set(TOMOTOPY) - {strongest(result)}
-        known = [
+        others = [
             label
-            for label in BESIDE
+            for label in OTHERS
             if label not in left_out and series(result, label, "perplexity")
         ]
-        names = [BESIDE[label] for label in known]
-        documents = f"{result['corpus']['documents']:,} abstracts, 50 topics"
-        lines += [(documents, *names), ("---", *["---:"] * len(known))]
+        corpus = f"{result['corpus']['documents']:,} abstracts, 50 topics"
         for name, key, form in ASKED:
-            values = [form.format(median(series(result, label, key))) for label in known]
-            lines.append((name, *values))
-        lines.append(())
-    found = []
+            beside = (
+                f"{OTHERS[label]} {form.format(median(series(result, label, key)))}"
+                for label in others
+            )
+            ours = form.format(median(series(result, DEFAULT, key)))
+            rows.append((f"{corpus}: {name}", ours, ", ".join(beside)))
     for name, scenario, figure in FIGURES:
         if scenario in results:
             shown = {
                 each.name: each.measured for each in BY_ID[scenario].figures(results[scenario])
             }
-            found.append((name, shown[figure]))
-    if found:
-        lines += [("other results", ""), ("---", "---:"), *found]
-    if not lines:
+            rows.append((name, shown[figure], ""))
+    if not rows:
         return ""
-    table = "".join(f"| {' | '.join(line)} |\n" if line else "\n" for line in lines)
+    rows[:0] = [("result", "streamlda", "others"), ("---", "---:", "---")]
+    table = "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
     used = [results[name] for name in (COMPARED, *(row[1] for row in FIGURES)) if name in results]
     dates = sorted({each["date"] for each in used})
     versions = ", ".join(sorted({each["versions"]["streamlda"] for each in used}))

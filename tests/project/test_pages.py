@@ -2,13 +2,14 @@
 
 Of a page, the blocks of shell and Python run in their order in one folder, which has the files that
 pages name: those of `files`. Settings (TOML) are checked as the daemon checks them. Of what needs
-more than this machine (``console``), commands and options exist.
+more than this machine (``console``), commands, options and targets of make exist.
 """
 
 import csv
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -30,6 +31,15 @@ BLOCK = re.compile(r"^```(sh|python|toml|console)\n(.*?)^```", re.DOTALL | re.MU
 
 #: What a browser would fetch from elsewhere.
 FETCHED = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="https?://')
+
+#: Lines of the console that other tests run as they stand: `pip` in `test_packaging.py`, `curl` in
+#: `tests/service/test_front_door.py`, which starts the daemons of pages too.
+RUN_ELSEWHERE = {"pip", "curl"}
+
+#: Programs of containers, clusters and machines, which a test has not.
+NEED_MORE_MACHINES = {"cd", "(umask", "docker", "dask", "helm", "kubectl"}
+
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 
 #: Fewer documents than a reader would take, in the same words.
 FEWER = {"20_000, timeout": "2_000, timeout"}
@@ -107,6 +117,17 @@ def check_exists(line):
     assert {word for word in rest if word.startswith("-")} <= known, line
 
 
+def check_console(line):
+    """Check a line of which this machine cannot run all: what it needs is here, or named."""
+    program, target = shlex.split(line, comments=True)[:2]
+    if program == "streamlda":
+        check_exists(line)
+    elif program == "make":
+        assert re.search(rf"(?m)^{target}:|^\.PHONY:.* {target}\b", MAKEFILE), line
+    else:
+        assert program in RUN_ELSEWHERE | NEED_MORE_MACHINES, line
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_tells_to_run_runs(page, folder, request):
     if page.name == "sites.md":
@@ -126,8 +147,8 @@ def test_what_a_page_tells_to_run_runs(page, folder, request):
             check_settings(text, folder)
         elif language == "console":
             for line in text.splitlines():
-                if line.startswith("$ streamlda"):
-                    check_exists(line.removeprefix("$ "))
+                if line.startswith("$ "):
+                    check_console(line.removeprefix("$ "))
 
 
 def test_the_documentation_builds_without_warnings_and_loads_nothing(tmp_path):
