@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from threading import Thread, Timer
+from threading import Thread
 from typing import Literal
 
 from streamlda import exit_codes
@@ -24,7 +24,7 @@ from streamlda.process import resident_bytes
 from streamlda.service import messages as m
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.machine import Machine, Phase
-from streamlda.service.signals import LATEST_EXIT_SECONDS, leave, watch_signals
+from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Committed, Worker
@@ -106,11 +106,7 @@ class Daemon:
 
     def _signal(self, number: int) -> None:
         """Take a signal, in the thread of signals."""
-        # Should the loop itself be stuck, in a client say, the end comes all the same.
-        timer = Timer(LATEST_EXIT_SECONDS, self._leave)
-        timer.daemon = True
-        timer.start()
-        # Again and again: an alarm just before a wait begins does not end it.
+        # More than once: an alarm just before a wait begins does not end it.
         signal.setitimer(signal.ITIMER_REAL, LAST_POLL_SECONDS, LAST_POLL_SECONDS)
         self._events.put(m.SignalReceived(time.monotonic(), number))
 
@@ -131,7 +127,8 @@ class Daemon:
         A signal more, while all is closed, still ends it at once.
         """
         signal.signal(signal.SIGALRM, self._end_poll)
-        watch_signals(self._signal)
+        # Should the loop itself be stuck, in a client say, the end comes all the same.
+        watch_signals(self._signal, late=self._leave)
         # The worker asks for Python's lock again after each kernel; at the default it would wait
         # 5 ms each time for a loop that is busy polling.
         sys.setswitchinterval(SWITCH_SECONDS)

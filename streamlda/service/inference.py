@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread, Timer
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -32,7 +32,7 @@ from streamlda.service import messages as m
 from streamlda.service.daemon import show
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.rules import Retry
-from streamlda.service.signals import LATEST_EXIT_SECONDS, leave, watch_signals
+from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.settings.run_settings import RunSettings
@@ -253,13 +253,7 @@ def run(path: str, settings: RunSettings) -> int:
         strict=True,
     )
 
-    def on_signal(number: int) -> None:
-        timer = Timer(LATEST_EXIT_SECONDS, leave, (exit_codes.UNFINISHED,))
-        timer.daemon = True
-        timer.start()
-        inference.end()
-
-    watch_signals(on_signal)
+    watch_signals(lambda number: inference.end(), late=lambda: leave(exit_codes.UNFINISHED))
     inference.run()
     inference.log()
     return exit_codes.OK

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from threading import Thread
+from threading import Thread, Timer
 from typing import NoReturn
 
 from streamlda import exit_codes
@@ -19,26 +19,27 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LATEST_EXIT_SECONDS = 9.7
 
 
-def watch_signals(take: Callable[[int], None]) -> None:
-    """Call `take` with the first signal; the second ends the process at once.
+def watch_signals(take: Callable[[int], None], late: Callable[[], None]) -> None:
+    """Call `take` with the first signal, and `late` if the process goes on; the second ends it.
 
-    Both in a thread, whatever the main thread does. Python's own handlers run in the main
-    thread, and a library may keep it waiting: it does not return at a signal, or the signal came
-    just before the wait began.
+    All in threads, whatever the main thread does. Python's own handlers run there, and a library
+    may keep it waiting: it does not return at a signal, or the signal came just before the wait
+    began.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
     for number in SIGNALS:
         signal.signal(number, _wake)
-    Thread(target=_watch, args=(reader, take), name="streamlda-signals", daemon=True).start()
+    watch = Thread(target=_watch, args=(reader, take, late), name="streamlda-signals", daemon=True)
+    watch.start()
 
 
 def _wake(number: int, frame: object) -> None:
     """Interrupt what the main thread waits for; the signal itself is in the pipe."""
 
 
-def _watch(reader: int, take: Callable[[int], None]) -> None:
+def _watch(reader: int, take: Callable[[int], None], late: Callable[[], None]) -> None:
     taken = False
     while True:
         for number in os.read(reader, 64):
@@ -46,6 +47,9 @@ def _watch(reader: int, take: Callable[[int], None]) -> None:
                 if taken:
                     os._exit(128 + number)
                 taken = True
+                timer = Timer(LATEST_EXIT_SECONDS, late)
+                timer.daemon = True
+                timer.start()
                 take(number)
 
 
