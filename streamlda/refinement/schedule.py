@@ -314,12 +314,12 @@ class LocalSchedule:
     settings: StepwiseEMSettings
 
     @classmethod
-    def of(cls, documents: int, passes: int) -> Self:
-        """Return the schedule for N documents."""
+    def of(cls, documents: int, passes: int, parts: int | None = None) -> Self:
+        """Return the schedule for N documents, in parts as many as suit them, or given."""
         # A power of two, for workers come in twos.
         wanted = 2 ** round(math.log2(max(1, passes * documents / PART_DOCUMENTS)))
         wanted = min(max(2, wanted), MOST_PARTS)
-        parts = max(1, min(wanted, documents // FEWEST_DOCUMENTS))
+        parts = parts or max(1, min(wanted, documents // FEWEST_DOCUMENTS))
         own = max(1, documents // parts)
         size = step_documents(passes * own // LOCAL_STEPS)
         rounds = max(PASS_ROUNDS, -(-ROUNDS // max(1, passes)))

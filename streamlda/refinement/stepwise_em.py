@@ -176,6 +176,11 @@ class StepwiseEM:
         return found
 
     @property
+    def totals(self) -> Array:
+        """S, shape (V, K): expected tokens by word and topic; not to be changed."""
+        return self._totals
+
+    @property
     def waiting(self) -> int:
         """Documents that wait for their minibatch to fill."""
         return sum(part.n_documents for part in self._waiting)

@@ -31,7 +31,15 @@ use TLS (Dask's configuration ``distributed.comm``).
 
 from streamlda.scaleout.cluster import ClusterError, Progress, connect, never, no_progress
 from streamlda.scaleout.fit import ClusterFit, learn, learn_once
-from streamlda.scaleout.monoid import better_projection, merge, projection_of, sums_of, topics
+from streamlda.scaleout.monoid import (
+    Refinement,
+    better_projection,
+    merge,
+    projection_of,
+    refinement_of,
+    sums_of,
+    topics,
+)
 from streamlda.scaleout.private import fit_privately, summed_stages
 from streamlda.scaleout.shards import Corpus, of_files, of_partitions
 
@@ -40,6 +48,7 @@ __all__ = [
     "ClusterFit",
     "Corpus",
     "Progress",
+    "Refinement",
     "better_projection",
     "connect",
     "fit_privately",
@@ -51,6 +60,7 @@ __all__ = [
     "of_files",
     "of_partitions",
     "projection_of",
+    "refinement_of",
     "summed_stages",
     "sums_of",
     "topics",

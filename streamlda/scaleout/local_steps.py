@@ -27,10 +27,10 @@ the steps and 0.1 s for all else; what else there is does not depend on the docu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import Progress, no_progress
 from streamlda.scaleout.resume import SavedRounds, digest_of
 from streamlda.scaleout.store import Documents, documents
+from streamlda.scaleout.sums import check_disjoint
 from streamlda.threads import limit_threads, one_blas_thread
 
 
@@ -98,10 +99,10 @@ def refined_on(
         leaves = []
         for begin, end in pairwise(ends):
             low, high = (begin + (end - begin) * r // plan.rounds for r in (at, at + 1))
-            given = high - low, plan.steps, *store.given(low, high)
+            given = f"{begin}-{end}", high - low, plan.steps, *store.given(low, high)
             leaves.append(run.task("refine", local_steps, state, *given))
         found: LocalTotals = run.compute(run.tree("merge", summed, leaves))
-        refinement = _mean(refinement, found, plan)
+        refinement = mean_of(refinement, found, plan)
         if saved is not None:
             saved.save(digest, number + 1, refinement.state())
         on_progress("refinement", store.contents.counts, number + 1, total)
@@ -109,26 +110,38 @@ def refined_on(
         model, kept = chosen(model, refinement, aside, first, rival)
         if not kept:
             return model
-    return _published(model, refinement, plan, store)
+    return published(model, refinement, plan, sum(store.contents.usable.values()))
 
 
-class LocalTotals(NamedTuple):
-    """Sum of S where the local steps of some parts ended, and the documents they went over."""
+@dataclass(frozen=True, eq=False)
+class LocalTotals:
+    """Sum of S where the local steps of some parts ended.
 
-    totals: NDArray[np.float64]
-    parts: int
-    documents: int
+    `documents` has the parts, by name, and the documents that each went over; `steps` are those
+    before.
+    """
+
+    totals: NDArray[np.float64] = field(repr=False)
+    documents: Mapping[str, int]
+    steps: int
 
 
-def local_steps(state: State, number: int, steps: int, *given: Any) -> LocalTotals:
+def local_steps(state: State, name: str, number: int, steps: int, *given: Any) -> LocalTotals:
     """Take the steps of one part over a number of `documents`. A task; pure."""
     with limit_threads(1), one_blas_thread():
         # To make one runs a parallel kernel too.
-        refinement = StepwiseEM.from_state(*state)
-        before = refinement.steps
-        ends = [number * step // steps for step in range(1, steps + 1)]
-        for batch in cut_at(ends, documents(*given)):
-            refinement.learn(batch)
+        return stepped(state, name, number, steps, documents(*given))
+
+
+def stepped(
+    state: State, name: str, number: int, steps: int, batches: Iterable[DocumentBatch]
+) -> LocalTotals:
+    """Take the steps of one part over a number of documents."""
+    refinement = StepwiseEM.from_state(*state)
+    before = refinement.steps
+    ends = [number * step // steps for step in range(1, steps + 1)]
+    for batch in cut_at(ends, batches):
+        refinement.learn(batch)
     require(
         refinement.steps == before + steps,
         "every local step must have a document",
@@ -137,8 +150,7 @@ def local_steps(state: State, number: int, steps: int, *given: Any) -> LocalTota
         remedy="let partitions come out the same each time they are made",
         error=InvalidDocumentsError,
     )
-    arrays, _ = refinement.state()
-    return LocalTotals(arrays["totals"], 1, number)
+    return LocalTotals(refinement.totals, {name: number}, before)
 
 
 def cut_at(ends: Sequence[int], batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
@@ -159,36 +171,51 @@ def cut_at(ends: Sequence[int], batches: Iterable[DocumentBatch]) -> Iterator[Do
 
 
 def summed(one: LocalTotals, *others: LocalTotals) -> LocalTotals:
-    """Return the sum of several parts; none of them is changed."""
-    totals = one.totals.copy()
+    """Return the sum of several parts; none of them is changed.
+
+    `InvalidSettingError` if a part is in two, or they are not of one round.
+    """
+    totals, found = one.totals.copy(), dict(one.documents)
     for other in others:
+        check_disjoint(found, other.documents)
+        require(
+            other.steps == one.steps and other.totals.shape == totals.shape,
+            "local steps can be averaged only when they begin from the same topics",
+            steps=f"{one.steps},{other.steps}",
+            shapes=f"{totals.shape},{other.totals.shape}",
+            remedy="take those of one round",
+        )
         totals += other.totals
-    every = [one, *others]
-    return LocalTotals(totals, sum(p.parts for p in every), sum(p.documents for p in every))
+        found |= other.documents
+    return LocalTotals(totals, found, one.steps)
 
 
-def _mean(refinement: StepwiseEM, found: LocalTotals, plan: LocalSchedule) -> StepwiseEM:
+def mean_of(refinement: StepwiseEM, found: LocalTotals, plan: LocalSchedule) -> StepwiseEM:
+    """Return the refinement after a round, from the totals of all its parts."""
     require(
-        found.parts == plan.parts,
-        "each part must be counted once",
-        parts=found.parts,
+        len(found.documents) == plan.parts and found.steps == refinement.steps,
+        "each part must be counted once in each round",
+        parts=len(found.documents),
         expected=plan.parts,
+        steps=found.steps,
+        expected_steps=refinement.steps,
         remedy="let partitions come out the same each time they are made",
         error=InvalidDocumentsError,
     )
     return StepwiseEM.of_totals(
-        found.totals / found.parts,
+        found.totals / plan.parts,
         *(refinement.alpha, refinement.background, refinement.settings),
         steps=refinement.steps + plan.steps,
-        documents=refinement.documents + found.documents,
+        documents=refinement.documents + sum(found.documents.values()),
     )
 
 
-def _published(
-    model: TopicModel, refinement: StepwiseEM, plan: LocalSchedule, store: Documents
+def published(
+    model: TopicModel, refinement: StepwiseEM, plan: LocalSchedule, documents: int
 ) -> TopicModel:
+    """Return the start with the topics of a refinement of so many documents in all."""
     done = {
-        "documents": sum(store.contents.usable.values()),
+        "documents": documents,
         "passes": plan.passes,
         "sweeps": 0,
         "steps": refinement.steps,

@@ -122,13 +122,7 @@ def merged(one: Sums, *others: Sums) -> Sums:
     arrays = {name: array.copy() for name, array in one.arrays.items()}
     usable = dict(one.usable)
     for other in others:
-        twice = sorted({*usable} & {*other.usable})
-        require(
-            not twice,
-            "each shard must be summed once",
-            shards=",".join(twice[:5]),
-            remedy="merge sums of disjoint shards",
-        )
+        check_disjoint(usable, other.usable)
         shapes = [{n: a.shape for n, a in sums.items()} for sums in (arrays, other.arrays)]
         require(
             one.digests == other.digests and shapes[0] == shapes[1],
@@ -149,6 +143,17 @@ def merged(one: Sums, *others: Sums) -> Sums:
             assert part.measures is not None
             measures.merge(part.measures)
     return Sums(arrays, usable, added([part.counts for part in every]), one.digests, measures)
+
+
+def check_disjoint(one: Iterable[str], other: Iterable[str]) -> None:
+    """Raise `InvalidSettingError` if a shard is in both."""
+    twice = sorted({*one} & {*other})
+    require(
+        not twice,
+        "each shard must be summed once",
+        shards=",".join(twice[:5]),
+        remedy="merge sums of disjoint shards",
+    )
 
 
 def added(parts: Iterable[RecordCounts]) -> RecordCounts:
