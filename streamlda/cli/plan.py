@@ -52,6 +52,7 @@ def plan(records: int, as_json: bool, **flags: Any) -> None:
                          of a private choice; null: none, words are public
       noise_multiplier   noise in each sum, over what one unit changes it by
       direction_noise    sqrt(words) x noise / records of a window
+      word_noise         words x noise / records of a window
       topics_shown, planted_error
                          expected of a window; null: not measured
       least_records, least_epsilon

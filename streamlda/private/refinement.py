@@ -311,9 +311,7 @@ class RefinementRounds:
 
 def words_weight(settings: PrivateSettings) -> float:
     """Return the weight of the block of all words; see `WORDS_WEIGHT`."""
-    noise = settings.noise_in_documents(settings.noise_multiplier)
-    relative = settings.n_features * noise / settings.documents_per_snapshot
-    return min(WORDS_WEIGHT * relative, MOST_WORDS_WEIGHT)
+    return min(WORDS_WEIGHT * settings.word_noise, MOST_WORDS_WEIGHT)
 
 
 def split_topics(found: PrivateTopics, n: int, seed: int) -> PrivateTopics:

@@ -297,6 +297,12 @@ class PrivateSettings(TopicSettings):
         return noise
 
     @property
+    def word_noise(self) -> float:
+        """Noise in the frequency of the mean word, d z / N, over that frequency."""
+        noise = self.noise_in_documents(self.noise_multiplier)
+        return self.n_features * noise / self.documents_per_snapshot
+
+    @property
     def stages(self) -> dict[str, float]:
         """Stages of a window and their fractions of its slots; public numbers decide these.
 

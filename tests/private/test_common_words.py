@@ -196,6 +196,32 @@ def test_noise_alone_is_one_topic():
         assert len(found.components) == 1
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "alpha_0", "of_topics", "of_centring"),
+    [
+        (2.0, 1.0, 1.0, 1.0),
+        (2.0, None, 0.12, 0.5),
+        (0.3, 1.0, 0.12, 0.5),
+        (0.3, 0.3, 0.12, 0.3),
+        (0.3, 0.05, 0.05, 0.05),
+        (0.3, None, 0.12, 0.5),
+    ],
+)
+def test_a_given_alpha_0_counts_for_less_where_noise_is_loud(
+    epsilon, alpha_0, of_topics, of_centring
+):
+    config = config_of(epsilon=epsilon, alpha_0=alpha_0)
+    assert (config.word_noise > common_words.LOUD) == (epsilon == 0.3)
+    assert common_words.concentrations(config) == (of_topics, of_centring)
+    _, packed = sums_of_pairs(0.5)
+    rest = np.arange(80), np.full(V, 1 / V)
+    found = topics_of(packed, 0.5, *rest, config, 500)
+    assert found.alpha.sum() == pytest.approx(of_topics)
+    # Of pairs of independent words a / (a + 1) is taken off.
+    quiet = topics_of(packed, 0.5, *rest, config_of(epsilon=2.0, alpha_0=of_centring), 500)
+    np.testing.assert_array_equal(found.spectral.pair_eigenvalues, quiet.spectral.pair_eigenvalues)
+
+
 def test_no_more_topics_than_rounds_can_tell_apart():
     config = config_of(n_components=6, epsilon=0.5)
     _, packed = sums_of_pairs(0.5)

@@ -83,6 +83,26 @@ def test_a_private_choice_of_words_is_expected_before_it_is_made(records, least,
     assert few.expected == "expected: no topics, from about 1 word"
 
 
+def test_a_window_no_better_than_word_frequencies_is_warned_of():
+    large = {"n_features": 8000, "epsilon": 1.0, "start": COMMON}
+    found = plan(**large)
+    assert found.word_noise == pytest.approx(8000 * found.noise_multiplier / 20_000)
+    warning = found.warnings[-1]
+    assert f"word_noise={found.word_noise:.3g}" in warning
+    assert "--public-model" in warning
+    # What it names is just enough.
+    asked = found.word_noise / 1.2
+    records, words = round(20_000 * asked), round(8000 / asked)
+    assert f"a window of {records:,} records, {words:,} words" in warning
+    for change in (
+        {"documents_per_snapshot": records + 50},
+        {"n_features": words - 20},
+        {"epsilon": 3.0},
+        {"public_model": "5f"},
+    ):
+        assert not any("word_noise" in each for each in plan(10**5, **{**large, **change}).warnings)
+
+
 @pytest.mark.parametrize(("delta", "warned"), [(1e-6, False), (1e-4, True)])
 def test_a_delta_that_shows_whole_documents_is_warned_of(delta, warned):
     found = plan(delta=delta, n_components=2)
