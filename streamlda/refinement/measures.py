@@ -216,10 +216,14 @@ def _parts(
         start += len(part.counts)
 
 
-def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]]:
+def fitted_alpha(
+    model: TopicModel, drawn: Drawn, less_than: float = 0.0
+) -> tuple[Array, dict[str, Any]]:
     """Return alpha that fits the documents, and diagnostics; fractions of counts are rounded.
 
-    Equal documents give an equal alpha. Time O(tokens (topics of a document + log K)) a sweep.
+    Draws of a free alpha_0 end early once its sum has fallen from one draw to the next and is
+    `less_than` a number. Equal documents give an equal alpha. Time O(tokens (topics of a document +
+    log K)) a sweep.
     """
     K = model.n_components
     if K > MAX_TOPICS:
@@ -250,12 +254,16 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
         at += len(entries)
     lengths = np.bincount(np.diff(tokens[chosen.row_pointers]))
     longer = np.cumsum(lengths[::-1])[::-1][1:]
+    before = 0.0
     for sweep in range(sweeps):
         running = np.cumsum(words * alpha.astype(np.float32), axis=1)
         resample_topics(ids, chosen.row_pointers, tokens, words, running, 0, 0, sweep + 1, labels)
         at_least = np.zeros((K, len(longer)), dtype=np.int64)
         tally_topics(chosen.row_pointers, tokens, labels, at_least)
         alpha = gibbs.fit_alpha(at_least, longer, alpha, alpha_0=None if free else alpha_0)
+        if alpha.sum() < min(before, less_than):
+            break
+        before = alpha.sum()
     low, high = ALPHA_0_RANGE
     if not free or low < alpha.sum() < high:
         return alpha, {}

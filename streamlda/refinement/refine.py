@@ -38,7 +38,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components, warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
-from streamlda.refinement.choice import alpha_0_of, choose, chosen
+from streamlda.refinement.choice import choose, chosen, has_too_small_alpha_0
 from streamlda.refinement.collapsed import PASSES_BEFORE, CollapsedVariational, suits, sweeps_for
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
@@ -51,7 +51,7 @@ from streamlda.refinement.schedule import (
 )
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.refinement.sweeping import MOST_ALPHA_0, swept
+from streamlda.refinement.sweeping import swept
 from streamlda.spectral.topics import ESTIMATE, few_directions
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
@@ -228,7 +228,7 @@ def _collapsed(
     found = CollapsedVariational(documents, passed.components, alpha, seeds=model.seeds)
     found.sweep(sweeps_for(thorough).before)
     learned = replace(model, components=found.components, alpha=alpha)
-    return None if alpha_0_of(learned, documents) > MOST_ALPHA_0 * model.alpha_0 else found
+    return None if has_too_small_alpha_0(learned, documents) else found
 
 
 def most_prevalent_first(

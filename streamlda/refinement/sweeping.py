@@ -24,16 +24,13 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import alpha_0_of, gain_of
+from streamlda.refinement.choice import gain_of, has_too_small_alpha_0
 from streamlda.refinement.gibbs import GibbsSampler, topics_of
 from streamlda.refinement.schedule import Rounds
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 
 Array = NDArray[np.float64]
-
-#: How many times the alpha_0 given the one that fits may be.
-MOST_ALPHA_0 = 1.7
 
 
 class Swept(NamedTuple):
@@ -54,7 +51,7 @@ def swept(
     more, and for each round that of scoring the documents set aside twice.
     """
     free = model.settings.get("alpha_0", 1.0) is None
-    if not free and alpha_0_of(model, documents) > MOST_ALPHA_0 * model.alpha_0:
+    if not free and has_too_small_alpha_0(model, documents):
         return None
     settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=model.seeds)
     sampler = GibbsSampler(documents, model.components, model.alpha, settings)

@@ -15,10 +15,14 @@ from streamlda.engine.fit import fit
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
     ASIDE,
+    MOST_ALPHA_0,
+    alpha_0_of,
     choose,
     documents_before,
+    has_too_small_alpha_0,
     learned_before,
     parted,
     spread,
@@ -283,6 +287,27 @@ def test_topics_that_repeat_the_background_are_named(mixed):
     assert text.startswith(f"2 of {K} topics repeat the word frequencies of all documents: ")
     assert "topics 2, 5;" in text
     assert warned_of_background(said).diagnostics == said.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("given_alpha_0", "planted", "too_small"),
+    [
+        *((1.0, 0.3, False), (1.0, 1.0, False), (1.0, 1.5, False), (1.0, 3.0, True)),
+        *((0.1, 0.3, True), (5.0, 1.0, False), (5.0, 5.0, False), (5.0, 20.0, True)),
+    ],
+)
+@pytest.mark.parametrize("documents", [1000, 11_000])
+def test_a_prior_is_found_too_small_as_by_all_draws(given_alpha_0, planted, too_small, documents):
+    """Those with a larger alpha_0 pass by the number that a smaller one falls below."""
+    corpus = PlantedLDA(K, V, alpha_0=planted, mean_length=40, topic_concentration=0.05, seed=1)
+    batch = corpus.documents(documents)
+    model = TopicModel(
+        components=corpus.components,
+        alpha=np.full(K, given_alpha_0 / K),
+        background=corpus.components.mean(axis=0),
+    )
+    assert has_too_small_alpha_0(model, batch) == too_small
+    assert (alpha_0_of(model, batch) > MOST_ALPHA_0 * given_alpha_0) == too_small
 
 
 @pytest.mark.parametrize("alpha_0", [0.2, 5.0])

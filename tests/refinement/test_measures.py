@@ -16,6 +16,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import fit_alpha
 from streamlda.refinement.measures import (
     FIRST_DOCUMENTS,
+    FREE_ALPHA_SWEEPS,
     Samples,
     fitted_alpha,
     inferred,
@@ -250,6 +251,29 @@ def test_alpha_follows_the_documents(alpha_0):
     assert alpha.sum() == pytest.approx(alpha_0, rel=0.25)
     assert said == {}
     np.testing.assert_array_equal(fitted_alpha(replace(free, alpha=alpha), drawn)[0], alpha)
+
+
+@pytest.mark.parametrize(
+    ("alpha_0", "times", "stops"), [(0.3, 1.2, True), (0.3, 0.5, False), (3.0, 1.2, False)]
+)
+def test_draws_end_once_alpha_0_has_fallen_below_a_number(monkeypatch, alpha_0, times, stops):
+    """The first draw is below it already, which says nothing: where alpha_0 rises, it passes."""
+    alpha = np.full(5, alpha_0 / 5)
+    corpus = LikeText(5, 200, seed=5, alpha=alpha, spread=0.0, concentration=0.05)
+    documents = corpus.documents(1000)
+    drawn = Drawn(documents, documents.lengths, np.zeros(1000))
+    model = replace(model_of(corpus), settings={"alpha_0": None})
+    alphas = []
+    for sweeps in range(1, FREE_ALPHA_SWEEPS + 1):
+        monkeypatch.setattr("streamlda.refinement.measures.FREE_ALPHA_SWEEPS", sweeps)
+        alphas.append(fitted_alpha(model, drawn)[0])
+    sums = [alpha.sum() for alpha in alphas]
+    number = times * sums[0]
+    ends = [i + 1 for i, (a, b) in enumerate(pairwise(sums)) if b < min(a, number)]
+    assert bool(ends) == stops == (sums[-1] < number)
+    assert len(set(sums)) == len(sums)
+    wanted = alphas[ends[0] if ends else -1]
+    np.testing.assert_array_equal(fitted_alpha(model, drawn, number)[0], wanted)
 
 
 def test_an_alpha_0_beyond_its_range_is_said(monkeypatch):
