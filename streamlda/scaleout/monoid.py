@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import first_projection
 from streamlda.errors import InsufficientDataError
@@ -67,10 +67,10 @@ def projection_of(
         batch = DocumentBatch.joined(batches or [no_documents(settings.n_features)])
         require(
             bool(batch.usable.any()),
-            f"topics need documents of at least {MIN_TOKENS} known words",
+            TOPICS_NEED,
             usable=0,
             documents=batch.n_documents,
-            remedy="check the token pattern and the vocabulary",
+            remedy=CHECK_TEXTS,
             error=InsufficientDataError,
         )
         settings = replace(settings, n_features=batch.n_features)
