@@ -22,6 +22,10 @@ _require = partial(require, error=InvalidDocumentsError)
 #: The pair and triple statistics are defined from three tokens on (they divide by l - 2).
 MIN_TOKENS = 3
 
+#: Of a corpus or a stream that gives no model for want of documents: the rule, and what to do.
+TOPICS_NEED = f"topics need at least 2 documents of {MIN_TOKENS} known words or more"
+CHECK_TEXTS = "check the format, the text field, the token pattern and the vocabulary"
+
 #: Largest total count of one document: products of three counts stay finite and sums exact.
 MAX_TOKENS = 2**31
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from streamlda.checks import require
 from streamlda.cli.options import options_of, read_settings
 from streamlda.exit_codes import NO
+from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN
 from streamlda.settings.table import MIB
 
@@ -30,8 +32,9 @@ BROKER_SECONDS = 10.0
 def doctor(**flags: Any) -> None:
     """Print what this installation has: versions, threads, memory, compiled kernels and extras.
 
-    With --kafka-topic, also ask its brokers. The exit code is 1 if something that was found cannot
-    be used; an extra that is not installed is not a fault, and its line says what installs it.
+    With --kafka-bootstrap and --kafka-topic, also ask the brokers. The exit code is 1 if something
+    that was found cannot be used; an extra that is not installed is not a fault, and its line says
+    what installs it.
     """
     from importlib.metadata import version
 
@@ -39,6 +42,7 @@ def doctor(**flags: Any) -> None:
     from streamlda.process import allowed_bytes
     from streamlda.threads import thread_count
 
+    settings = _broker(flags) if any(value is not None for value in flags.values()) else None
     faults = False
     lines = [("streamlda", f"{version('streamlda')}, {platform.platform()}")]
     lines.append(("python", platform.python_version()))
@@ -57,8 +61,8 @@ def doctor(**flags: Any) -> None:
     state = "" if writable else ", not writable: every process compiles them again"
     lines.append(("kernels", f"{kernels} compiled in {folder}{state}"))
     lines += [(f"extra {extra}", state) for extra, state in _extras()]
-    if flags["kafka__topic"] is not None:
-        answer, reached = _ask(read_settings(RUN, flags))
+    if settings is not None:
+        answer, reached = _ask(settings)
         faults |= not reached
         lines.append(("broker", answer))
     for name, value in lines:
@@ -87,7 +91,20 @@ def _extras() -> list[tuple[str, str]]:
     return found
 
 
-def _ask(settings: Any) -> tuple[str, bool]:
+def _broker(flags: dict[str, Any]) -> RunSettings:
+    """Return the settings of the broker to ask, or refuse them where something lacks."""
+    kafka = read_settings("", flags).kafka
+    require(
+        kafka.bootstrap and kafka.topic,
+        "a broker must be asked for a topic",
+        kafka_bootstrap=kafka.bootstrap,
+        kafka_topic=kafka.topic,
+        remedy="give --kafka-bootstrap and --kafka-topic",
+    )
+    return read_settings(RUN, flags)
+
+
+def _ask(settings: RunSettings) -> tuple[str, bool]:
     """Return what the brokers of the topic say, and whether they let it be read."""
     import time
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamlda.arrays import State
 from streamlda.checks import require
-from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
@@ -135,10 +135,10 @@ class Phase(ABC):
     def _require_documents(self) -> None:
         require(
             self.counters.documents_seen >= 2,
-            f"topics need at least 2 documents of at least {MIN_TOKENS} tokens",
+            TOPICS_NEED,
             documents_seen=self.counters.documents_seen,
             documents_skipped=self.counters.documents_skipped,
-            remedy="check the text field, the token pattern and the vocabulary",
+            remedy=CHECK_TEXTS,
             error=InsufficientDataError,
         )
 

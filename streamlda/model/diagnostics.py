@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, require
-from streamlda.spectral.support import Spectrum
+from streamlda.spectral.support import SHOW_NONE, Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
 from streamlda.threads import one_blas_thread
 
@@ -180,8 +180,7 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     values, floor = spectrum.eigenvalues, spectrum.floor
     k, n = int(np.sum(values > floor)), len(values)
     if k <= 1:
-        reason = "The documents show no topics beyond their word frequencies."
-        return SuggestedTopics(None, "none", reason)
+        return SuggestedTopics(None, "none", SHOW_NONE.capitalize() + ".")
     if k == n:
         reason = (
             f"All {n} directions that the fit looked at stand above the sampling noise: the "

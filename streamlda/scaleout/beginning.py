@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays
 from streamlda.checks import failure, require
-from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import (
@@ -259,10 +259,10 @@ def warmup_of(
                 again = True
     require(
         kept.batch().usable.any(),
-        f"topics need documents of at least {MIN_TOKENS} known words",
+        TOPICS_NEED,
         usable=0,
         documents=documents,
-        remedy="check the text field, the token pattern and the vocabulary",
+        remedy=CHECK_TEXTS,
         error=InsufficientDataError,
     )
     return kept.batch()

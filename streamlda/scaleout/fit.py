@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
-from streamlda.documents import MIN_TOKENS
+from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
 from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
@@ -380,8 +380,7 @@ def _check_enough(documents: int, counts: RecordCounts, settings: EngineSettings
         documents=counts.documents,
         short=counts.short,
         **{f"rejects_{reason}": n for reason, n in sorted(counts.rejects.items())},
-        remedy="ask for fewer topics, or check the text field, the token pattern and the "
-        "vocabulary",
+        remedy=f"ask for fewer topics, or {CHECK_TEXTS}",
         error=InsufficientDataError,
     )
 

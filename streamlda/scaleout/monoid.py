@@ -25,7 +25,7 @@ from typing import Any, overload
 
 from streamlda.arrays import State
 from streamlda.checks import require
-from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.measures import of_one_interval
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import first_projection
@@ -311,10 +311,10 @@ def _joined(documents: Iterable[Any], vocabulary: Vocabulary | None, width: int)
     batch = DocumentBatch.joined(batches or [no_documents(width)])
     require(
         batch.n_documents,
-        f"topics need documents of at least {MIN_TOKENS} known words",
+        TOPICS_NEED,
         usable=0,
         documents=counts.documents,
-        remedy="check the token pattern and the vocabulary",
+        remedy=CHECK_TEXTS,
         error=InsufficientDataError,
     )
     return batch

@@ -27,6 +27,9 @@ Array = NDArray[np.float64]
 #: streams 1.41. The last of 4 to 50 planted topics was 4 to 80 times its own.
 NOISE_MARGIN = 1.5
 
+#: What is said of one direction or none.
+SHOW_NONE = "the documents show no topics beyond their word frequencies"
+
 #: Directions whose noise is measured; of 520 columns all of them would take 7 s.
 MOST_NORMS = 128
 

@@ -30,7 +30,7 @@ from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
 from streamlda.spectral.joint_power import MANY_COMPONENTS, joint_power, word_starts
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import Spectrum, trailing_norms
+from streamlda.spectral.support import SHOW_NONE, Spectrum, trailing_norms
 from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, refine_eigenpairs, tensor_power
 from streamlda.spectral.whitening import centred_pairs
 
@@ -339,10 +339,8 @@ def diagnostics(
 def few_directions(directions: int, n_components: int, documents: int) -> str:
     """Return what to warn of where word pairs tell fewer topics apart; one tells none."""
     if directions <= 1:
-        return (
-            "the documents show no topics beyond their word frequencies "
-            f"(documents={documents}); read more documents, and do not rely on these topics"
-        )
+        of = f"(documents={documents})"
+        return f"{SHOW_NONE} {of}; read more documents, and do not rely on these topics"
     return (
         f"word pairs tell {directions} of {n_components} topics apart above sampling noise "
         f"(documents={documents}); read more documents or ask for fewer topics"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamlda.checks import require
-from streamlda.documents import MIN_TOKENS
+from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
 from streamlda.errors import InsufficientDataError
 from streamlda.stream.source import EMPTY, Damage
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
@@ -117,7 +117,6 @@ def check_has_document(has_one: bool, slots: int) -> None:
         has_one,
         f"a private run needs documents of {MIN_TOKENS} known words or more, and no record is one",
         slots=slots,
-        remedy="check source.text_field and source.format, that the text is UTF-8, and that the "
-        "words are as in texts once these are split (lower case, no stop words); nothing was spent",
+        remedy=f"{CHECK_TEXTS} (in UTF-8, words in lower case, no stop words); nothing was spent",
         error=InsufficientDataError,
     )

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import require
-from streamlda.documents import MIN_TOKENS, UNDATED, DocumentBatch
+from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import Learner
 from streamlda.model.representatives import CandidateDocuments
@@ -371,7 +371,7 @@ class Pipeline(Generic[LearnerT]):
 
     def insufficient(self, reason: str = "") -> InsufficientDataError:
         """Return the error of a run that ends without topics: what came, privately slots alone."""
-        counts, rule = self.counts, f"topics need documents of at least {MIN_TOKENS} known words"
+        counts = self.counts
         if self.counts_slots:
             of = f"documents_per_snapshot={self._schedule.every}"
             if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
@@ -383,10 +383,9 @@ class Pipeline(Generic[LearnerT]):
             )
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
         return InsufficientDataError(
-            f"{rule}, got documents={counts.documents} short={counts.short} "
+            f"{TOPICS_NEED}, got documents={counts.documents} short={counts.short} "
             f"rejects={counts.rejects.total()}{rejects}{fields_found(counts.fields)}; "
-            "check the format, the text field, the token pattern and the vocabulary"
-            + (f" ({reason})" if reason else "")
+            f"{CHECK_TEXTS}" + (f" ({reason})" if reason else "")
         )
 
     # State.

@@ -281,7 +281,7 @@ def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
         (-1.0, "Negative values in data"),
         (np.inf, "infinity"),
         (1e12, "at most 2147483648 tokens"),
-        (0.0, "at least 2 documents of at least 3 tokens"),
+        (0.0, "at least 2 documents of 3 known words or more"),
     ):
         with pytest.raises(ValueError, match=rule):
             StreamLDA(1).fit(np.array([[1.0, number], [2.0, 0.0]]))

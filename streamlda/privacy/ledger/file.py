@@ -46,6 +46,9 @@ EXHAUSTED = (
     "its budget counts as used up: bring the newest copy back, together with its .marker file"
 )
 
+#: What every message about a file that never was a ledger says.
+NAME_LEDGER = "name the file that a private run had as its ledger"
+
 BUSY_SECONDS = 30.0
 
 SCHEMA = (
@@ -378,13 +381,13 @@ def _check_header(path: Path) -> None:
     """Tell a foreign, a later and a cut file apart before SQLite looks at it."""
     if path.exists() and not path.is_file():
         # A pipe would be waited for.
-        raise _untrusted(path, "it is no regular file")
+        raise _foreign(path, "it is no regular file")
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or header[:16] != b"SQLite format 3\0":
-        raise _untrusted(path, "it is not a whole ledger file")
+        raise _foreign(path, "it is not a whole ledger file")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise _untrusted(path, "it is a database of another program")
+        raise _foreign(path, "it is a database of another program")
     version = int.from_bytes(header[60:64], "big")
     if version != FORMAT_VERSION:
         reads = f"this version of streamlda reads {FORMAT_VERSION}"
@@ -420,6 +423,14 @@ def reported(path: Path, rule: str) -> Iterator[None]:
             remedy=EXHAUSTED if damaged else passing,
             error=LedgerError,
         ) from error
+
+
+def _foreign(path: Path, reason: str) -> StreamLDAError:
+    """Return the error of what is no ledger; where a marker is beside it, it was one."""
+    if os.path.lexists(path.with_name(path.name + MARKER)):
+        return _untrusted(path, reason)
+    rule = f"a ledger must be a file that a private run made, but {reason}"
+    return failure(rule, path=str(path), remedy=NAME_LEDGER, error=LedgerError)
 
 
 def _untrusted(path: Path, reason: str) -> StreamLDAError:

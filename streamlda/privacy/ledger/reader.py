@@ -16,7 +16,7 @@ from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
 from streamlda.privacy.ledger.evidence import Evidence
-from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, reported
+from streamlda.privacy.ledger.file import EXHAUSTED, NAME_LEDGER, LedgerFile, reported
 from streamlda.privacy.ledger.known import KnownDocuments
 from streamlda.privacy.ledger.sketches import REPEATED
 from streamlda.privacy.ledger.state import (
@@ -45,7 +45,7 @@ def read_report(
         file.exists(),
         "there must be a ledger of that name",
         path=str(file.path),
-        remedy="name the file that a private run had as its ledger",
+        remedy=NAME_LEDGER,
         error=LedgerError,
     )
     try:

@@ -1,0 +1,100 @@
+"""``streamlda doctor``: what it finds here, in an environment that lacks a part, and of brokers."""
+
+import os
+import platform
+import site
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from importlib.metadata import metadata, version
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import refused, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def found(*arguments, code=0):
+    """Return what the doctor prints, by name."""
+    return of_lines(run("doctor", *arguments, code=code).stdout)
+
+
+def of_lines(text):
+    return {line[:18].rstrip(): line[18:] for line in text.splitlines()}
+
+
+def process(*flags, **variables):
+    """Run the doctor as a process of its own, with these flags of Python."""
+    command = [sys.executable, *flags, "-m", "streamlda", "doctor"]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return of_lines(done.stdout)
+
+
+def test_it_names_versions_threads_caches_and_every_extra():
+    shown = found()
+    assert shown["streamlda"].startswith(f"{version('streamlda')}, ")
+    assert shown["python"] == platform.python_version()
+    assert shown["numba"] == version("numba")
+    assert f" of {os.cpu_count()} processors" in shown["threads"]
+    extras = set(metadata("streamlda").get_all("Provides-Extra")) - {"all"}
+    assert {name for name in shown if name.startswith("extra ")} == {f"extra {e}" for e in extras}
+    assert shown["extra kafka"] == f"kafka-python {version('kafka-python')}"
+    assert "broker" not in shown
+
+
+@pytest.mark.long
+def test_threads_and_the_folder_of_kernels_are_those_of_the_environment(tmp_path):
+    shown = process(NUMBA_NUM_THREADS="1", NUMBA_CACHE_DIR=str(tmp_path))
+    assert shown["threads"] == f"1 of {os.cpu_count()} processors, NUMBA_NUM_THREADS=1"
+    assert shown["kernels"].startswith(f"0 compiled in {tmp_path}{os.sep}")
+
+
+@pytest.mark.long
+def test_an_extra_that_is_not_installed_is_no_fault_and_says_what_installs_it(tmp_path):
+    """In an environment of the same packages but one."""
+    for path in map(Path, site.getsitepackages()):
+        for each in path.iterdir():
+            if not each.name.startswith("cryptography"):
+                (tmp_path / each.name).symlink_to(each)
+    folders = map(str, (tmp_path, ROOT, ROOT / "connectors"))
+    shown = process("-S", PYTHONPATH=os.pathsep.join(folders))
+    assert shown["extra sites"] == "not installed: pip install 'cryptography>=44'"
+    assert shown["extra kafka"].startswith("kafka-python ")
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        (("--kafka-bootstrap", "localhost:9"), "kafka_bootstrap='localhost:9' kafka_topic=None"),
+        (("--kafka-topic", "words"), "kafka_bootstrap=None kafka_topic='words'"),
+    ],
+)
+def test_a_broker_without_a_topic_is_refused(monkeypatch, given, got):
+    monkeypatch.delenv("STREAMLDA_KAFKA_BOOTSTRAP", raising=False)
+    rule = "streamlda: error: a broker must be asked for a topic"
+    remedy = "give --kafka-bootstrap and --kafka-topic"
+    assert refused("doctor", *given) == f"{rule}, got {got}; {remedy}\n"
+
+
+@pytest.mark.long
+def test_brokers_that_do_not_answer_are_a_fault():
+    with closing(socket.socket()) as bound:
+        # Bound, and not listening: nobody else can answer there meanwhile.
+        bound.bind(("127.0.0.1", 0))
+        there = f"127.0.0.1:{bound.getsockname()[1]}"
+        shown = found("--kafka-bootstrap", there, "--kafka-topic", "words", code=1)
+    rule = "the brokers must be reachable"
+    assert shown["broker"].startswith(f"{rule}, got bootstrap_servers='{there}'")
+
+
+def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
+    asked = ("--kafka-bootstrap", topics.bootstrap, "--kafka-topic")
+    topics.make(topic)
+    assert found(*asked, topic)["broker"] == f"{topics.bootstrap} answers, topic {topic}"
+    missing = f"{topic}-missing"
+    assert f"topic='{missing}'" in found(*asked, missing, code=1)["broker"]
