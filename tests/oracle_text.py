@@ -154,21 +154,13 @@ def find_words(texts, lowercase, columns, mask):
     return found
 
 
-def marks(texts):
-    """Return the marks of each text: bits of attachments, URLs, e-mail addresses and HTML.
-
-    A text is looked at with what stands behind it: its line end, the other texts, and spaces.
-    """
+def marks(letters, size):
+    """Return the marks of each block: bits of attachments, URLs, e-mail addresses and HTML."""
     signs = [r"e64|\nM.{60}\n", r"://|www\.", "@", r"[<&](?:[A-Z\[-~^_`a-z!#%')+\-/])"]
-    all_of, begin, found = "".join(f"{text}\n" for text in texts) + " " * 62, 0, []
-    for text in texts:
-        end = begin + len(text) + 1
-        found.append(0)
-        for bit, sign in enumerate(signs):
-            places = re.finditer(f"(?={sign})", all_of, re.DOTALL)
-            if any(begin <= place.start() < end for place in places):
-                found[-1] |= 2**bit
-        begin = end
+    found = [0] * (-(-len(letters) // size))
+    for bit, sign in enumerate(signs):
+        for place in re.finditer(f"(?={sign})", letters, re.DOTALL):
+            found[place.start() // size] |= 2**bit
     return found
 
 

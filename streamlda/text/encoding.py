@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import repeat
+from itertools import count, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,8 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.cleaning import (
-    AHEAD,
     ATTACHMENTS,
-    CODE_BITS,
+    BLOCK,
     EMAILS,
     HTML,
     IN_ELEMENT,
@@ -27,12 +26,13 @@ from streamlda.kernels.cleaning import (
     IN_SPACE,
     IN_TAG,
     IN_URL,
+    PADDING,
     URLS,
     blank_emails,
-    blank_markup,
     blank_urls,
     find_marks,
 )
+from streamlda.kernels.markup import CODE_BITS, LEFT, blank_markup
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
 from streamlda.text.cleaning import (
@@ -81,13 +81,24 @@ _KINDS = np.array(
 _CODES = np.array([1 + _ALPHANUMERIC.find(chr(i)) for i in range(128)], dtype=np.uint8)
 
 
-def _numbers(names: Iterable[str]) -> NDArray[np.int64]:
-    codes = [[int(_CODES[ord(letter)]) for letter in name] for name in names]
-    numbers = [sum(code << CODE_BITS * n for n, code in enumerate(name[::-1])) for name in codes]
-    return np.array(sorted(numbers), dtype=np.int64)
+def _number(name: str) -> int:
+    return sum(int(_CODES[ord(letter)]) << CODE_BITS * n for n, letter in enumerate(reversed(name)))
 
 
-_MARKUP = _KINDS, _CODES, *map(_numbers, (ELEMENTS, SCRIPTS, SIGNS))
+def _table(names: Collection[str]) -> NDArray[np.int64]:
+    """Return the numbers of names, each at its remainder by the size; 0 elsewhere."""
+    numbers = [*map(_number, names)]
+    # From such a size on, about one in seven has a place for each.
+    sizes = count(len(numbers) ** 2 // 4)
+    size = next(size for size in sizes if len({n % size for n in numbers}) == len(numbers))
+    table = np.zeros(size, dtype=np.int64)
+    for number in numbers:
+        table[number % size] = number
+    return table
+
+
+_SCRIPTS = np.array([_number(name) for name in SCRIPTS], dtype=np.int64)
+_MARKUP = _KINDS, _CODES, _table(ELEMENTS), _SCRIPTS, _table(SIGNS)
 
 #: Reason of a reject: the user's analyzer failed on the document.
 UNREADABLE = "analyzer"
@@ -251,9 +262,10 @@ def _clean(
     Kernels remove all but attachments, and markup with letters in it.
     """
     found = Counter[str]()
-    marks = np.full(len(texts), sum(MARKS[step] for step in steps), dtype=np.uint8)
-    pieces = np.zeros(len(texts), dtype=np.int64)
-    find_marks(letters, starts, marks)
+    marks = np.empty(-(-int(starts[-1]) // BLOCK), dtype=np.uint8)
+    find_marks(letters, marks)
+    marked = int(np.bitwise_or.reduce(marks)) & sum(MARKS[step] for step in steps)
+    done = np.zeros(len(texts), dtype=np.uint8)
     others: dict[int, str] = {}
 
     def put(n: int, text: str) -> None:
@@ -265,29 +277,26 @@ def _clean(
         else:
             others[n] = text
 
-    def left(n: int) -> list[str]:
-        # What one step leaves has no marks that the text did not have.
-        return [step for step in steps if MARKS[step] & int(marks[n]) & ~ATTACHMENTS]
-
-    for n in np.flatnonzero(marks & ATTACHMENTS).tolist():
-        before = found.total()
-        text = cleaned(texts[n], ("attachments",), found)
-        if found.total() > before:
-            put(n, cleaned(text, left(n), found))
-            marks[n] = 0
-    if np.any(marks & URLS):
-        blank_urls(starts, marks, _KINDS, letters, pieces)
-        found["urls"] += int(pieces.sum())
-    if np.any(marks & EMAILS):
-        blank_emails(starts, marks, _KINDS, LONGEST_NAME, letters, pieces)
-        found["emails"] += int(pieces.sum())
-    if np.any(marks & HTML):
-        blank_markup(starts, marks, *_MARKUP, letters, pieces)
-        found["html"] += int(pieces[pieces > 0].sum())
-        for n in np.flatnonzero(pieces < 0).tolist():
+    if marked & ATTACHMENTS:
+        until = np.concatenate(([0], np.cumsum((marks & ATTACHMENTS) > 0)))
+        signs = until[(starts[1:] - 1) // BLOCK + 1] - until[starts[:-1] // BLOCK]
+        for n in np.flatnonzero(signs).tolist():
+            own = Counter[str]()
+            text = cleaned(texts[n], ("attachments",), own)
+            if own:
+                put(n, cleaned(text, steps[1:], own))
+                found += own
+                done[n] = 1
+    if marked & URLS:
+        found["urls"] += blank_urls(starts, marks, _KINDS, done, letters)
+    if marked & EMAILS:
+        found["emails"] += blank_emails(starts, marks, _KINDS, LONGEST_NAME, done, letters)
+    if marked & HTML:
+        found["html"] += blank_markup(starts, marks, *_MARKUP, done, letters)
+        for n in np.flatnonzero(done == LEFT).tolist():
             # All steps again, for the letters are changed; the others are counted already.
             own = Counter[str]()
-            put(n, cleaned(texts[n], left(n), own))
+            put(n, cleaned(texts[n], steps, own))
             found["html"] += own["html"]
     if removed is not None:
         removed += found
@@ -297,13 +306,13 @@ def _clean(
 def _joined(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return ASCII texts as one run of bytes, a line end after each, and where each begins.
 
-    `AHEAD` spaces follow: for `find_marks`, and so that a copy fits where the text was in memory.
+    `PADDING` spaces follow, for the kernels of cleaning.
     """
     starts = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(str.__len__, texts), np.int64, len(texts)) + 1, out=starts[1:])
     # Some at a time: a block of memory as large as all of them takes longer to get than to fill.
     parts = ["\n".join(texts[n : n + TOGETHER]) for n in range(0, len(texts), TOGETHER)]
-    joined = bytearray(b"\n").join([part.encode("ascii") for part in [*parts, " " * AHEAD]])
+    joined = bytearray(b"\n").join([part.encode("ascii") for part in [*parts, " " * PADDING]])
     return np.frombuffer(joined, dtype=np.uint8), starts
 
 

@@ -103,6 +103,28 @@ def test_a_folder_of_files_without_lines_is_refused(tmp_path, follow):
     assert "two" in follow(tmp_path, format="jsonl").poll(9, 5.0).documents
 
 
+def test_rejects_are_logged_once_a_file_with_their_number(tmp_path, follow, caplog):
+    Log(tmp_path / "a.jsonl").write('{"text": "one"}')
+    source = follow(tmp_path, format="jsonl")
+    texts(source, ["one"])
+    assert not caplog.records
+    # A page that comes later, and lines of another kind in a file that has documents.
+    Log(tmp_path / "b.html").write("<p>secret</p>", "<p>words</p>")
+    Log(tmp_path / "a.jsonl").write('{"text": "two"}', '{"title": "hidden"}')
+    assert source.poll(9, 5.0).documents == ["two"]
+    (said,) = caplog.messages
+    assert (
+        "must hold a document a line, got rejected=3 reasons='missing-field 1, not-json 2'" in said
+    )
+    assert f"files=2 name='{tmp_path / 'a.jsonl'}'; move" in said
+    assert not any(word in said for word in ("secret", "hidden", "title"))
+    Log(tmp_path / "b.html").write("<p>more</p>")
+    Log(tmp_path / "c.html").write("<p>other</p>")
+    assert len(source.poll(9, 5.0).rejects) == 2
+    assert len(caplog.messages) == 2
+    assert "rejected=1 reasons='not-json 1' files=1" in caplog.messages[1]
+
+
 def test_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a")
     (tmp_path / "b").write_text("one\n")

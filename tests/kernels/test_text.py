@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
 
-from streamlda.kernels.cleaning import AHEAD, find_marks
 from streamlda.kernels.text import ENDS, count_ids, fill_slots, find_words, fold_texts
 from streamlda.text.analysis import ascii_classes
 from tests import oracle_text
@@ -226,28 +225,3 @@ def test_count_ids_equals_oracle_for_every_width(n_bits):
         up = [*range(3000)]
         for order in (up, up[::-1], [7] * 3000, up[:1500] * 2, [-1] * 99):
             check_count_ids([order, [1], order], 12)
-
-
-@given(
-    st.lists(
-        st.lists(
-            st.sampled_from(["a", "w", "ww", "www", ".", ":", "/", "//", "6", "4", "\n", "M", "@"])
-            | st.sampled_from(
-                ["<", "&", " word", "://", "www.", "\nM", "e64", "0" * 30, "#", "[-!"]
-            ),
-            max_size=9,
-        ).map("".join),
-        max_size=5,
-    )
-)
-def test_marks_are_of_what_may_be_removed(texts):
-    joined, starts = as_bytes(texts)
-    joined = np.append(joined, np.full(AHEAD, ord(" "), np.uint8))
-    marks = np.full(len(texts), 15, dtype=np.uint8)
-    find_marks(joined, starts, marks)
-    assert marks.tolist() == oracle_text.marks(texts)
-    # Of those that are looked for alone.
-    wanted = (np.arange(len(texts)) * 5 % 16).astype(np.uint8)
-    some = wanted.copy()
-    find_marks(joined, starts, some)
-    np.testing.assert_array_equal(some, marks & wanted)

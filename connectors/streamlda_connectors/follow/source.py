@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+import logging
+from collections import Counter, deque
+from collections.abc import Iterable
 from time import monotonic, sleep
 
-from streamlda.checks import at_least, one_of
-from streamlda.errors import StreamLDAError
+from streamlda.checks import at_least, failure, one_of
+from streamlda.errors import SourceError, StreamLDAError
 from streamlda.stream.listing import Paths
-from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda.stream.source import Position, Progress, RecordBatch, Reject
 from streamlda_connectors.checks import check_open, unreadable
 from streamlda_connectors.follow.scan import check_has_lines, check_paths
 from streamlda_connectors.follow.tracked_file import TrackedFile
 from streamlda_connectors.follow.watch import Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
+
+logger = logging.getLogger(__name__)
 
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
@@ -85,6 +89,9 @@ class FollowSource:
     a number of bytes is lost that is known only in part. A file in a directory, or under a
     pattern, that was read to its end as far as seen, and has no successor, may be removed.
 
+    *Rejects.* A line that is no document is a reject; of each file with any, the first poll that
+    has some logs how many.
+
     *Order.* Files that were there at one scan are read by name, each as far as it went then,
     before the next scan; what grows meanwhile has its turn later, oldest file first. So the
     order between files is that of arrival, and a private run should follow one.
@@ -117,6 +124,7 @@ class FollowSource:
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
         self._done = 0
+        self._told: set[str] = set()
         self._file: TrackedFile | None = None
         self._stream: RecordStream | None = None
         self._read_to = 0
@@ -152,11 +160,31 @@ class FollowSource:
             if not self._paused:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
+                self._tell(batch.rejects)
                 return batch.build(exhausted=False, **self._known)
             if problem is not None:
                 raise _loud(problem) from problem
             if not self._work or self._paused:
                 sleep(max(0.0, min(self._scan_at, batch.deadline) - monotonic()))
+
+    def _tell(self, rejects: Iterable[Reject]) -> None:
+        """Log how many lines are no documents, in files of which it was not said yet."""
+        found = [reject for reject in rejects if reject.location not in self._told]
+        if found:
+            files = dict.fromkeys(reject.location for reject in found)
+            self._told.update(files)
+            reasons = Counter(reject.reason for reject in found)
+            problem = failure(
+                "files that are followed must hold a document a line",
+                rejected=len(found),
+                reasons=", ".join(f"{reason} {n}" for reason, n in sorted(reasons.items())),
+                files=len(files),
+                name=next(iter(files)),
+                remedy="move what holds no such lines out of the paths, or read it from files "
+                "(--source-kind files)",
+                error=SourceError,
+            )
+            logger.warning("%s", problem)
 
     def _scan(self) -> OSError | StreamLDAError | None:
         """Scan all files if it is time to; return what went wrong."""
