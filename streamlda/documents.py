@@ -132,13 +132,18 @@ class DocumentBatch:
         """Number of documents, short ones included."""
         return len(self.row_pointers) - 1
 
+    @property
+    def n_entries(self) -> int:
+        """Counts of all documents: distinct words of each, summed."""
+        return int(self.row_pointers[-1])
+
     def __len__(self) -> int:
         return self.n_documents
 
     def __repr__(self) -> str:
         return (
             f"DocumentBatch(n_documents={self.n_documents}, n_features={self.n_features}, "
-            f"nnz={len(self.counts)})"
+            f"nnz={self.n_entries})"
         )
 
     @cached_property
@@ -205,6 +210,14 @@ class DocumentBatch:
         Time and memory O(nnz); if all are chosen, the batch itself.
         """
         return self if chosen.all() else self.take(np.flatnonzero(chosen))
+
+    def sharing(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
+        """Return the documents that `where` does, in the memory of this batch, and 8 bytes each.
+
+        What is read of them is copied then: rows when they are asked for, all of the counts and
+        words once. It suits passes over most of a large batch.
+        """
+        return self if chosen.all() else _SharedDocuments(self, np.flatnonzero(chosen))
 
     def take(self, numbers: NDArray[np.intp]) -> DocumentBatch:
         """Return some documents, by rising numbers, in memory of their own; O(what they hold)."""
@@ -347,6 +360,50 @@ class DocumentBatch:
             values = {"min": ids.min(), "max": ids.max(), "n_features": self.n_features}
         rule, remedy = rules[fault]
         raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
+
+
+class _SharedDocuments(DocumentBatch):
+    """Some documents of another batch, by rising numbers."""
+
+    def __init__(self, batch: DocumentBatch, numbers: NDArray[np.intp]) -> None:
+        self._batch, self._numbers = batch, numbers
+        pointers = np.zeros(len(numbers) + 1, dtype=np.int64)
+        np.cumsum(np.diff(batch.row_pointers)[numbers], out=pointers[1:])
+        self.row_pointers = _frozen(pointers, np.int64)
+        self.n_features = batch.n_features
+        self.bins = None if batch.bins is None else _frozen(batch.bins[numbers], np.int64)
+
+    @cached_property
+    def _copied(self) -> DocumentBatch:
+        return self._batch.take(self._numbers)
+
+    @property
+    def counts(self) -> NDArray[np.float64]:
+        counts: NDArray[np.float64] = self._copied.counts
+        return counts
+
+    @property
+    def word_ids(self) -> NDArray[np.int32]:
+        word_ids: NDArray[np.int32] = self._copied.word_ids
+        return word_ids
+
+    @cached_property
+    def lengths(self) -> NDArray[np.float64]:
+        frozen: NDArray[np.float64] = _frozen(self._batch.lengths[self._numbers], np.float64)
+        return frozen
+
+    @cached_property
+    def whole(self) -> bool:
+        return self._batch.whole or self._copied.whole
+
+    def rows(self, start: int, stop: int) -> DocumentBatch:
+        return self._batch.take(self._numbers[start:stop])
+
+    def sharing(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
+        return self if chosen.all() else _SharedDocuments(self._batch, self._numbers[chosen])
+
+    def take(self, numbers: NDArray[np.intp]) -> DocumentBatch:
+        return self._batch.take(self._numbers[numbers])
 
 
 def _real(array: Any) -> Any:

@@ -91,7 +91,7 @@ def _fitted(
         return engine, model
     measures = Measures.of(documents)
     if passes is None and n >= LEAST_DOCUMENTS:
-        learned, aside = parted(documents, numbers=spread(n))
+        learned, aside = parted(documents, numbers=spread(n), shared=True)
         model = with_estimate(_of_all(_start(settings, learned), documents), estimate)
         # With many topics the sums of all documents would take longer than all the rest.
         beyond = learned.n_documents > START_DOCUMENTS and not by_documents(settings)

@@ -137,14 +137,19 @@ def choice_of(model: TopicModel) -> dict[str, Any]:
 
 
 def parted(
-    batch: DocumentBatch, before: int = 0, numbers: NDArray[np.int64] = ASIDE
+    batch: DocumentBatch,
+    before: int = 0,
+    numbers: NDArray[np.int64] = ASIDE,
+    *,
+    shared: bool = False,
 ) -> tuple[DocumentBatch, DocumentBatch]:
     """Return the documents to learn from, unusable ones included, and those set aside.
 
-    There are `before` usable documents before them. `numbers`, from 1, are set aside.
+    There are `before` usable documents before them. `numbers`, from 1, are set aside. Those to
+    learn from may be `shared`, not copied: see `DocumentBatch.sharing`.
     """
     aside = batch.usable & np.isin(before + np.cumsum(batch.usable), numbers)
-    return batch.where(~aside), batch.where(aside)
+    return batch.sharing(~aside) if shared else batch.where(~aside), batch.where(aside)
 
 
 def spread(documents: int) -> NDArray[np.int64]:

@@ -29,8 +29,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,13 +94,13 @@ class CollapsedVariational:
         topics = checked_topics(components, len(self.alpha))
         documents.check_features(topics.shape[1], "topics")
         self._prior = Prior(seeds, len(self.alpha))
-        self._documents, self.sweeps = documents, 0
-        self._responsibilities = self._expected(documents, topics)
-        self.totals = self._sums(documents, self._responsibilities)
+        self._parts = [_Part.expected(documents, topics, self.alpha)]
+        self.sweeps, self.totals = 0, np.zeros(topics.T.shape)
+        self._sum(self._parts)
 
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""
-        rows, prior = self._documents, self.alpha.astype(np.float32)
+        prior = self.alpha.astype(np.float32)
         totals, at = self.totals.astype(np.float32), (self._prior.columns, self._prior.topics)
         held = np.zeros(len(at[0]), dtype=np.float32)
         with progress("collapsed sweeps", n) as advance:
@@ -110,43 +109,48 @@ class CollapsedVariational:
                 held = self._prior.tokens(totals.sum(axis=0, dtype=np.float64)).astype(np.float32)
                 totals[at] += held
                 masses = totals.sum(axis=0, dtype=np.float64).astype(np.float32)
-                collapse_topics(
-                    *(rows.counts, rows.word_ids, rows.row_pointers, prior, self.smoothing),
-                    *(masses, self._responsibilities, totals),
-                )
+                for rows, responsibilities in self._parts:
+                    collapse_topics(
+                        *(rows.counts, rows.word_ids, rows.row_pointers, prior, self.smoothing),
+                        *(masses, responsibilities, totals),
+                    )
                 advance(1)
         self.sweeps += n
         # Without the rounding of many small changes.
-        self.totals = self._sums(rows, self._responsibilities)
+        self.totals = np.zeros(totals.shape)
+        self._sum(self._parts)
 
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
         return topics_of(self._prior.on(self.totals), self.smoothing)
 
-    def joined_with(self, batch: DocumentBatch) -> CollapsedVariational:
-        """Return what goes on with other documents too, theirs found under the topics of now."""
-        found = copy(self)
-        theirs = self._expected(batch, self.components)
-        found._documents = DocumentBatch.joined([self._documents, batch])
-        found._responsibilities = np.concatenate([self._responsibilities, theirs])
-        found.totals = self._sums(found._documents, found._responsibilities)
-        return found
+    def add(self, batch: DocumentBatch) -> None:
+        """Go on with other documents too, theirs found under the topics of now."""
+        self._parts.append(_Part.expected(batch, self.components, self.alpha))
+        self._sum(self._parts[-1:])
 
-    def _expected(self, batch: DocumentBatch, topics: Array) -> NDArray[np.float32]:
-        found = np.empty((len(batch.counts), len(self.alpha)), dtype=np.float32)
+    def _sum(self, parts: Sequence[_Part]) -> None:
+        for rows, responsibilities in parts:
+            by_word = entries_by_word(rows.word_ids, rows.counts, rows.n_features)
+            add_responsibilities(*by_word, responsibilities, self.totals)
+
+
+class _Part(NamedTuple):
+    """Documents, and the responsibilities for their entries."""
+
+    documents: DocumentBatch
+    responsibilities: NDArray[np.float32]
+
+    @classmethod
+    def expected(cls, batch: DocumentBatch, topics: Array, alpha: Array) -> Self:
+        found = np.empty((batch.n_entries, len(alpha)), dtype=np.float32)
         words = np.ascontiguousarray(topics.T + UNSEEN / topics.size, dtype=np.float32)
         expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words),
-            *(self.alpha.astype(np.float32), START_ITERATIONS, found),
+            *(alpha.astype(np.float32), START_ITERATIONS, found),
         )
-        return found
-
-    def _sums(self, batch: DocumentBatch, responsibilities: NDArray[np.float32]) -> Array:
-        sums = np.zeros((batch.n_features, len(self.alpha)))
-        by_word = entries_by_word(batch.word_ids, batch.counts, batch.n_features)
-        add_responsibilities(*by_word, responsibilities, sums)
-        return sums
+        return cls(batch, found)
 
 
 def sweeps_for(thorough: bool) -> Sweeps:
@@ -156,7 +160,7 @@ def sweeps_for(thorough: bool) -> Sweeps:
 
 def suits(documents: DocumentBatch, n_topics: int) -> bool:
     """Return whether documents are few, also for the memory, and long enough."""
-    tokens = float(documents.counts.sum())
-    fits = len(documents.counts) * n_topics <= MOST_RESPONSIBILITIES
+    tokens = float(documents.lengths.sum())
+    fits = documents.n_entries * n_topics <= MOST_RESPONSIBILITIES
     long = tokens >= LEAST_TOKENS * documents.n_documents
     return documents.n_documents < FEW_DOCUMENTS and fits and long

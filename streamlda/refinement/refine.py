@@ -115,7 +115,7 @@ def refined(
     at_least(0, passes=passes, gibbs_sweeps=gibbs_sweeps)
     if not passes and not gibbs_sweeps:
         return model
-    documents = documents.where(documents.usable)
+    documents = documents.sharing(documents.usable)
     require(
         documents.n_documents,
         "a refinement must have a document of at least 3 tokens",
@@ -139,7 +139,7 @@ def refined(
         model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
         if not choice.refined:
             return model
-        collapsed = collapsed.joined_with(aside)
+        collapsed.add(aside)
         collapsed.sweep(sweeps_for(thorough).after)
         components, passes = collapsed.components, 0
         done |= {"passes": PASSES_BEFORE, "collapsed_sweeps": collapsed.sweeps}

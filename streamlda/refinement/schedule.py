@@ -186,7 +186,7 @@ SMOOTHING_TOKENS, MOST_SMOOTHING = 0.1, 0.1
 
 def smoothing_for(documents: DocumentBatch, n_topics: int) -> float:
     """Return the smoothing of passes over these documents, as a share of the mean."""
-    tokens = float(documents.counts.sum())
+    tokens = float(documents.lengths.sum())
     wanted = SMOOTHING_TOKENS * documents.n_features * n_topics / max(tokens, 1.0)
     return min(max(wanted, StepwiseEMSettings().smoothing), MOST_SMOOTHING)
 
@@ -244,8 +244,8 @@ def rounds_for(documents: DocumentBatch, n_topics: int, thorough: bool = False) 
 
     A sampler needs whole counts. Of `MANY_TOPICS` it would take longer than all the rest.
     """
-    tokens = float(documents.counts.sum())
-    short = tokens <= MOST_ENTRY_TOKENS * len(documents.counts)
+    tokens = float(documents.lengths.sum())
+    short = tokens <= MOST_ENTRY_TOKENS * documents.n_entries
     few = n_topics <= MAX_TOPICS if thorough else n_topics < MANY_TOPICS
     if not (documents.whole and short and few):
         return None

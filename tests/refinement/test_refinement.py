@@ -10,7 +10,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
-from streamlda.refinement.gibbs import SMALLEST_ALPHA, GibbsSampler, fit_alpha
+from streamlda.refinement.collapsed import START_ITERATIONS, CollapsedVariational
+from streamlda.refinement.gibbs import SMALLEST_ALPHA, UNSEEN, GibbsSampler, fit_alpha
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -322,3 +323,25 @@ def test_resampling_refuses_weights_and_too_many_topics(model):
     many = np.ones((2**15, 1))
     with pytest.raises(InvalidSettingError, match="n_components=32768 most=32767"):
         GibbsSampler(batch_of([[0]], 1), many, np.ones(2**15))
+
+
+def test_collapsed_sweeps_go_over_added_documents_too(documents, model):
+    """As over all at once, with what the later ones begin with found under the topics of then."""
+    first, second = documents.rows(0, 60), documents.rows(60, 90)
+    found = CollapsedVariational(first, model.components, model.alpha)
+    begun = [(first, model.components), (second, found.components)]
+    found.add(second)
+    shares = np.vstack(
+        [
+            twin.expect_topics(part, topics.T + UNSEEN / (K * V), model.alpha, START_ITERATIONS)
+            for part, topics in begun
+        ]
+    )
+    both = DocumentBatch.joined([first, second])
+    totals = np.zeros((V, K))
+    np.add.at(totals, both.word_ids, both.counts[:, None] * shares)
+    np.testing.assert_allclose(found.totals, totals, rtol=0, atol=1e-3)
+    found.sweep()
+    masses = totals.sum(axis=0)
+    slow = twin.collapse_topics(both, model.alpha, found.smoothing, masses, shares, totals)
+    np.testing.assert_allclose(found.totals, slow[1], rtol=0, atol=1e-3)
