@@ -158,6 +158,7 @@ def _summary(found: FitResult, settings: RunSettings) -> list[str]:
     part = found.model.diagnostics.get("stopped", "")
     where = {
         "reading": "; topics come from the parts that were read, and are not refined",
+        "sums": "; topics come from the first documents, and are not refined",
         "refinement": " of the refinement; topics are those before it",
     }.get(part, " of the source")
     stopped = [f"stopped before the end{where}"] if found.stopped else []

@@ -66,8 +66,10 @@ ROUNDS = 3
 #: documents from another number, so that the halves of no two shards are dealt alike.
 _APART = 2**40
 
-#: Under which name diagnostics say where a fit was stopped.
+#: Under which name diagnostics say where a fit was stopped, and its values: while documents were
+#: read, after that, and in the refinement.
 STOPPED = "stopped"
+READING, SUMS, REFINEMENT = "reading", "sums", "refinement"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +95,7 @@ class ClusterFit:
     @property
     def stopped(self) -> str | None:
         """In which part of the fit the caller stopped it, if that is so."""
-        known = self.said if self.refined is None else self.refined.diagnostics
-        return known.get(STOPPED)
+        return self.said.get(STOPPED)
 
     def model(self, settings: Mapping[str, Any] | None = None) -> TopicModel:
         """Return the topics; `settings` are recorded beside the engine's own."""
@@ -102,10 +103,10 @@ class ClusterFit:
         recorded = {**(learned if self.vocabulary_documents else {}), **(settings or {})}
         if self.refined is None:
             model = self.engine.snapshot(self.vocabulary, recorded)
-            model = replace(model, diagnostics={**model.diagnostics, **self.said})
-            return with_estimate(model, self.estimate)
-        recorded = {**self.refined.settings, **recorded}
-        model = replace(self.refined, vocabulary=self.vocabulary, settings=recorded)
+        else:
+            recorded = {**self.refined.settings, **recorded}
+            model = replace(self.refined, vocabulary=self.vocabulary, settings=recorded)
+        model = replace(model, diagnostics={**model.diagnostics, **self.said})
         return with_estimate(model, self.estimate)
 
 
@@ -208,9 +209,10 @@ def learn_once(
     they predict documents set aside better than their start.
 
     Where it `should_stop` while documents are read, unrefined topics are learned of the shards that
-    were read; in a refinement, its start is what comes out. `said` has ``stopped`` then. Before,
-    `InsufficientDataError` is raised. Rejects come out if they are to be named, 10,000 a shard.
-    With a `state_folder`, local or a URL, a refinement goes on from the last round that is in it.
+    were read; later, of the first `START_DOCUMENTS`; in a refinement, its start is what comes out.
+    `said` has ``stopped`` then. Before, `InsufficientDataError` is raised. Rejects come out if they
+    are to be named, 10,000 a shard. With a `state_folder`, local or a URL, a refinement goes on
+    from the last round that is in it.
     `ClusterError` if a worker has not the memory, before documents are read; `on_plan` gets a line
     that says how much it takes.
     """
@@ -246,11 +248,12 @@ def learn_once(
             on_progress=on_progress,
         ) as store:
             _check_enough(store.documents, store.contents.counts, settings)
-            if trial:
-                warmup = store.beginning(beginning.plan.settings.warmup_documents)
-                beginning = replace(beginning, warmup=warmup).of_warmup(trial=True)
             refine = partial(_refined, on_progress=on_progress, saved=saved)
-            return _fit_stored(store, beginning, trial, refinement_passes, refine)
+            how = trial, refinement_passes, refine
+            try:
+                return _fit_stored(store, beginning, *how, READING if run.stopped else None)
+            except StoppedError:
+                return _fit_stored(store, beginning, *how, SUMS)
     except StoppedError:
         raise failure(
             "a run must go on until some shard was read and topics were made",
@@ -274,23 +277,27 @@ def _fit_stored(
     beginning: Beginning,
     trial: bool,
     refinement_passes: int | None,
-    refine: Callable[..., TopicModel],
+    refine: Callable[..., TopicModel | None],
+    stopped: str | None,
 ) -> ClusterFit:
+    """Return topics of stored documents; where the fit was `stopped`, unrefined ones."""
+    if trial:
+        warmup = store.beginning(beginning.plan.settings.warmup_documents)
+        beginning = replace(beginning, warmup=warmup).of_warmup(trial=True)
     measures, learned = measures_of(store), LearnedDocuments(store)
     estimate = None
     asked = beginning.plan.settings
     unknown = asked.alpha_0 is None and asked.refines and beginning.warmup is not None
-    if unknown and not store.run.stopped and learned.documents >= LEAST_DOCUMENTS:
+    if unknown and stopped is None and learned.documents >= LEAST_DOCUMENTS:
         models = _start_of(learned, beginning).with_alpha_0
         aside = store.run.compute(learned.aside)
         if estimate := tested_alpha_0(models, asked.n_components, aside):
             settings = replace(asked, alpha_0=estimate["value"])
             beginning = replace(beginning, plan=replace(beginning.plan, settings=settings))
     engine, refined, said = None, None, dict[str, Any]()
-    if store.run.stopped:
-        trial, refinement_passes = False, None
-        said = {STOPPED: "reading"}
-    if trial and store.documents >= LEAST_DOCUMENTS:
+    if stopped == SUMS:
+        engine = one_engine(store, beginning, min(START_DOCUMENTS, store.documents))
+    elif stopped is None and trial and store.documents >= LEAST_DOCUMENTS:
         engine = _start_of(learned, beginning)
         start = with_estimate(_of_all(engine.snapshot(), store), estimate)
         passes = passes_for(learned.documents)
@@ -298,23 +305,26 @@ def _fit_stored(
         if learned.documents > START_DOCUMENTS:
             rival = partial(_spectral, learned, beginning)
         refined = refine(learned, start, passes, rival=rival)
-        if "refinement" not in refined.diagnostics and STOPPED not in refined.diagnostics:
+        if refined is None:
+            stopped = REFINEMENT
+        elif "refinement" not in refined.diagnostics:
             said, refined = choice_of(refined), None
-    elif refinement_passes:
+    elif stopped is None and refinement_passes:
         last = min(START_DOCUMENTS, store.documents)
         engine = one_engine(store, beginning, last)
         start = _of_all(engine.snapshot(), store)
         refined = refine(store, start, refinement_passes)
-    if refined is not None and STOPPED in refined.diagnostics:
-        assert engine is not None
-        engine.measures = measures
-        start = _of_all(engine.snapshot(), store)
-        refined = replace(start, diagnostics={**start.diagnostics, STOPPED: "refinement"})
-    elif refined is not None:
+        stopped = REFINEMENT if refined is None else None
+    if refined is not None:
         refined = of_one_interval(most_prevalent_first(refined, measures.samples))
-    if engine is None or refined is None:
+    elif engine is not None and stopped is not None:
+        engine.measures = measures
+        refined = _of_all(engine.snapshot(), store)
+    else:
         beginning = beginning.of_warmup(trial=False) if trial else beginning
         engine = one_engine(store, beginning, store.documents)
+    assert engine is not None
+    said |= {} if stopped is None else {STOPPED: stopped}
     engine.measures = measures
     found, words = store.contents, beginning.plan.vocabulary
     if found.column_words is not None:
@@ -337,12 +347,12 @@ def _refined(
     on_progress: Progress,
     saved: SavedRounds | None,
     rival: Callable[[], TopicModel] | None = None,
-) -> TopicModel:
-    """Return refined topics, or the start, marked, where the caller stops the run."""
+) -> TopicModel | None:
+    """Return refined topics, or the start where that is better; None where the caller stops it."""
     try:
         return refined_on(documents, start, passes, on_progress, rival, saved)
     except StoppedError:
-        return replace(start, diagnostics={**start.diagnostics, STOPPED: "refinement"})
+        return None
 
 
 def _spectral(learned: LearnedDocuments, beginning: Beginning) -> TopicModel:

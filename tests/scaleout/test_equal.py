@@ -25,6 +25,7 @@ from streamlda.privacy.statement import check_statement
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
 from streamlda.scaleout import ClusterError
+from streamlda.scaleout.rounds import one_engine
 from streamlda.service.running import run
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
@@ -282,19 +283,31 @@ class Stop:
         self.left -= label == self.label
 
 
-@pytest.mark.parametrize("label", ["first", "reading", "refinement"])
-def test_a_fit_that_is_stopped_has_topics_of_what_was_read(cluster, tmp_path, label, monkeypatch):
-    """Of shards that were read, or those that a refinement begins with; before, none."""
+@pytest.mark.parametrize(
+    ("label", "refine"),
+    [("first", None), ("reading", None), ("sums", None), ("sums", False), ("refinement", None)],
+)
+def test_a_fit_that_is_stopped_has_topics_of_what_was_read(
+    cluster, tmp_path, label, refine, monkeypatch
+):
+    """Of shards that were read, or those that a refinement begins with; before reading, none."""
     sources = write(tmp_path, 3, [(700, "", [])] * 3)
     stop = Stop(label, 0 if label == "first" else 1)
     flags = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 6}
-    settings = settings_of(tmp_path, sources, **flags)
-    monkeypatch.setattr("streamlda.scaleout.cluster.POLL_SECONDS", 0.005)
+    settings = settings_of(tmp_path, sources, **flags, **{"topics.refine": refine})
+    monkeypatch.setattr("streamlda.scaleout.cluster.POLL_SECONDS", 0.0005)
     if label == "first":
         with pytest.raises(InsufficientDataError, match="nothing was saved"):
             fit_on_cluster(settings, should_stop=stop)
         assert not (tmp_path / "model").exists()
         return
+    if label == "sums":
+
+        def summed(*given):
+            stop.left = 0
+            return one_engine(*given)
+
+        monkeypatch.setattr("streamlda.scaleout.fit.one_engine", summed)
     found = fit_on_cluster(settings, should_stop=stop, on_progress=stop.look)
     assert found.stopped
     model = load(tmp_path / "model")
