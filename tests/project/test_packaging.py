@@ -1,5 +1,6 @@
 """What a user gets: the wheel, the lock, and a setup that says what is missing."""
 
+import json
 import os
 import re
 import shutil
@@ -141,6 +142,45 @@ def test_what_the_image_is_built_from_gives_the_same_wheel(tree, wheel, tmp_path
             copy = shutil.copytree if (tree / name).is_dir() else shutil.copy
             copy(tree / name, tmp_path / name)
     assert built(tmp_path, "wheel").read_bytes() == wheel.read_bytes()
+
+
+def test_the_lines_of_the_image_run_in_a_folder(tree, tmp_path):
+    """Its COPY, RUN, ENV and ENTRYPOINT, in order; of the caches of pip and of its user ours."""
+    deploy = tree / "streamlda" / "service" / "deploy"
+    text = re.sub(r"(?m)^#.*\n", "", (deploy / "Containerfile").read_text("utf-8"))
+    text = text.replace("-o 10001 -g 10001", f"-o {os.getuid()} -g {os.getgid()}")
+    text = text.replace("--no-cache-dir ", "").replace("\\\n", " ")
+    for place in ("/opt/streamlda", "/clone", "/data", "/etc/streamlda"):
+        text = text.replace(place, f"{tmp_path}{place}")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = OUTSIDE | {"PATH": path}
+    at = tmp_path
+    for name, rest in (line.split(maxsplit=1) for line in text.splitlines() if line):
+        if name == "WORKDIR":
+            at = Path(rest)
+            at.mkdir(parents=True, exist_ok=True)
+        elif name == "COPY" and not rest.startswith("--from"):
+            *sources, target = rest.split()
+            for each in sources:
+                copy = shutil.copytree if (tree / each).is_dir() else shutil.copy
+                copy(tree / each, at / target)
+        elif name == "RUN":
+            # The one of the image itself makes a folder that it begins in.
+            subprocess.run(["bash", "-euc", rest], cwd=at, env=environment, check=True)
+        elif name == "ENV":
+            given = (part.split("=", 1) for part in rest.split())
+            environment |= {key: value.replace("$PATH", os.defpath) for key, value in given}
+        elif name == "ENTRYPOINT":
+            command = [*json.loads(rest), "--check"]
+    settings = Path(command[command.index("--config") + 1])
+    settings.parent.mkdir(parents=True)
+    shutil.copy(deploy / settings.name, settings)
+    program = shutil.which(command[0], path=environment["PATH"])
+    assert program == f"{tmp_path}/opt/streamlda/bin/streamlda"
+    done = subprocess.run(
+        [program, *command[1:]], cwd=at, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_source_archive_builds_the_same_wheel(tree, wheel, tmp_path):
