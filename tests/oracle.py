@@ -146,3 +146,16 @@ def find_faults(documents, n_features, most_tokens):
         }
         faults.append({name for name, is_so in found.items() if is_so})
     return faults
+
+
+def due(sizes, begin, distance):
+    """Return the (number, first place) of documents that hold a multiple of a distance.
+
+    Document n has the ``sizes[n]`` places behind those before it, the first one from `begin` on.
+    """
+    found, place = [], Fraction(begin)
+    for number, size in enumerate(sizes):
+        start, place = place, place + Fraction(size)
+        if math.ceil(start / distance) * distance < place:
+            found.append((number, float(start)))
+    return found

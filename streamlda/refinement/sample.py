@@ -12,24 +12,9 @@ from numpy.typing import NDArray
 from streamlda.arrays import Arrays, State
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.words import add_words
+from streamlda.kernels.words import add_words, drop_undue, keep_due
 
 Array = NDArray[np.float64]
-
-
-#: Parts that a sample consists of at most: each is one batch that gave documents.
-MOST_PARTS = 64
-
-
-class _Part(NamedTuple):
-    """Some documents of a sample, the place that each begins at, and how many places it has."""
-
-    documents: DocumentBatch
-    starts: Array
-    sizes: Array
-
-    def take(self, numbers: NDArray[np.intp]) -> _Part:
-        return _Part(self.documents.take(numbers), self.starts[numbers], self.sizes[numbers])
 
 
 class Sample:
@@ -37,8 +22,8 @@ class Sample:
 
     At most `most`, and `entries` counts, or one document: when there are more, d doubles. Which
     documents they are depends on the stream alone, not on how it was cut into batches. A sample by
-    tokens counts each word in all documents as well. Memory: 12 bytes a count, 8 a word counted; a
-    state of every d-th document keeps which words these have, in 4.
+    tokens counts each word in all documents as well. Memory: 12 bytes a count, 24 a document, 8 a
+    word counted; a state of every d-th document keeps which words these have, in 4.
     """
 
     def __init__(self, most: int, entries: int, *, of_tokens: bool = True) -> None:
@@ -49,9 +34,11 @@ class Sample:
         self.totals = np.zeros(0)
         #: Tokens of words that left the vocabulary, among those so far.
         self.forgotten = 0.0
-        self._parts: list[_Part] = []
-        #: Documents and counts of the parts.
-        self._held = 0, 0
+        #: Documents that are kept, at the beginning of the arrays, which may have room for more.
+        self._held, self._n_features = 0, 0
+        self._counts, self._word_ids = np.empty(0), np.empty(0, dtype=np.int32)
+        #: Where the counts of each begin; the place that it begins at, and how many it has, (n, 2).
+        self._pointers, self._places = np.zeros(1, dtype=np.int64), np.empty((0, 2))
 
     @classmethod
     def consecutive(cls, samples: Sequence[Sample]) -> Sample:
@@ -62,38 +49,30 @@ class Sample:
         first, last = samples[0], samples[-1]
         made = cls(first.most, first.entries, of_tokens=first.of_tokens)
         made.end, made.distance = last.end, max(sample.distance for sample in samples)
-        made._parts = [part for sample in samples for part in sample._parts]
-        for sample in samples:
-            made.totals = _sum(made.totals, sample.totals)
-            made.forgotten += sample.forgotten
-        made._drop()
+        made._take(samples)
         made._thin()
         return made
 
     def add(self, batch: DocumentBatch) -> None:
         """Take what is due from the next documents of the stream."""
-        # One after the other, so that fractions do not depend on how the stream was cut.
-        sizes = self._sizes(batch)
-        places = np.cumsum(np.concatenate([[self.end], sizes]))
-        self.end = float(places[-1])
         if self.of_tokens:
             if not len(self.totals):
                 self.totals = np.zeros(batch.n_features)
             add_words(batch.counts, batch.word_ids, self.totals)
-        pointers = batch.row_pointers
+        sizes, end, room = self._sizes(batch), np.array([self.end]), self.entries
+        given = batch.counts, batch.word_ids, batch.row_pointers, sizes
         while True:
-            chosen = np.flatnonzero(np.diff(np.ceil(places / self.distance)))
-            documents = len(self) + len(chosen)
-            entries = self._held[1] + int((pointers[chosen + 1] - pointers[chosen]).sum())
-            if not self._over(documents, entries):
+            self._make_room(room)
+            limits = self.distance, self._held, self.most, self.entries
+            found = keep_due(*given, *limits, end, *self._arrays)
+            if found >= 0:
                 break
-            self.distance *= 2
-            self._drop()
-        if len(chosen):
-            self._parts.append(_Part(batch.take(chosen), places[chosen], sizes[chosen]))
-            self._held = documents, entries
-            if len(self._parts) > MOST_PARTS:
-                self._join()
+            if found == -1:
+                self.distance *= 2
+                self._drop()
+            else:
+                room = -1 - found
+        self._held, self._n_features, self.end = found, batch.n_features, float(end[0])
 
     def merge(self, other: Sample) -> None:
         """Take the documents of another stream, of which the sample is not changed.
@@ -101,15 +80,13 @@ class Sample:
         Several are one, to the last bit, whatever the order and grouping.
         """
         self.end += other.end
-        self.totals = _sum(self.totals, other.totals)
-        self.forgotten += other.forgotten
         self.distance = max(self.distance, other.distance)
-        self._parts = [*self._parts, *other._parts]
-        self._drop()
+        self._take([self, other])
         self._thin()
-        if self._parts:
-            self._join()
-            self._parts = [_by_place(self._parts[0])]
+        if self._held:
+            documents, places = self._documents(), self._places[: self._held]
+            order = _by_place(documents, places[:, 0])
+            self._hold(documents.take(order), places[order])
 
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left; documents keep their places.
@@ -119,43 +96,65 @@ class Sample:
         if len(self.totals):
             self.forgotten += float(self.totals[change.replaced].sum())
             self.totals = change.rows(self.totals)
-        kept = []
-        for part in self._parts:
-            documents = change.documents(part.documents)
+        if self._held:
+            documents = change.documents(self._documents())
             usable = np.flatnonzero(documents.usable | (not self.of_tokens))
-            if len(usable):
-                kept.append(part._replace(documents=documents).take(usable))
-        self._parts = kept
-        self._count()
+            self._hold(documents.take(usable), self._places[usable])
+
+    def _take(self, samples: Sequence[Sample]) -> None:
+        """Hold the documents of some samples, this one or others, and what they counted."""
+        totals, forgotten = np.zeros(0), 0.0
+        for sample in samples:
+            totals, forgotten = _sum(totals, sample.totals), forgotten + sample.forgotten
+        self.totals, self.forgotten = totals, forgotten
+        kept = [sample for sample in samples if sample._held]
+        if kept:
+            documents = DocumentBatch.joined([sample._documents() for sample in kept])
+            self._hold(documents, np.concatenate([one._places[: one._held] for one in kept]))
+
+    def _hold(self, documents: DocumentBatch, places: Array) -> None:
+        """Keep documents in place of all before."""
+        self._held, self._n_features = documents.n_documents, documents.n_features
+        self._counts, self._word_ids = documents.counts.copy(), documents.word_ids.copy()
+        self._pointers, self._places = documents.row_pointers.copy(), places.copy()
+
+    @property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        """What `streamlda.kernels.words` fills."""
+        return self._counts, self._word_ids, self._pointers, self._places
+
+    def _make_room(self, entries: int) -> None:
+        """Let the arrays have room for as many documents as there may be, and some counts."""
+        if len(self._places) < self.most or len(self._counts) < entries:
+            lengths = entries, entries, self.most + 1, self.most
+            roomy = map(_with_room, self._arrays, lengths)
+            self._counts, self._word_ids, self._pointers, self._places = roomy
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: no room for more."""
+        entries = self._pointers[self._held]
+        own = {"_counts": self._counts[:entries], "_word_ids": self._word_ids[:entries]}
+        own |= {"_pointers": self._pointers[: self._held + 1]}
+        return {**vars(self), **own, "_places": self._places[: self._held]}
+
+    def _documents(self) -> DocumentBatch:
+        """Return a copy of the documents, one at least."""
+        entries, pointers = self._pointers[self._held], self._pointers[: self._held + 1].copy()
+        arrays = self._counts[:entries].copy(), self._word_ids[:entries].copy(), pointers
+        return DocumentBatch(*arrays, self._n_features, integral=False)
 
     def _thin(self) -> None:
-        while self._over(*self._held):
+        """Leave out what is due no more, and what is too much."""
+        self._drop()
+        while self._held > 1 and (
+            self._held > self.most or self._pointers[self._held] > self.entries
+        ):
             self.distance *= 2
             self._drop()
 
-    def _over(self, documents: int, entries: int) -> bool:
-        return documents > 1 and (documents > self.most or entries > self.entries)
-
-    def _count(self) -> None:
-        parts = [part.documents for part in self._parts]
-        self._held = sum(map(len, parts)), sum(len(part.counts) for part in parts)
-
-    def _join(self) -> None:
-        documents, starts, sizes = zip(*self._parts, strict=True)
-        joined = DocumentBatch.joined(documents)
-        self._parts = [_Part(joined, np.concatenate(starts), np.concatenate(sizes))]
-
     def _drop(self) -> None:
         """Leave out what is due no more."""
-        kept = []
-        for part in self._parts:
-            chosen = np.flatnonzero(self._hits(part.starts, part.sizes))
-            if len(chosen) == len(part.starts):
-                kept.append(part)
-            elif len(chosen):
-                kept.append(part.take(chosen))
-        self._parts = kept
-        self._count()
+        self._held = drop_undue(self.distance, self._held, *self._arrays)
 
     def _sizes(self, batch: DocumentBatch) -> Array:
         return batch.lengths if self.of_tokens else np.ones(batch.n_documents)
@@ -166,27 +165,25 @@ class Sample:
         return found
 
     def __len__(self) -> int:
-        return self._held[0]
+        return self._held
 
     def drawn(self) -> Drawn:
         """Return the documents, one at least."""
-        if len(self._parts) > 1:
-            self._join()
-        batch, first, sizes = self._parts[0]
+        starts, sizes = self._places[: self._held].T.copy()
         # A state of before words were counted lacks those before it.
         counted = self.totals.sum() + self.forgotten
         all_counted = math.isclose(counted, self.end, rel_tol=1e-9)
         totals = self.totals if all_counted else None
-        return Drawn(batch, self._hits(first, sizes), first, totals)
+        return Drawn(self._documents(), self._hits(starts, sizes), starts, totals)
 
     def state(self) -> State:
         """Return all that is needed to go on but the limits."""
         arrays: Arrays = {}
-        if self._parts:
+        if self._held:
             drawn = self.drawn()
             arrays = {**drawn.documents.arrays, "starts": drawn.starts}
             if self.forgotten:
-                arrays["sizes"] = self._parts[0].sizes
+                arrays["sizes"] = self._places[: self._held, 1].copy()
             if self.of_tokens:
                 arrays["totals"] = self.totals.copy()
             else:
@@ -204,21 +201,18 @@ class Sample:
             self.totals = np.array(own.pop("totals", np.zeros(0)))
             documents = DocumentBatch(**own, n_features=n_features, integral=False)
             sizes = self._sizes(documents) if sizes is None else np.array(sizes)
-            self._parts = [_Part(documents, starts, sizes)]
-            self._count()
+            self._hold(documents, np.stack([starts, sizes], axis=1))
 
 
-def _by_place(part: _Part) -> _Part:
-    """Return documents by their places, and by what is in them where two have the same."""
-    documents = part.documents
+def _by_place(documents: DocumentBatch, starts: Array) -> NDArray[np.intp]:
+    """Return the order of places, and by what is in documents where two have the same."""
     owner = np.repeat(np.arange(len(documents)), np.diff(documents.row_pointers))
     # A word has a number of its own (Knuth), so that sums tell documents apart by their content;
     # counts come last, for a state of every d-th document has none.
     numbers = documents.word_ids.astype(np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
     words = np.bincount(owner, numbers, len(documents))
     counts = np.bincount(owner, numbers * documents.counts, len(documents))
-    order = np.lexsort((counts, words, part.starts))
-    return part.take(order)
+    return np.lexsort((counts, words, starts))
 
 
 class Drawn(NamedTuple):
@@ -249,3 +243,12 @@ def _sum(one: Array, other: Array) -> Array:
         return one if len(one) else other.copy()
     found: Array = one + other
     return found
+
+
+def _with_room(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """Return an array of some rows at least that begins with these."""
+    if length <= len(array):
+        return array
+    larger = np.empty((length, *array.shape[1:]), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger

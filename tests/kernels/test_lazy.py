@@ -21,7 +21,7 @@ OF_A_FIT = {
     *("refinement.collapse_topics", "refinement.expect_topics"),
     *("cleaning.find_marks", "text.count_ids", "text.fill_slots", "text.find_words"),
     *("stepwise.gather_topics", "stepwise.take_step"),
-    *("words.add_words", "words.copy_documents"),
+    *("words.add_words", "words.copy_documents", "words.drop_undue", "words.keep_due"),
 }
 
 

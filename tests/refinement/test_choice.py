@@ -277,6 +277,29 @@ def test_a_cell_of_the_error_grid_is_within_a_tenth(
     assert errors[0] <= 1.1 * min(errors[1:])
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("n_features", "alpha_0", "documents", "kept", "most"),
+    [(1000, 50, 2000, "refinement", 0.5), (300, 5, 20_000, "start", 0.02)],
+)
+def test_two_topics_whose_alpha_0_is_known_are_refined_in_doubt(
+    n_features, alpha_0, documents, kept, most
+):
+    """Their errors are 0.44 and 0.012; those of the other choice are 0.61 and 0.038."""
+    concentration, length = (0.1, 100) if n_features == 1000 else (0.05, 80)
+    planted = PlantedLDA(
+        *(2, n_features),
+        alpha_0=alpha_0,
+        topic_concentration=concentration,
+        mean_length=length,
+        seed=0,
+    )
+    lda = StreamLDA(2, alpha_0="auto", random_state=0).fit(planted.documents(documents).to_csr())
+    assert lda.diagnostics_["alpha_0_estimate"]["identified"]
+    assert lda.diagnostics_["refinement_choice"]["kept"] == kept
+    assert error(planted, lda.components_) < most
+
+
 def test_topics_that_repeat_the_background_are_named(mixed):
     model = replace(mixed[1], diagnostics={"warnings": []})
     assert warned_of_background(model) is model

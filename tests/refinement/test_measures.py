@@ -1,5 +1,6 @@
 """Prevalence, alpha and coherence as measured in samples; the samples themselves."""
 
+import pickle
 from dataclasses import replace
 from itertools import pairwise
 
@@ -98,6 +99,40 @@ def test_samples_of_two_streams_are_joined_either_way_alike():
     assert content(samples[0]) == content(samples[1])
     assert samples[0].end == sum(part.lengths.sum() for part in parts)
     assert len(samples[0]) <= 100
+
+
+def test_a_pickled_sample_goes_on_without_its_room():
+    corpus = LikeText(4, 60, seed=1)
+    parts = [corpus.documents(n) for n in (300, 500)]
+    sample = Sample(100, 2**20)
+    sample.add(parts[0])
+    # Its room alone is 12 MiB.
+    pickled = pickle.dumps(sample)
+    assert len(pickled) < 2**18
+    again = pickle.loads(pickled)
+    for one in (sample, again):
+        one.add(parts[1])
+    assert content(again) == content(sample)
+
+
+def test_what_is_drawn_stays_when_the_sample_goes_on():
+    corpus = LikeText(4, 60, seed=1)
+    sample = Sample(100, 4000)
+    sample.add(corpus.documents(60))
+    drawn = sample.drawn()
+    before = [array.copy() for array in drawn.documents.arrays.values()]
+    sample.add(corpus.documents(500))
+    for one, was in zip(drawn.documents.arrays.values(), before, strict=True):
+        np.testing.assert_array_equal(one, was)
+
+
+def test_a_document_larger_than_the_limit_is_kept_alone():
+    sample = Sample(10, 40)
+    rows = np.zeros((3, 90))
+    rows[:, :4], rows[0] = 1, 7
+    for part in (rows, rows[1:]):
+        sample.add(DocumentBatch.from_matrix(part))
+        assert sample.drawn().documents.lengths.tolist() == [630.0]
 
 
 def test_fewer_documents_are_drawn_in_proportion_to_their_places():
