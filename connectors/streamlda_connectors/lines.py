@@ -250,7 +250,9 @@ def json_parser(options: ReadOptions) -> Parser:
     """
     decode = decoder(options.encoding)
     utf8 = codecs.lookup(options.encoding).name == "utf-8"
-    document = document_reader(options, value_of)
+    document, name = document_reader(options, value_of), options.text_field
+    others = options.user_field, options.time_field, options.id_field
+    text_alone = others == (None, None, None)
 
     def parse(line: bytes) -> Document | None:
         try:
@@ -263,6 +265,8 @@ def json_parser(options: ReadOptions) -> Parser:
             return record, None, None, None
         if type(record) is not dict:
             raise Rejected("not-an-object")
+        if text_alone and type(text := record.get(name)) is str:
+            return text, None, None, None
         return document(record)
 
     return parse

@@ -149,24 +149,6 @@ class BatchBuilder:
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
 
-    def add(
-        self,
-        location: str,
-        record: int,
-        size: int,
-        text: str,
-        user: str | None = None,
-        time: float | None = None,
-        id: str | None = None,
-    ) -> None:
-        """Add a document whose record has `size` bytes."""
-        self.texts.append(text)
-        self.locations.append(RecordLocation(location, record, id))
-        self.users.append(user)
-        self.times.append(time)
-        self.n_documents += 1
-        self.bytes += size
-
     def extend(
         self, location: str, record: int, documents: Sequence[Document | None], n_bytes: int
     ) -> None:
@@ -252,31 +234,45 @@ class RecordQueue:
 
     def take(self, batch: BatchBuilder) -> None:
         """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
-        pending, i, end = self._pending, self._next, len(self._pending)
-        while i < end and not batch.full:
-            record = pending[i]
+        while not self.empty and not batch.full:
+            rejected = self._take_run(batch)
+            if rejected is not None:
+                batch.reject(self.location, self.record, rejected.reason, rejected.fields)
+        if self.empty:
+            self.put(())
+
+    def _take_run(self, batch: BatchBuilder) -> Rejected | None:
+        """Move documents and blank lines into `batch`, up to a reject, which is returned."""
+        parse, first, i, n_bytes = self._parse, self._next, self._next, 0
+        end, most_bytes = min(len(self._pending), first + batch.room), MAX_POLL_BYTES - batch.bytes
+        documents: list[Document | None] = []
+        rejected = None
+        while i < end and n_bytes < most_bytes and rejected is None:
+            record = self._pending[i]
             i += 1
-            self.record += 1
             if isinstance(record, Skipped):
                 self.consumed += record.size + 1
-                batch.reject(self.location, self.record, record.reason)
+                rejected = Rejected(record.reason)
                 continue
             self.consumed += len(record) + 1
             try:
-                document = self._parse(record)
-            except Rejected as rejected:
-                batch.reject(self.location, self.record, rejected.reason, rejected.fields)
+                document = parse(record)
+            except Rejected as error:
+                rejected = error
                 continue
-            if document is None:
-                batch.blank(self.location, self.record)
-                continue
-            text, known = document[0], list[Any](document[1:])
-            if self._columns:
-                known = [None if column is None else column[i - 1] for column in self._columns]
-            batch.add(self.location, self.record, len(record), text, *known)
+            documents.append(document)
+            if document is not None:
+                n_bytes += len(record)
+        if self._columns:
+            known = [repeat(None) if one is None else one[first:i] for one in self._columns]
+            documents = [
+                document and (document[0], *values)
+                for document, values in zip(documents, zip(*known, strict=False), strict=False)
+            ]
+        batch.extend(self.location, self.record + 1, documents, n_bytes)
+        self.record += i - first
         self._next = i
-        if i == end:
-            self.put(())
+        return rejected
 
     def skip(self, n_records: int) -> None:
         """Skip up to `n_records` of the queued records, unread; none if it is negative."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import string
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count, repeat
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,39 +14,11 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
-from streamlda.kernels.cleaning import (
-    ATTACHMENTS,
-    BLOCK,
-    EMAILS,
-    HTML,
-    IN_ELEMENT,
-    IN_HOST,
-    IN_NAME,
-    IN_SPACE,
-    IN_TAG,
-    IN_URL,
-    PADDING,
-    URLS,
-    blank_emails,
-    blank_urls,
-    find_marks,
-)
-from streamlda.kernels.markup import CODE_BITS, LEFT, blank_markup
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
-from streamlda.text.cleaning import (
-    ASCII_HOST,
-    ASCII_NAME,
-    ASCII_SPACE,
-    ASCII_TAG,
-    ASCII_URL,
-    ELEMENTS,
-    LONGEST_NAME,
-    SCRIPTS,
-    SIGNS,
-    cleaned,
-)
+from streamlda.text.cleaning import cleaned
 from streamlda.text.functions import UnreadableTextError
+from streamlda.text.letters import clean_letters, joined_letters
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
 #: all words below UNSEEN.
@@ -58,47 +29,8 @@ UNSEEN, STOP = -1, -2
 CACHED_WORDS, CACHED_LENGTH = 2**17, 64
 
 
-#: Texts that are encoded together.
-TOGETHER = 32
-
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
-
-#: Marks of texts from which a step of cleaning may remove something.
-MARKS = {"attachments": ATTACHMENTS, "urls": URLS, "emails": EMAILS, "html": HTML}
-
-#: What each ASCII character may be part of.
-_ALPHANUMERIC = string.ascii_letters + string.digits
-_PARTS = {
-    **{IN_HOST: ASCII_HOST, IN_NAME: ASCII_NAME, IN_URL: ASCII_URL},
-    **{IN_ELEMENT: _ALPHANUMERIC, IN_SPACE: ASCII_SPACE, IN_TAG: ASCII_TAG},
-}
-_KINDS = np.array(
-    [sum(kind for kind in _PARTS if chr(i) in _PARTS[kind]) for i in range(128)], dtype=np.uint8
-)
-
-#: Numbers of characters in names of markup, and of the names.
-_CODES = np.array([1 + _ALPHANUMERIC.find(chr(i)) for i in range(128)], dtype=np.uint8)
-
-
-def _number(name: str) -> int:
-    return sum(int(_CODES[ord(letter)]) << CODE_BITS * n for n, letter in enumerate(reversed(name)))
-
-
-def _table(names: Collection[str]) -> NDArray[np.int64]:
-    """Return the numbers of names, each at its remainder by the size; 0 elsewhere."""
-    numbers = [*map(_number, names)]
-    # From such a size on, about one in seven has a place for each.
-    sizes = count(len(numbers) ** 2 // 4)
-    size = next(size for size in sizes if len({n % size for n in numbers}) == len(numbers))
-    table = np.zeros(size, dtype=np.int64)
-    for number in numbers:
-        table[number % size] = number
-    return table
-
-
-_SCRIPTS = np.array([_number(name) for name in SCRIPTS], dtype=np.int64)
-_MARKUP = _KINDS, _CODES, _table(ELEMENTS), _SCRIPTS, _table(SIGNS)
 
 #: Reason of a reject: the user's analyzer failed on the document.
 UNREADABLE = "analyzer"
@@ -146,10 +78,10 @@ class Encoder:
         others = {n: text for n, text in enumerate(texts) if not str.isascii(text)}
         for n in others:
             texts[n] = ""
-        letters, starts = _joined(texts)
+        letters, starts = joined_letters(texts)
         if steps:
             others = {n: cleaned(text, steps, removed) for n, text in others.items()}
-            others |= _clean(letters, starts, texts, steps, removed)
+            others |= clean_letters(letters, starts, texts, steps, removed)
         found = self._ascii_words.ids(letters, starts)
         if others:
             others = dict(sorted(others.items()))
@@ -232,7 +164,7 @@ class AsciiWords:
     ) -> None:
         # No other word is ever met.
         words = [word for word in columns if word.isascii() and word.isalpha()]
-        self._letters, starts = _joined(words)
+        self._letters, starts = joined_letters(words)
         self._slots = np.empty((2 ** (2 * len(words)).bit_length(), 4), dtype=np.int64)
         wanted = np.array([columns[word] for word in words], dtype=np.int32)
         fill_slots(self._letters, starts, wanted, self._slots)
@@ -248,72 +180,6 @@ class AsciiWords:
             joined, starts, self._classes, self._letters, self._slots, self._mask, ids, offsets
         )
         return ids[: offsets[-1]].copy(), offsets
-
-
-def _clean(
-    letters: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    texts: list[str],
-    steps: tuple[str, ...],
-    removed: Counter[str] | None,
-) -> dict[int, str]:
-    """Take what these steps remove out of joined ASCII texts; return those not ASCII any more.
-
-    Kernels remove all but attachments, and markup with letters in it.
-    """
-    found = Counter[str]()
-    marks = np.empty(-(-int(starts[-1]) // BLOCK), dtype=np.uint8)
-    find_marks(letters, marks)
-    marked = int(np.bitwise_or.reduce(marks)) & sum(MARKS[step] for step in steps)
-    done = np.zeros(len(texts), dtype=np.uint8)
-    others: dict[int, str] = {}
-
-    def put(n: int, text: str) -> None:
-        letters[starts[n] : starts[n + 1] - 1] = ord(" ")
-        if text.isascii():
-            # Never longer: a piece leaves one character, or what its entity stands for.
-            codes = np.frombuffer(text.encode("ascii"), np.uint8)
-            letters[starts[n] : starts[n] + len(text)] = codes
-        else:
-            others[n] = text
-
-    if marked & ATTACHMENTS:
-        until = np.concatenate(([0], np.cumsum((marks & ATTACHMENTS) > 0)))
-        signs = until[(starts[1:] - 1) // BLOCK + 1] - until[starts[:-1] // BLOCK]
-        for n in np.flatnonzero(signs).tolist():
-            own = Counter[str]()
-            text = cleaned(texts[n], ("attachments",), own)
-            if own:
-                put(n, cleaned(text, steps[1:], own))
-                found += own
-                done[n] = 1
-    if marked & URLS:
-        found["urls"] += blank_urls(starts, marks, _KINDS, done, letters)
-    if marked & EMAILS:
-        found["emails"] += blank_emails(starts, marks, _KINDS, LONGEST_NAME, done, letters)
-    if marked & HTML:
-        found["html"] += blank_markup(starts, marks, *_MARKUP, done, letters)
-        for n in np.flatnonzero(done == LEFT).tolist():
-            # All steps again, for the letters are changed; the others are counted already.
-            own = Counter[str]()
-            put(n, cleaned(texts[n], steps, own))
-            found["html"] += own["html"]
-    if removed is not None:
-        removed += found
-    return others
-
-
-def _joined(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return ASCII texts as one run of bytes, a line end after each, and where each begins.
-
-    `PADDING` spaces follow, for the kernels of cleaning.
-    """
-    starts = np.zeros(len(texts) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(str.__len__, texts), np.int64, len(texts)) + 1, out=starts[1:])
-    # Some at a time: a block of memory as large as all of them takes longer to get than to fill.
-    parts = ["\n".join(texts[n : n + TOGETHER]) for n in range(0, len(texts), TOGETHER)]
-    joined = bytearray(b"\n").join([part.encode("ascii") for part in [*parts, " " * PADDING]])
-    return np.frombuffer(joined, dtype=np.uint8), starts
 
 
 def _merged(ascii_tokens: Tokens, numbers: Iterable[int], other_tokens: Tokens) -> Tokens:
