@@ -212,7 +212,7 @@ class DocumentBatch:
         return self if chosen.all() else self.take(np.flatnonzero(chosen))
 
     def sharing(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
-        """Return the documents that `where` does, in the memory of this batch, and 8 bytes each.
+        """Return the documents that `where` does, in the memory of this batch, and 24 bytes each.
 
         What is read of them is copied then: rows when they are asked for, all of the counts and
         words once. It suits passes over most of a large batch.

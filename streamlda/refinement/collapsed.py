@@ -72,6 +72,10 @@ START_ITERATIONS = 5
 #: titles of six words had perplexity 2209 by this, and 2149 by sampling.
 LEAST_TOKENS, MOST_RESPONSIBILITIES = 20, 2**25
 
+#: Responsibilities for an entry are a multiple of these, the last ones 0, for the processor takes
+#: as many at once. A sweep of kos (K = 20, 24 in a row) took 11.7 ms in place of 14.3.
+LANES = 8
+
 
 class CollapsedVariational:
     """Responsibilities of topics for every entry, found again in every sweep.
@@ -79,7 +83,7 @@ class CollapsedVariational:
     A pure state machine, with equal results to the last bit for any number of threads. Documents
     are kept by reference. Topics have shape (K, V), each with a word above 0; alpha, shape (K,),
     stays; the first topics have a prior on the columns of `seeds`. Time O(nnz K) a sweep; memory
-    4 K nnz and 12 V K.
+    4 K nnz and 12 V K, with K a multiple of `LANES`.
     """
 
     def __init__(
@@ -93,15 +97,17 @@ class CollapsedVariational:
         self.alpha, self.smoothing = checked_alpha(alpha), smoothing
         topics = checked_topics(components, len(self.alpha))
         documents.check_features(topics.shape[1], "topics")
+        #: alpha as wide as the responsibilities for an entry.
+        self._row = np.zeros(row_of(len(self.alpha)), dtype=np.float32)
+        self._row[: len(self.alpha)] = self.alpha
         self._prior = Prior(seeds, len(self.alpha))
-        self._parts = [_Part.expected(documents, topics, self.alpha)]
+        self._parts = [_Part.expected(documents, topics, self._row)]
         self.sweeps, self.totals = 0, np.zeros(topics.T.shape)
         self._sum(self._parts)
 
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""
-        prior = self.alpha.astype(np.float32)
-        totals, at = self.totals.astype(np.float32), (self._prior.columns, self._prior.topics)
+        totals, at = _widened(self.totals, self._row), (self._prior.columns, self._prior.topics)
         held = np.zeros(len(at[0]), dtype=np.float32)
         with progress("collapsed sweeps", n) as advance:
             for _ in range(n):
@@ -111,13 +117,13 @@ class CollapsedVariational:
                 masses = totals.sum(axis=0, dtype=np.float64).astype(np.float32)
                 for rows, responsibilities in self._parts:
                     collapse_topics(
-                        *(rows.counts, rows.word_ids, rows.row_pointers, prior, self.smoothing),
+                        *(rows.counts, rows.word_ids, rows.row_pointers, self._row, self.smoothing),
                         *(masses, responsibilities, totals),
                     )
                 advance(1)
         self.sweeps += n
         # Without the rounding of many small changes.
-        self.totals = np.zeros(totals.shape)
+        self.totals = np.zeros(self.totals.shape)
         self._sum(self._parts)
 
     @property
@@ -127,7 +133,7 @@ class CollapsedVariational:
 
     def add(self, batch: DocumentBatch) -> None:
         """Go on with other documents too, theirs found under the topics of now."""
-        self._parts.append(_Part.expected(batch, self.components, self.alpha))
+        self._parts.append(_Part.expected(batch, self.components, self._row))
         self._sum(self._parts[-1:])
 
     def _sum(self, parts: Sequence[_Part]) -> None:
@@ -143,14 +149,27 @@ class _Part(NamedTuple):
     responsibilities: NDArray[np.float32]
 
     @classmethod
-    def expected(cls, batch: DocumentBatch, topics: Array, alpha: Array) -> Self:
-        found = np.empty((batch.n_entries, len(alpha)), dtype=np.float32)
-        words = np.ascontiguousarray(topics.T + UNSEEN / topics.size, dtype=np.float32)
+    def expected(cls, batch: DocumentBatch, topics: Array, row: NDArray[np.float32]) -> Self:
+        """Begin with the mean-field answer under some topics; `row` is alpha, widened."""
+        found = np.empty((batch.n_entries, len(row)), dtype=np.float32)
+        words = _widened(topics.T + UNSEEN / topics.size, row)
         expect_topics(
-            *(batch.counts, batch.word_ids, batch.row_pointers, words),
-            *(alpha.astype(np.float32), START_ITERATIONS, found),
+            *(batch.counts, batch.word_ids, batch.row_pointers, words, row),
+            *(START_ITERATIONS, found),
         )
         return cls(batch, found)
+
+
+def _widened(numbers: Array, row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return numbers by word and topic in rows that are as wide as another."""
+    found = np.zeros((len(numbers), len(row)), dtype=np.float32)
+    found[:, : numbers.shape[1]] = numbers
+    return found
+
+
+def row_of(n_topics: int) -> int:
+    """Return how many responsibilities an entry has."""
+    return -(-n_topics // LANES) * LANES
 
 
 def sweeps_for(thorough: bool) -> Sweeps:
@@ -161,6 +180,6 @@ def sweeps_for(thorough: bool) -> Sweeps:
 def suits(documents: DocumentBatch, n_topics: int) -> bool:
     """Return whether documents are few, also for the memory, and long enough."""
     tokens = float(documents.lengths.sum())
-    fits = documents.n_entries * n_topics <= MOST_RESPONSIBILITIES
+    fits = documents.n_entries * row_of(n_topics) <= MOST_RESPONSIBILITIES
     long = tokens >= LEAST_TOKENS * documents.n_documents
     return documents.n_documents < FEW_DOCUMENTS and fits and long

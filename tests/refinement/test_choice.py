@@ -79,6 +79,8 @@ def test_documents_are_set_aside_by_their_number(n, cut, before):
     counts[5::7, :2] = 0
     batch = DocumentBatch.from_matrix(counts)
     learned, aside = parted(batch, before)
+    for name, array in parted(batch, before, shared=True)[0].arrays.items():
+        np.testing.assert_array_equal(array, learned.arrays[name])
     number = before + np.cumsum(batch.usable)
     wanted = [w for w, u in zip(number, batch.usable, strict=True) if u and w in set(ASIDE)]
     assert aside.n_documents == len(wanted)
