@@ -19,33 +19,33 @@ OTHERS = {
 }
 COMPARED = "compare-arxiv-50"
 ASKED = (
-    ("processor seconds of the fit", "cpu_seconds", "{:,.1f}"),
-    ("perplexity of held-out documents", "perplexity", "{:,.0f}"),
-    ("coherence (NPMI) of the topics", "npmi", "{:.3f}"),
+    ("processor seconds", "cpu_seconds", "{:,.1f}"),
+    ("perplexity, held out", "perplexity", "{:,.0f}"),
+    ("coherence (NPMI)", "npmi", "{:.3f}"),
 )
 
 #: What is measured, of which scenario, and the figure of it.
 FIGURES = (
-    ("text to model file, documents a second", "corpus-text", "documents/s, text to model file"),
+    ("text to model file: documents a second", "corpus-text", "documents/s, text to model file"),
     (
-        "daemon: documents of 100 tokens a second",
+        "daemon: documents (100 tokens) a second",
         "daemon-throughput",
         "documents/s of 100 tokens, hash bits 14, K = 20",
     ),
     (
-        "daemon: seconds from a start after a kill to the first batch",
+        "daemon: seconds from start to first batch",
         "daemon-restart",
         "seconds from start to the first batch, V = 50,000, K = 50",
     ),
-    ("memory after 10 times as many documents, ratio", "memory-flat", "ratio of the two"),
+    ("memory after ten times the documents: ratio", "memory-flat", "ratio of the two"),
     (
-        "private, epsilon 1: perplexity relative to that of the word frequencies",
+        "epsilon 1: perplexity, word frequencies = 1",
         "private-corpus",
         "perplexity over that of the word frequencies, epsilon 1",
     ),
-    ("private, epsilon 1: coherence (NPMI)", "private-corpus", "NPMI, epsilon 1"),
+    ("epsilon 1: coherence (NPMI)", "private-corpus", "NPMI, epsilon 1"),
     (
-        "time of a private fit relative to one without privacy",
+        "private fit: time, plain fit = 1",
         "private-overhead",
         "time over that without privacy, text, 20 topics",
     ),
@@ -54,7 +54,7 @@ FIGURES = (
 
 def front(results: Mapping[str, Json]) -> str:
     """Return the table of the first page; what is not measured is left out."""
-    rows = []
+    rows, columns, corpus = list[tuple[str, ...]](), ["streamlda"], ""
     if COMPARED in results:
         result = results[COMPARED]
         left_out = set(TOMOTOPY) - {strongest(result)}
@@ -63,25 +63,23 @@ def front(results: Mapping[str, Json]) -> str:
             for label in OTHERS
             if label not in left_out and series(result, label, "perplexity")
         ]
-        corpus = f"{result['corpus']['documents']:,} abstracts, 50 topics"
+        columns += [OTHERS[label] for label in others]
+        corpus = f"Abstracts: {result['corpus']['documents']:,}, 50 topics. "
         for name, key, form in ASKED:
-            beside = (
-                f"{OTHERS[label]} {form.format(median(series(result, label, key)))}"
-                for label in others
-            )
-            ours = form.format(median(series(result, DEFAULT, key)))
-            rows.append((f"{corpus}: {name}", ours, ", ".join(beside)))
+            shown = (median(series(result, label, key)) for label in (DEFAULT, *others))
+            rows.append((f"abstracts: {name}", *map(form.format, shown)))
     for name, scenario, figure in FIGURES:
         if scenario in results:
-            shown = {
+            found = {
                 each.name: each.measured for each in BY_ID[scenario].figures(results[scenario])
             }
-            rows.append((name, shown[figure], ""))
+            rows.append((name, found[figure], *[""] * (len(columns) - 1)))
     if not rows:
         return ""
-    rows[:0] = [("result", "streamlda", "others"), ("---", "---:", "---")]
-    table = "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
+    rows[:0] = [("result", *columns), ("---", *["---:"] * len(columns))]
+    table = "".join(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in row)}|\n" for row in rows)
     used = [results[name] for name in (COMPARED, *(row[1] for row in FIGURES)) if name in results]
     dates = sorted({each["date"] for each in used})
     versions = ", ".join(sorted({each["versions"]["streamlda"] for each in used}))
-    return f"{table}\nMeasured with streamlda {versions}, {dates[0]} to {dates[-1]}.\n"
+    measured = f"Measured with streamlda {versions}, {dates[0]} to {dates[-1]}."
+    return f"{table}\n{corpus}{measured}\n"

@@ -48,7 +48,7 @@ def test_records_read_by_another_field_are_no_other_documents(tmp_path):
 def test_a_wrong_field_costs_the_slots_that_were_paid_for_and_no_file(tmp_path):
     source = jsonl(tmp_path / "a.jsonl", TEXTS)
     wrong = {"source.text_field": "t"}
-    with pytest.raises(InsufficientDataError, match=r"text_field.*nothing was spent"):
+    with pytest.raises(InsufficientDataError, match=r"the text field.*nothing was spent"):
         release(tmp_path, source, **wrong)
     # One record has it.
     first, *lines = source.read_text("utf-8").splitlines(keepends=True)
