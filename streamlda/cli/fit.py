@@ -104,7 +104,7 @@ def _fit(
 
     # A signal means: save what was read. A private fit on a cluster ends at once.
     ends = settings.cluster.dask is not None and settings.private
-    with nullcontext() if ends else StopSignals() as signals:
+    with nullcontext() if ends else StopSignals(quiet) as signals:
         try:
             if settings.cluster.dask is None:
                 from streamlda.run.fit import fit as learn

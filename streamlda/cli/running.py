@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections import Counter
@@ -28,10 +29,14 @@ def earlier_lines(output: str) -> list[str]:
     return [f"earlier snapshots: {kept}"] if kept.exists() else []
 
 
+STOPPING = b"\nstopping: finishes and saves what was read; a second signal ends at once\n"
+
+
 class StopSignals(AbstractContextManager["StopSignals"]):
     """SIGINT and SIGTERM ask once for a good end; the second of a kind ends the process at once.
 
-    A signal that the process was started to ignore stays ignored.
+    A signal that the process was started to ignore stays ignored. The first one is answered by a
+    line on standard error, unless `quiet`.
 
     Attributes
     ----------
@@ -39,8 +44,8 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         Number of the first signal that came, 0 if none did.
     """
 
-    def __init__(self) -> None:
-        self.received = 0
+    def __init__(self, quiet: bool = False) -> None:
+        self.received, self._quiet = 0, quiet
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -57,6 +62,9 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         for each in self._before:
             signal.signal(each, signal.SIG_DFL)
         self.received = number
+        if not self._quiet:
+            # Whatever the main thread is writing just now.
+            os.write(2, STOPPING)
 
 
 class Progress(AbstractContextManager["Progress"]):

@@ -76,6 +76,7 @@ def test_a_signal_saves_what_was_read(tmp_path, number, code):
         assert load(output).documents_seen == 500
         message = process.stderr.read()
     assert b"stopped before the end of the source" in message
+    assert message.count(b"a second signal ends at once") == 1
     assert b"Traceback" not in message
 
 
