@@ -22,6 +22,7 @@ topics (50 words, epsilon = 0.1) the error from 0.073 to 0.06.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -51,9 +52,14 @@ Array = NDArray[np.float64]
 #: is let in: what noise hides is then drawn to the background, which was best on text.
 FLOOR, DENSE_FLOOR = 0.7, 1.0
 
-#: Iterations of coordinate descent in the constrained fit. It begins close to its end; more of them
-#: fit the noise where topics are alike.
-FIT_ITERATIONS = 3
+#: Iterations of coordinate descent in the constrained fit, times alpha_0^2 where that is above 1,
+#: and the most: the larger alpha_0, the more alike are columns of the mixing, and the slower it is.
+#: Error of five planted topics (50 words, epsilon 1, means of 6 to 12 runs), with 3 and so:
+#: alpha_0 = 3 and 10,000 documents 0.225 and 0.181, 10 and 10,000 0.850 and 0.759, 10 and 100,000
+#: 0.174 and 0.136. Abstracts with alpha_0 = 10 (50,000, 1,000 words, K = 20): perplexity 0.904 and
+#: 0.890 of that of the word frequencies. With alpha_0 = 1 more than 3 take planted topics from
+#: 0.148 to 0.138 (epsilon 0.5), but abstracts from 0.823 to 0.833, and NPMI from 0.076 to 0.071.
+FIT_ITERATIONS, MOST_FIT_ITERATIONS = 3, 300
 
 #: Prior variance of a word's lift (its probability in a topic over that in the corpus), over the
 #: most that it can be for a topic of that prevalence p, 1/p - 1. Between 0.3 and 1 it makes little
@@ -377,7 +383,8 @@ def _constrained_fit(view: PairView, topics: Array, alpha_0: float) -> tuple[Arr
     # LIFT (1/prevalence - 1) M1^2; it counts where the noise hides the pairs.
     spread = LIFT * np.maximum(1 / prevalence - 1, 1e-3) * view.first[:, None] ** 2
     pull = view.stddev**2 / spread
-    for _ in range(FIT_ITERATIONS):
+    iterations = min(FIT_ITERATIONS * max(1.0, alpha_0) ** 2, MOST_FIT_ITERATIONS)
+    for _ in range(math.ceil(iterations)):
         for j in range(len(gram)):
             step = target[:, j] - fitted @ gram[:, j] + pull[:, j] * (view.first - fitted[:, j])
             step /= gram[j, j] + pull[:, j]

@@ -8,9 +8,12 @@ from scipy import integrate, optimize
 
 from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import matched_l1_error
+from streamlda.private import topics as module
 from streamlda.private.topics import (
     DENSE_FLOOR,
+    FIT_ITERATIONS,
     FLOOR,
+    MOST_FIT_ITERATIONS,
     PairView,
     positive_mean,
     private_topics,
@@ -41,17 +44,18 @@ def symmetric(rng, stddev, d=D):
     return stddev * (upper + upper.T + np.diag(np.sqrt(2) * rng.standard_normal(d)))
 
 
-def view_of(stddev, *, topics=None, seed=0, columns=None, components=K):
+def view_of(stddev, *, topics=None, seed=0, columns=None, components=K, alpha=ALPHA):
     """The view of planted topics under noise; `stddev` is that of a mean of pairs."""
     rng = np.random.default_rng(seed)
-    first, pairs, _ = oracle.expected_moments(planted() if topics is None else topics, ALPHA)
+    first, pairs, _ = oracle.expected_moments(planted() if topics is None else topics, alpha)
     probes = None if columns is None else random_projection(D, columns, 1)
     if probes is None:
         noisy = pairs + symmetric(rng, stddev)
     else:
         noisy = pairs @ probes + stddev * rng.standard_normal(probes.shape)
     first = first + 1e-4 * rng.standard_normal(D)
-    return PairView.of(N * first, N * 1e-4, N * noisy, float(N), N * stddev, probes, components, 1)
+    released = N * first, N * 1e-4, N * noisy, float(N), N * stddev
+    return PairView.of(*released, probes, components, alpha.sum())
 
 
 def decomposed(view, W, first, pairs, triples, stddev=0.0, alpha_0=1.0):
@@ -59,10 +63,10 @@ def decomposed(view, W, first, pairs, triples, stddev=0.0, alpha_0=1.0):
     return private_topics(view, triples, stddev, W, first, pairs, alpha_0, N, rng)
 
 
-def topics_of(view, stddev=0.0, *, alpha_0=1.0, seed=0):
+def topics_of(view, stddev=0.0, *, alpha_0=1.0, seed=0, alpha=ALPHA):
     """Topics from the triples through the view's own projection, with noise."""
     W = view.whitening
-    first, pairs, seen = through(W, planted())
+    first, pairs, seen = through(W, planted(), alpha)
     if stddev:
         draw = np.random.default_rng(seed).standard_normal((W.shape[1],) * 3)
         orders = itertools.permutations(range(3))
@@ -178,6 +182,21 @@ def test_constrained_fit_is_nearer_to_the_planted_topics_than_its_start():
         spectral = found.spectral.normalized()
         ratios.append(error(found.components, truth) / error(spectral, truth))
     assert np.median(ratios) < 0.8
+    assert max(ratios) < 1.05
+
+
+def test_topics_that_all_documents_mix_are_fitted_for_longer(monkeypatch):
+    """Columns of the mixing are alike then, and coordinate descent is slow."""
+    truth, alpha, ratios = planted(), 10 * ALPHA, []
+    for seed in range(8):
+        errors = []
+        for most in (MOST_FIT_ITERATIONS, FIT_ITERATIONS):
+            monkeypatch.setattr(module, "MOST_FIT_ITERATIONS", most)
+            view = view_of(2e-5, seed=seed, alpha=alpha)
+            found = topics_of(view, 0.02, alpha_0=10.0, seed=seed, alpha=alpha)
+            errors.append(error(found.components, truth))
+        ratios.append(errors[0] / errors[1])
+    assert np.median(ratios) < 0.9
     assert max(ratios) < 1.05
 
 
