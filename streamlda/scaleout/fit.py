@@ -247,6 +247,8 @@ def learn_once(
             names_rejects=names_rejects,
             on_progress=on_progress,
         ) as store:
+            if run.stopped and store.documents < _least(settings):
+                raise StoppedError
             _check_enough(store.documents, store.contents.counts, settings)
             refine = partial(_refined, on_progress=on_progress, saved=saved)
             how = trial, refinement_passes, refine
@@ -381,9 +383,14 @@ def _check_solver(settings: EngineSettings) -> None:
     )
 
 
+def _least(settings: EngineSettings) -> int:
+    """Return the fewest documents that topics are made of."""
+    return max(2, settings.n_components)
+
+
 def _check_enough(documents: int, counts: RecordCounts, settings: EngineSettings) -> None:
     require(
-        documents >= max(2, settings.n_components),
+        documents >= _least(settings),
         f"there must be at least as many documents of {MIN_TOKENS} known words as topics",
         usable=documents,
         topics=settings.n_components,

@@ -6,6 +6,7 @@ import json
 import lzma
 import signal
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
 from streamlda.scaleout import ClusterError
 from streamlda.scaleout.rounds import one_engine
+from streamlda.scaleout.store import store_documents
 from streamlda.service.running import run
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
@@ -270,7 +272,7 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
 
 
 class Stop:
-    """Wants the end behind a number of reports whose label is this one."""
+    """Wants the end behind a number of reports that have this label, and documents."""
 
     def __init__(self, label, number):
         self.label, self.left = label, number
@@ -280,7 +282,7 @@ class Stop:
 
     def look(self, label, counts, done, total):
         assert 0 < done <= total
-        self.left -= label == self.label
+        self.left -= label == self.label and counts.documents >= K
 
 
 @pytest.mark.parametrize(
@@ -319,3 +321,23 @@ def test_a_fit_that_is_stopped_has_topics_of_what_was_read(
         assert found.counts.documents == 2100
         assert model.documents_seen > 2000
     assert model.n_components == K
+
+
+def test_a_fit_that_is_stopped_before_a_document_says_that_nothing_was_saved(
+    cluster, tmp_path, monkeypatch
+):
+    """The shards that were read until then may hold none."""
+
+    @contextmanager
+    def without_documents(*given, **how):
+        with store_documents(*given, **how) as store:
+            store.starts = [0 for _ in store.starts]
+            store.run.stopped = True
+            yield store
+
+    monkeypatch.setattr("streamlda.scaleout.fit.store_documents", without_documents)
+    sources = write(tmp_path, 3, [(300, "", [])])
+    settings = settings_of(tmp_path, sources, **{"cluster.dask": cluster.scheduler_address})
+    with pytest.raises(InsufficientDataError, match="nothing was saved"):
+        fit_on_cluster(settings)
+    assert not (tmp_path / "model").exists()
