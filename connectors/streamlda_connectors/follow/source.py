@@ -20,6 +20,9 @@ from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadO
 
 logger = logging.getLogger(__name__)
 
+#: Most files whose rejects are remembered as logged; with more they may be logged again.
+MOST_TOLD = 10_000
+
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
 
@@ -172,6 +175,8 @@ class FollowSource:
         found = [reject for reject in rejects if reject.location not in self._told]
         if found:
             files = dict.fromkeys(reject.location for reject in found)
+            if len(self._told) >= MOST_TOLD:
+                self._told.clear()
             self._told.update(files)
             reasons = Counter(reject.reason for reject in found)
             problem = failure(
