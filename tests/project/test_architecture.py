@@ -7,6 +7,7 @@ import ast
 import re
 import subprocess
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -65,9 +66,16 @@ PRIVATE = re.compile(
 )
 
 
-def imports(tree, path):
+@cache
+def nodes_of(source):
+    """Return what rules are about, wherever in a module: a walk over all nodes takes long."""
+    of_rules = (ast.Import, ast.ImportFrom, ast.Attribute, ast.keyword)
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, of_rules)]
+
+
+def imports(source, path):
     """Yield the full name of all that is imported, wherever in the module."""
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -80,9 +88,9 @@ def room(path):
     return path.split("/")[1].removesuffix(".py")
 
 
-def rooms_imported(tree, path):
+def rooms_imported(source, path):
     """Return the rooms of streamlda that a module imports from, "__init__" for the facade."""
-    parts = [name.split(".") for name in imports(tree, path)]
+    parts = [name.split(".") for name in imports(source, path)]
     inner = [part[1] if len(part) > 1 else "" for part in parts if part[0] == "streamlda"]
     return {name if name in RANK else "__init__" for name in inner}
 
@@ -91,11 +99,11 @@ def is_in(name, modules):
     return any(f"{name}.".startswith(f"{module}.") for module in modules)
 
 
-def wrong_imports(path, tree):
+def wrong_imports(path, source):
     top = path.split("/")[0]
     is_product = top in ("streamlda", "connectors")
     in_kernels = path.startswith("streamlda/kernels/")
-    for name in imports(tree, path):
+    for name in imports(source, path):
         first = name.split(".")[0]
         if (
             (top == "streamlda" and first == "streamlda_connectors")
@@ -110,15 +118,15 @@ def wrong_imports(path, tree):
         if room(path) not in RANK:
             yield "has no place in ROOMS"
             return
-        for other in rooms_imported(tree, path) - {room(path)}:
+        for other in rooms_imported(source, path) - {room(path)}:
             if other == "papers" and path != REPRODUCE and RANK[other] <= RANK[room(path)]:
                 yield "imports papers"
             if RANK[other] > RANK[room(path)]:
                 yield f"imports {other}, which is above it"
 
 
-def wrong_uses(path, tree):
-    for node in ast.walk(tree):
+def wrong_uses(path, source):
+    for node in nodes_of(source):
         if isinstance(node, ast.keyword):
             is_false = isinstance(node.value, ast.Constant) and node.value.value is False
             if node.arg in ("fastmath", "allow_pickle") and not is_false:
@@ -135,15 +143,14 @@ def wrong_uses(path, tree):
 
 def violations(path, source):
     """Return what a module at this path of the tree does against the rules."""
-    tree = ast.parse(source)
-    return [*wrong_imports(path, tree), *wrong_uses(path, tree)]
+    return [*wrong_imports(path, source), *wrong_uses(path, source)]
 
 
 def rooms_in_a_circle(sources):
     """Return the rooms of streamlda that import each other in a circle, or nothing."""
     graph = {}
     for path, source in sources.items():
-        others = rooms_imported(ast.parse(source), path) - {room(path)}
+        others = rooms_imported(source, path) - {room(path)}
         graph.setdefault(room(path), set()).update(others)
     return circle_of(graph)
 
@@ -154,7 +161,7 @@ def modules_in_a_circle(sources):
     graph = {
         name: {
             other
-            for imported in imports(ast.parse(sources[path]), path)
+            for imported in imports(sources[path], path)
             for other in names.keys() & {imported, imported.rpartition(".")[0]} - {name}
         }
         for name, path in names.items()
