@@ -6,7 +6,6 @@ Noise in this process has the same keys in every run: what it decides is no luck
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -22,8 +21,6 @@ from streamlda.run.parts import stream_name
 from streamlda.settings.load import load_settings
 from streamlda.storage.snapshots import Snapshots
 from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of
-from tests.cli.test_fit import fail_behind
-from tests.cli.test_process import wait_until
 from tests.noise import same_keys
 
 pytestmark = pytest.mark.usefixtures("same_noise")
@@ -265,117 +262,6 @@ def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
         assert str(read - len(range(3, read, TENTH))) not in said
 
 
-@pytest.mark.parametrize(("every", "made"), [(2000, True), (4200, False)])
-def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
-    folder, tmp_path, monkeypatch, every, made
-):
-    """Slots up to the failure are read; with 4200, most of the last stage."""
-    # They were counted before.
-    fail_behind(monkeypatch, SLOTS + 4096)
-    said = fit(folder, tmp_path, every=every, code=74)
-    assert "error: a source must go on answering" in said
-    assert (tmp_path / "m").exists() == made
-    assert ("no snapshot was made" in said) != made
-    assert ("spent: epsilon=8 of 8 by releases=3" in said) != made
-    assert check_releases(tmp_path)["generation"] == (9 if made else 3)
-    offered = "released='norms, pairs, triple norms' missing='triples'" not in said
-    assert offered == made
-
-
-def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
-    folder, tmp_path, monkeypatch
-):
-    """It is private, says what is missing, costs nothing, and replaces nothing."""
-    with monkeypatch.context() as patch:
-        # In the last tenth of the window, which is a round; the slots were counted before.
-        fail_behind(patch, SLOTS + EVERY - 100)
-        said = fit(folder, tmp_path, "--refinement-rounds", 2, "--snapshots", 1, code=74)
-    command = re.search(r"streamlda (budget \S+) --publish MODEL$", said, re.MULTILINE)
-    assert "(incomplete, without refine 2)" in said
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    model_file = tmp_path / "model"
-    done = run(*command[1].split(), "--publish", model_file)
-    assert "incomplete  without refine 2" in done.stderr
-    assert "privacy     private: epsilon 8, delta 1e-06" in done.stderr
-    assert {path: path.read_bytes() for path in before} == before
-    model = load(model_file)
-    check_statement(model.privacy)
-    assert model.vocabulary.words == load(folder / "truth").vocabulary.words
-    assert model.settings["stream"].startswith("a.jsonl, ")
-    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
-    shown = run("topics", model_file).stdout
-    assert "incomplete  without refine 2" in shown
-    assert "must not replace a file" in refused(*command[1].split(), "--publish", model_file)
-    # What a second run is refused by leads there, too.
-    again = fit(folder, tmp_path, every=7000, code=78)
-    assert f"streamlda budget {tmp_path / 'L'}" in again
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        (lambda process: process.kill(), -signal.SIGKILL),
-        (lambda process: process.send_signal(signal.SIGINT), 130),
-        (lambda process: process.stdin.close(), 65),
-    ],
-    ids=["killed", "interrupted", "at the end of the stream"],
-)
-def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code):
-    records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 700]
-    more = ("--refinement-rounds", 2, "--format", "jsonl", "--stream", "piped")
-    arguments = [str(part) for part in ("fit", "-", *options(folder, tmp_path, *more))]
-    command = [sys.executable, "-m", "streamlda", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            process.stdin.write(b"".join(records))
-            process.stdin.flush()
-            released = tmp_path / "L.releases"
-            wait_until(lambda: [*released.glob("*-refine-1.safetensors")], "no round was released")
-            end(process)
-            said = process.stderr.read().decode()
-        finally:
-            process.kill()
-    assert process.returncode == code, said
-    assert ("(incomplete, without refine 2)" in said) == (code > 0)
-    # Undoes the row that a kill may have cut short.
-    run("budget", tmp_path / "L")
-    # Another run of these is known when it reads; what was spent before is not its own.
-    command[command.index("piped")] = "other"
-    again = subprocess.run(command, input=b"".join(records), stderr=subprocess.PIPE)
-    assert (again.returncode, b"spent: " in again.stderr) == (78, False), again.stderr
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    run("budget", tmp_path / "L", "--publish", tmp_path / "model")
-    assert {path: path.read_bytes() for path in before} == before
-    model = load(tmp_path / "model")
-    assert model.privacy["missing_stages"] == ["refine 2"]
-    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "way",
-    [
-        ("--vocabulary-kind", "private", "--vocabulary-size", 50, "--vocabulary-documents", 4000),
-        ("--hash-bits", 7),
-        ("--public-model", "truth"),
-        ("--vocabulary", "words", "--unit", "user", "--user-field", "by", "--snapshots", 1),
-    ],
-    ids=lambda way: way[0],
-)
-def test_a_whole_window_gives_the_model_that_its_run_wrote(folder, tmp_path, way):
-    """With words, settings and statement: where the file that it wrote is lost."""
-    more = [folder / part if part in ("truth", "words") else part for part in way]
-    if "user" in way:
-        more += ["--documents-per-user", 2, "--delta", "1e-4"]
-    fit(folder, tmp_path, *more, words=False)
-    run("budget", tmp_path / "L", "--publish", tmp_path / "again")
-    model, again = load(tmp_path / "m"), load(tmp_path / "again")
-    np.testing.assert_array_equal(model.components, again.components)
-    for name in ("vocabulary", "settings", "diagnostics", "privacy", "documents_seen"):
-        assert getattr(model, name) == getattr(again, name)
-
-
 def test_noise_has_no_seed(folder, tmp_path):
     found = []
     for name in ("a", "b"):
@@ -384,110 +270,6 @@ def test_noise_has_no_seed(folder, tmp_path):
         fit(folder, to, "--snapshots", 1, "--seed", 3, every=1000)
         found.append(load(to / "m").components)
     assert not np.array_equal(*found)
-
-
-@pytest.mark.statistical
-def test_words_that_one_document_has_are_never_published(folder, tmp_path):
-    """Under other keys a word of one of 5,000 documents is kept in 5000 delta, 0.5 %, at most."""
-    source = tmp_path / "u.txt"
-    with (folder / "plain.jsonl").open(encoding="ascii") as file, source.open("w") as out:
-        for i, line in enumerate(file):
-            lone = "".join(chr(97 + int(digit)) for digit in f"{i:06d}")
-            out.write(f"{json.loads(line)['text']} lone{lone}\n")
-    given = options(folder, tmp_path, *chosen_words(50, 5000), words=False)
-    done = run("fit", source, *given)
-    model = load(tmp_path / "m")
-    words = set(model.vocabulary.words)
-    assert 20 < len(words) <= 50
-    assert words <= set(load(folder / "truth").vocabulary.words)
-    assert "words (private selection)" in done.stderr
-    for path in [tmp_path / "m", *(tmp_path / "L.releases").iterdir(), tmp_path / "L"]:
-        assert b"lone" not in path.read_bytes()
-    # The same words are found by who looks for them without noise.
-    learned = ("--vocabulary-size", 9000, "--min-document-frequency", 1)
-    run("fit", source, "-k", 3, "-o", tmp_path / "open", *learned, "--max-documents", 500)
-    assert b"lone" in (tmp_path / "open").read_bytes()
-    check_statement(model.privacy)
-    assert model.privacy["vocabulary"] == "private selection"
-    assert model.privacy["delta"] == pytest.approx(1e-6, rel=1e-12)
-    # Documents that chose the words are in no other release, and no others are in this one.
-    report = check_releases(tmp_path)
-    assert [each["description"] for each in report["snapshots"][:2]] == ["words", "norms"]
-    slots = slots_of(report)
-    assert slots[0] == [0, 5000]
-    assert slots[1][0] == model.privacy["cohort"]["first"] == 5000
-    assert report["budget"]["delta"] == 1e-6
-    words, *others = (each["set_aside"] for each in report["snapshots"])
-    assert model.vocabulary.selection["delta"] < words < 1e-6
-    assert 0 < max(others) < 1e-9
-    assert "must not be in two releases" in refused("fit", source, *given)
-
-
-@pytest.mark.parametrize(
-    ("slots", "wanted", "spent"),
-    [
-        (20, "must find a word", 1),
-        (5201, "slots=9200 documents_per_snapshot=4000 vocabulary_documents=5201", 0),
-    ],
-)
-def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, slots, wanted, spent):
-    said = fit(folder, tmp_path, *chosen_words(60, slots), epsilon=1, words=False, code=65)
-    assert wanted in said
-    assert ("nothing was spent" in said) == (not spent)
-    assert bool(re.search(r"spent: epsilon=[\d.]+ of 1 by releases=1 ", said)) == bool(spent)
-    # What is expected, with a warning, stands before what is paid for.
-    assert said.count("\n") == 1 + 3 * spent
-    assert len(check_releases(tmp_path)["snapshots"]) == spent
-    assert not (tmp_path / "m").exists()
-
-
-def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_path):
-    """With the same ledger: nothing was spent."""
-    words = chosen_words(200, 4000)
-    assert "at most 5200" in fit(folder, tmp_path, *words, every=5201, words=False, code=65)
-    said = fit(folder, tmp_path, *words, every=5200, words=False)
-    wanted = r"half of those wanted .*words=\d+ wanted=200 documents=4000 topics=3 threshold="
-    assert re.search(wanted, said)
-    report = check_releases(tmp_path)
-    assert slots_of(report)[-1][1] == 9200
-
-
-def test_public_words_come_beside_those_that_are_chosen(folder, tmp_path):
-    """The first are free: neither votes nor the noise have a say; a quarter of a window chooses."""
-    known = load(folder / "truth").vocabulary.words
-    public = [*known[:10], "elsewhere"]
-    (tmp_path / "list").write_text("\n".join(public), "ascii")
-    words = ("--vocabulary-kind", "private", "--vocabulary", tmp_path / "list")
-    said = fit(folder, tmp_path, *words, "--vocabulary-size", 11, words=False, code=78)
-    assert "must have room for words besides the public ones" in said
-    fit(folder, tmp_path, *words, "--vocabulary-size", 50, words=False)
-    model = load(tmp_path / "m")
-    assert list(model.vocabulary.words[:11]) == public
-    assert set(public[:10]) < set(model.vocabulary.words) - {"elsewhere"} <= set(known)
-    assert 20 < len(set(model.vocabulary.words)) == len(model.vocabulary.words) <= 50
-    assert model.vocabulary.selection["public_words"] == 11
-    assert slots_of(check_releases(tmp_path))[0] == [0, EVERY // 4]
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("every", [9000, 4000])
-def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp_path, every):
-    """Under one of a thousand keys, noise passes for documents and the window is read on."""
-    field, records = ("--text-field", "body"), (folder / "a.jsonl").read_text("ascii")
-    said = fit(folder, tmp_path, *field, every=every, code=65)
-    assert "3 known words or more, and no record is one" in said
-    assert "nothing was spent" in said
-    # One record has the field.
-    body = " ".join((folder / "words").read_text("ascii").split()[:3])
-    (tmp_path / "b.jsonl").write_text(records + json.dumps({"body": body}) + "\n", "ascii")
-    given = options(folder, tmp_path, *field, every=every)
-    said = run("fit", tmp_path / "b.jsonl", *given, code=65).stderr
-    assert "must show documents above the noise" in said
-    assert "source.text_field" in said
-    ((first, last),) = slots_of(check_releases(tmp_path))
-    assert first == 0
-    assert last <= every // 10
-    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.long
@@ -589,43 +371,3 @@ def test_private_rounds_from_the_command_line(folder, tmp_path, options, stages)
     assert statement["statement"] == "private"
     names = [stage["name"] for stage in statement["stages"]]
     assert len([name for name in names if name.startswith(("power", "refine"))]) == stages
-
-
-def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
-    truth = folder / "truth"
-    fit(folder, tmp_path, "--public-model", truth, words=False, epsilon=1)
-    model, public = load(tmp_path / "m"), load(truth)
-    assert model.vocabulary.words == public.vocabulary.words
-    check_statement(model.privacy)
-    assert model.privacy["public_model"] == public.digest
-    assert model.privacy["vocabulary"] == "public"
-    assert matched_l1_error(public.components, model.components).mean < 0.1
-    # Two windows of two stages.
-    report = check_releases(tmp_path)
-    assert [start for start, _ in slots_of(report)[::2]] == [0, EVERY]
-    assert len(slots_of(report)) == 4
-    said = run("topics", tmp_path / "m").stdout
-    assert f"begun with  public model {public.digest}" in said
-
-
-@pytest.mark.parametrize(
-    ("given", "words", "code", "rule"),
-    [
-        (("missing",), False, 74, "No such file"),
-        (("words",), True, 65, "a file must be one that streamlda wrote"),
-        (("truth", "--vocabulary-kind", "private"), False, 78, "must have its own words"),
-        (("truth", "--hash-bits", 8), False, 78, "must have its own words"),
-        (("truth", "--stop-words", "none"), False, 78, "--stop-words needs --vocabulary"),
-        (("truth", "--mode", "prefix", "--snapshots", 2), True, 78, "--mode must be window"),
-        (("truth", "-k", 2), True, 78, "topics=3 n_components=2"),
-    ],
-)
-def test_a_public_model_of_no_use_is_refused_and_spends_nothing(
-    folder, tmp_path, given, words, code, rule
-):
-    name, *more = given
-    said = fit(
-        folder, tmp_path, "--public-model", folder / name, *more, words=words, epsilon=1, code=code
-    )
-    assert rule in said
-    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]

@@ -9,18 +9,13 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from streamlda.cli import Commands
-from streamlda.cli.report import labels, report
 from streamlda.errors import InvalidSettingError, VocabularyError
-from streamlda.model.flat_map import flat_map
 from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.data import data_of
 from streamlda.report.facts import gather
-from streamlda.report.layout import place_labels, spread
 from streamlda.report.promise import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
@@ -340,55 +335,6 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path):
     assert b"&#56575;" in (tmp_path / "a").read_bytes()
 
 
-def distances(points):
-    return np.linalg.norm(points[:, None] - points[None], axis=2)
-
-
-def test_a_flat_map_of_flat_points_keeps_their_distances():
-    flat = distances(np.random.default_rng(0).normal(size=(12, 2)))
-    found = flat_map(flat)
-    np.testing.assert_allclose(distances(found.positions), flat, atol=1e-9)
-    assert sum(found.explained) == pytest.approx(1)
-    spread_of = (flat_map(flat).positions ** 2).sum(axis=0)
-    np.testing.assert_allclose(found.explained, spread_of / spread_of.sum())
-    np.testing.assert_array_equal(found.positions, flat_map(flat).positions)
-    assert flat_map(distances(np.random.default_rng(1).normal(size=(12, 6)))).explained[0] < 0.9
-    assert flat_map(np.zeros((1, 1))).explained == (0.0, 0.0)
-
-
-def test_circles_do_not_cover_each_other_and_stay_inside():
-    radii = np.linspace(10, 40, 9)
-    for positions in (np.zeros((9, 2)), np.random.default_rng(0).normal(size=(9, 2))):
-        at = spread(positions, radii, 640, 460)
-        apart = distances(at) + np.eye(9) * 1e9
-        assert (apart - radii[:, None] - radii[None]).min() > 0
-        assert (at - radii[:, None]).min() >= 0
-        assert (np.array([640, 460]) - at - radii[:, None]).min() >= 0
-
-
-def test_labels_cover_nothing_and_stay_inside():
-    draw = np.random.default_rng(3)
-    at = spread(draw.normal(size=(30, 2)), radii := draw.uniform(10, 40, 30), 640, 460)
-    named = [("alpha", "be" * i, "gamma") for i in range(30)]
-    size = 12.0
-    labels = place_labels(at, radii, named, size, 640, 460)
-    placed = [label for label in labels if label is not None]
-    assert len(placed) > 15
-    boxes = []
-    for label in placed:
-        half = 0.5 * size * 0.56 * len(label.text)
-        boxes.append((label.x - half, label.y - 0.8 * size, label.x + half, label.y + 0.3 * size))
-    for i, (left, top, right, bottom) in enumerate(boxes):
-        assert min(left, top, 640 - right, 460 - bottom) >= 0
-        nearest = np.clip(at, [left, top], [right, bottom])
-        assert (np.linalg.norm(at - nearest, axis=1) > radii - 1e-9).all()
-        for other in boxes[:i]:
-            assert left > other[2] or right < other[0] or top > other[3] or bottom < other[1]
-    # Words are left out where there is no room, longer ones are cut.
-    assert all(label.text.split()[0] == "alpha" for label in placed)
-    assert max(len(word) for label in placed for word in label.text.split()) == 16
-
-
 def test_like_topics_stand_together():
     near, far = topics(2, 80, seed=5)
     rows = np.vstack(
@@ -462,85 +408,3 @@ def test_representative_documents_are_shown_as_text():
     assert "b.jsonl:7 80.0 %" in page.text["topics"]
     assert HOSTILE[1] in page.text["topics"]
     assert page.tags.count("script") == 2
-
-
-def run(*arguments, code=0):
-    group = Commands("streamlda", commands=[report])
-    result = CliRunner().invoke(group, ["report", *map(str, arguments)])
-    assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
-    assert "Traceback" not in result.stderr
-    return result
-
-
-@pytest.fixture
-def files(tmp_path):
-    for name, amount in (("old", 0.0), ("new", 0.2)):
-        model(shifted(topics(), amount)).save(tmp_path / f"{name}.model")
-    return tmp_path
-
-
-def test_the_command_writes_a_page(files):
-    target = files / "r.html"
-    said = run(files / "old.model", files / "new.model", "-o", target, "--title", "T", "--words", 3)
-    assert said.stderr == f"4 topics, compared over 2 models\nreport: {target}\n"
-    assert said.stdout == ""
-    html = target.read_text("utf-8")
-    page = Page(html)
-    assert page.text[""].count("T\n") == 2
-    assert len(page.all("li")) < 100
-    assert "old" in page.text["changes"]
-    # Where files lie on this machine is nobody's business.
-    assert str(files) not in html
-    assert run(files / "old.model", "-o", target, "-q").stderr == ""
-
-
-def test_the_command_shows_one_corpus_over_time(files):
-    made = model(topics())
-    (files / "d.jsonl").write_text(
-        "".join(
-            json.dumps({"text": "waa wab wac wad", "day": day}) + "\n"
-            for day in ("2026-01-05", "2026-03-01T10:00:00Z", None, "never")
-        )
-    )
-    made.save(files / "m.model")
-    target = files / "r.html"
-    dated = ("--over-time", files / "d.jsonl", "--time-field", "day")
-    said = run(files / "m.model", "-o", target, *dated, "--time-bins", "month")
-    assert "2 documents over time\n2 documents without an event time or before" in said.stderr
-    text = Page(target.read_text("utf-8")).text
-    assert (
-        "2 documents with a time in these bins, 2 without or before the first bin" in text["time"]
-    )
-    assert "2026-01" in text["time"]
-    for wrong in (dated[:2], dated[2:], ("--time-bins", "day")):
-        assert "must come together" in run(files / "m.model", "-o", target, *wrong, code=2).stderr
-    none = (*dated[:3], "nosuch")
-    said = run(files / "m.model", "-o", files / "n.html", *none, code=78)
-    assert "documents=4 in_a_bin=0; name the field that holds it (--time-field" in said.stderr
-    assert not (files / "n.html").exists()
-    model(topics(), privacy=private()).save(files / "p.model")
-    said = run(files / "p.model", "-o", files / "p.html", *dated, code=78)
-    assert "function of the documents" in said.stderr
-    assert not (files / "p.html").exists()
-    said = run(files / "m.model", "-o", files / "d.jsonl", *dated, code=78)
-    assert "must not replace what is read" in said.stderr
-
-
-def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
-    model(topics(), vocabulary=None).save(files / "other.model")
-    target = files / "r.html"
-    said = run(files / "old.model", files / "other.model", "-o", target, code=78)
-    assert "first='old' second='other'" in said.stderr
-    assert said.stderr.count("\n") == 1
-    (files / "broken.model").write_bytes(b"no model")
-    assert "broken.model" in run(files / "broken.model", "-o", target, code=65).stderr
-    assert "No such file" in run(files / "missing", "-o", target, code=74).stderr
-    said = run(files / "old.model", "-o", files / "old.model", code=78)
-    assert "must not replace what is read" in said.stderr
-    assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=78).stderr
-    assert run("-o", target, code=2).stderr
-    assert not target.exists()
-
-
-def test_files_of_one_name_are_told_apart():
-    assert labels(["a/x.model", "b/x.model", "y"]) == ["x (1)", "x (2)", "y"]

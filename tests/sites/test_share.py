@@ -1,8 +1,6 @@
 """Shares: what they add up to, how far one document moves them, what is paid, their files."""
 
-import json
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -18,26 +16,17 @@ from streamlda.errors import (
     ModelFileError,
 )
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.ledger import Ledger, LedgerReader
+from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.announcement import MAX_ATTEMPTS
-from streamlda.sites.keys import RoundKey, SiteKey
+from streamlda.sites.keys import SiteKey
 from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import ROUND_FORMAT, ROUND_VERSION, Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, Site, local_noise
-from tests.sites.protocol import (
-    D,
-    Sites,
-    added,
-    counts_of,
-    filled,
-    planted,
-    settings_of,
-    spent,
-)
+from tests.sites.protocol import D, Sites, added, counts_of, filled, planted, settings_of, spent
 
 
 @pytest.fixture
@@ -191,155 +180,6 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
     assert aggregate(at_work.config, again, at_work.shares(again)).released
     with pytest.raises(LedgerError, match="lost and is paid for"):
         site.begin(this)
-
-
-def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
-    with Sites.of(2, tmp_path) as sites:
-        this, key, documents = sites.first, sites.keys[0], filled(sites.documents["site0"])
-
-        def site_of(name):
-            ledger = Ledger.open(tmp_path / name, sites.config.ledger_terms(), create=True)
-            return sites.site_of(sites.config, key, sites.opened.enter_context(ledger))
-
-        one, other = site_of("a"), site_of("b")
-        # Both have begun: the second finds out when the first has drawn.
-        late = other.begin(this)
-        documents(late)
-        path = one.make_share(this, documents)
-        assert one.make_share(this, documents) == path
-        kept = sites.round_keys("site0").path / sites.config.digest / "ledger"
-        assert kept.read_text("ascii") == one.ledger.ledger_id
-        with pytest.raises(LedgerError, match="must keep to one ledger"):
-            other.publish(late)
-        with pytest.raises(LedgerError, match="must keep to one ledger"):
-            Site(sites.config, key, sites.round_keys("site0"), other.ledger, "x", None, 99)
-        assert other.ledger.generation == 0
-        kept.unlink()
-        with pytest.raises(LedgerError, match="a round key must mask one share"):
-            other.publish(late)
-        other.ledger.recover()
-        with pytest.raises(LedgerError, match="that of this round was lost"):
-            other.begin(this)
-        kept.unlink()
-        fresh = sites.opened.enter_context(
-            Ledger.open(tmp_path / "c", sites.config.ledger_terms(), create=True)
-        )
-        at_work = Site(
-            sites.config, key, sites.round_keys("site0"), fresh, "x", max_epsilon_alone=99
-        )
-        with pytest.raises(LedgerError, match="a round key must mask one share"):
-            at_work.make_share(this, documents)
-        assert fresh.generation == 0
-        assert at_work.make_share(sites.again(this), documents).exists()
-
-
-def test_a_later_attempt_is_paid_from_the_ledger_of_the_first(tmp_path):
-    """Another one, or a path that was mistyped, would begin with the first documents again."""
-    with Sites.of(2, tmp_path) as sites:
-        this, key, documents = sites.first, sites.keys[0], filled(sites.documents["site0"])
-        own = sites.sites["site0"]
-        own.make_share(this, documents)
-        again = sites.again(this)
-        other = sites.opened.enter_context(
-            Ledger.open(tmp_path / "other", sites.config.ledger_terms(), create=True)
-        )
-        rest = (sites.config, key, sites.round_keys("site0"))
-        with pytest.raises(LedgerError, match="must keep to one ledger"):
-            Site(*rest, other, own.stream, max_epsilon_alone=99)
-        assert other.generation == 0
-        assert own.slots_wanted(again)[0] > 0
-        assert own.make_share(again, documents).exists()
-
-
-def kept_keys(sites, name="site0"):
-    """Return the bytes of each round key that is on the disk of a site, by its file."""
-    folder = sites.round_keys(name).path / sites.config.digest
-    return {path.name: path.read_bytes() for path in folder.glob("0*")}
-
-
-def test_all_that_a_site_has_on_disk_opens_no_mask_of_the_past(tmp_path):
-    """The attack: keys that are stolen later, tried on a share that was intercepted."""
-    with Sites.of(3, tmp_path) as sites:
-        this = sites.first
-        before = kept_keys(sites)
-        share = sites.share("site0", this)
-        stolen = [secret for secret in kept_keys(sites).values() if secret]
-        shapes = {name: values.shape for name, values in share.arrays.items()}
-
-        def opened(secret):
-            mask = RoundKey("site0", secret).mask(this.keys, this.context, shapes)
-            left = (share.arrays["first"] - mask["first"]).view(np.int64)
-            return np.abs(left.astype(float)).max() < 2.0**56
-
-        # With the key from before the share it would be open: the test can fail.
-        assert opened(before["000001-1"])
-        # What is there now is the key of round 2, which the share announced.
-        assert len(stolen) == 1
-        assert RoundKey("site0", stolen[0]).exchange == share.following.exchange
-        assert not opened(stolen[0])
-        signing = json.loads(saved(sites.keys[0], tmp_path))["signing"]
-        assert not opened(bytes.fromhex(signing))
-
-
-def saved(key, folder):
-    key.save(folder / "identity")
-    return (folder / "identity").read_text("ascii")
-
-
-class Watched(SecureNoise):
-    """Notes what is left of a round key whenever noise is drawn."""
-
-    __slots__ = ("path", "seen")
-
-    def discrete_gaussian(self, sigma, shape=()):
-        self.seen.add(self.path.read_bytes())
-        return super().discrete_gaussian(sigma, shape)
-
-
-def test_a_round_key_is_gone_from_the_disk_before_noise_is_drawn(tmp_path):
-    noise = Watched()
-    noise.seen = set()
-    with Sites.of(2, tmp_path, noise) as sites:
-        noise.path = sites.round_keys("site0").path / sites.config.digest / "000001-1"
-        assert len(noise.path.read_bytes()) == 32
-        sites.share("site0", sites.first)
-    assert noise.seen == {b""}
-
-
-def test_a_crash_while_a_round_key_is_destroyed_leaves_none_that_works(tmp_path):
-    """Zeros that were not cut off yet, or half a key: it is used, and no other takes its place."""
-    with Sites.of(2, tmp_path) as sites:
-        keys = sites.round_keys("site0")
-        path, own = keys.path / sites.config.digest / "000001-1", sites.first.key_of("site0")
-        whole = path.read_bytes()
-        for left in (bytes(32), whole[:31], b""):
-            path.write_bytes(left)
-            for call in (
-                lambda: keys.check(own),
-                lambda: keys.take(own),
-                lambda: sites.announce("site0", sites.config, 1, 1),
-            ):
-                with pytest.raises(LedgerError, match="was used or is not here"):
-                    call()
-        # One that a crash cut off before its announcement left is made again.
-        path.with_name("000002-1.new").write_bytes(whole[:5])
-        second = sites.announce("site0", sites.config, 2, 1)
-        assert sites.announce("site0", sites.config, 2, 1) == second
-        assert keys.take(second).exchange == second.exchange
-
-
-def test_two_that_take_a_round_key_at_once_get_it_once(tmp_path):
-    with Sites.of(2, tmp_path) as sites:
-        own, keys = sites.first.key_of("site0"), sites.round_keys("site0")
-
-        def take(_):
-            try:
-                return keys.take(own)
-            except LedgerError:
-                return None
-
-        with ThreadPoolExecutor(8) as pool:
-            assert sum(key is not None for key in pool.map(take, range(8))) == 1
 
 
 def test_a_config_that_was_not_signed_is_refused(at_work, site, tmp_path):

@@ -1,7 +1,6 @@
 """Engines that share a projection, in a file or not: merged they equal one, and nothing twice."""
 
 import shutil
-import stat
 import threading
 from dataclasses import replace
 
@@ -10,17 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.arrays import with_prefix
-from streamlda.container import read_arrays, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import (
-    InvalidSettingError,
-    ModelFileError,
-    NewerFormatError,
-    VocabularyError,
-)
+from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
@@ -29,12 +21,9 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
-from streamlda.storage.projection import FORMAT, FORMAT_VERSION, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
-from streamlda.stream.illustrations import COLUMNS
-from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
-from tests.engine.kinds import KINDS, assert_same_state, fed, text_documents
+from tests.engine.kinds import assert_same_state
 
 ROWS, D = 3000, 30
 WORDS, OTHERS = (Vocabulary.given([f"{letter}{i}" for i in range(D)]) for letter in "wv")
@@ -379,138 +368,3 @@ def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
     assert problems == []
     assert seen == sorted(seen)
     assert len(set(seen)) > 5
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "projection"
-
-
-def test_a_projection_comes_back_with_its_words(path, documents):
-    own = learned(documents, 0, 1000, None)
-    saved = save_projection(path, own, WORDS)
-    np.testing.assert_array_equal(saved.whitening, own.better_projection())
-    found = load_projection(path, WORDS)
-    np.testing.assert_array_equal(found.whitening, saved.whitening)
-    assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
-    assert EngineSettings(**found.settings) == SETTINGS
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    hashed = Vocabulary.hashed(5)
-    batch = PlantedLDA(2, 32, seed=1).documents(50)
-    settings = EngineSettings(n_components=2, n_features=32, oversampling=2)
-    save_projection(path, learned(batch, 0, 50, None, settings), hashed)
-    assert load_projection(path).vocabulary == hashed
-
-
-@pytest.fixture(scope="module")
-def start_file(tmp_path_factory):
-    """A file of an engine whose topics are refined, and the engine."""
-    path = tmp_path_factory.mktemp("start") / "start"
-    engine = fed(KINDS["refining"].engine(), text_documents(), 0, 600)
-    save_projection(path, engine, Vocabulary.given([f"w{i}" for i in range(300)]))
-    return path, engine
-
-
-def test_a_start_comes_back_bit_for_bit_and_is_given_on(start_file, path):
-    saved, engine = start_file
-    shared = load_projection(saved)
-    assert shared.refines
-    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
-    begun = fed(shared.engine(engine.settings), text_documents(), 600, 700)
-    straight = Engine(engine.settings, shared_start=engine.new_beginning())
-    assert_same_state(begun, fed(straight, text_documents(), 600, 700))
-    save_projection(path, begun, shared.vocabulary)
-    assert path.read_bytes() == saved.read_bytes()
-    assert save_projection(path, begun, shared.vocabulary, renew=True).digest != shared.digest
-    with pytest.raises(InvalidSettingError, match="of an engine that does not refine, got start="):
-        _ = shared.whitening
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (
-            lambda a, m: a.update({"start.totals": a["start.totals"][1:]}),
-            r"\(299, 12\) totals",
-        ),
-        (
-            lambda a, m: a.update({"start.alpha": a["start.alpha"][1:]}),
-            "totals for 11 numbers",
-        ),
-        (lambda a, m: a["start.totals"].fill(np.nan), "no finite projection"),
-        (lambda a, m: m["start"].pop("known"), "KeyError"),
-        (lambda a, m: a.pop("start.background"), "KeyError"),
-    ],
-)
-def test_a_made_up_start_is_refused(start_file, path, change, rule):
-    file = read_arrays(start_file[0], FORMAT, FORMAT_VERSION)
-    change(file.arrays, file.metadata)
-    write_arrays(path, FORMAT, FORMAT_VERSION, file.arrays, file.metadata)
-    with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
-        load_projection(path)
-
-
-def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
-    saved, engine = start_file
-    shared, folders = load_projection(saved), []
-    words = shared.vocabulary
-    for number, (begin, end) in enumerate([(600, 1100), (1100, 1130), (1130, 1131)]):
-        learner = fed(shared.engine(engine.settings), text_documents(), begin, end)
-        folders.append(save(tmp_path / str(number), learner, kafka({str(number): 1}), words))
-    # Those of a block that is not full yet are learned too.
-    waiting = text_documents().rows(1131, 1140)
-    begun = shared.engine(engine.settings)
-    folders.append(save(tmp_path / "3", begun, kafka({"3": 1}), words, rows=waiting))
-    one, other = (merge_checkpoints(each).engine for each in (folders, folders[::-1]))
-    assert one.documents_seen == 540
-    np.testing.assert_allclose(one.snapshot().components, other.snapshot().components, rtol=1e-9)
-    np.testing.assert_array_equal(one.snapshot().alpha, other.snapshot().alpha)
-    assert_same_state(merge_checkpoints(folders[:1]).engine, newest_of(folders[0]).engine)
-    # What was merged can be saved, and goes on.
-    save_state(tmp_path / "state", one)
-    assert_same_state(load_state(tmp_path / "state"), one)
-
-
-def test_a_projection_of_other_words_is_refused(path, documents):
-    engine = learned(documents, 0, 100)
-    save_projection(path, engine, WORDS)
-    with pytest.raises(VocabularyError, match=r"read by the same words, got fingerprints=.*path="):
-        load_projection(path, OTHERS)
-    with pytest.raises(InvalidSettingError, match="words=32 n_features=30; pass that one"):
-        save_projection(path, engine, Vocabulary.hashed(5))
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (lambda a, m: a.update(whitening=a["whitening"][1:]), "29 rows for 30 words"),
-        (lambda a, m: a["whitening"].fill(np.inf), "no finite projection"),
-        (lambda a, m: m.update(fingerprint="0" * 64), "fingerprint"),
-        (lambda a, m: a.pop("vocabulary"), "KeyError"),
-    ],
-)
-def test_a_made_up_projection_is_refused(path, documents, change, rule):
-    save_projection(path, learned(documents, 0, 10), WORDS)
-    file = read_arrays(path, FORMAT, FORMAT_VERSION)
-    change(file.arrays, file.metadata)
-    write_arrays(path, FORMAT, 1, file.arrays, file.metadata)
-    with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
-        load_projection(path)
-    write_arrays(path, FORMAT, FORMAT_VERSION + 1, file.arrays, file.metadata)
-    with pytest.raises(NewerFormatError, match="format_version=3"):
-        load_projection(path)
-
-
-def test_hashed_columns_are_shown_by_the_words_of_all(tmp_path, documents):
-    hashed, folders = Vocabulary.hashed(5), []
-    for n, text in enumerate(["cat cat dog", "dog dog dog", None]):
-        engine = learned(PlantedLDA(3, 32, seed=1).documents(90 + n), 0, 90 + n, SHARED_32)
-        words = ColumnWords(hashed)
-        words.add([text or ""])
-        # A daemon of before has kept no words.
-        saved = None if text is None else with_prefix(words.state(), COLUMNS)
-        folders.append(save(tmp_path / str(n), engine, {"at": n}, hashed, beside=saved))
-    found = merge_checkpoints(folders).vocabulary
-    assert found == hashed
-    assert {name for name in found.names if name} == {"cat", "dog"}
-    assert merge_checkpoints(folders[2:]).vocabulary.names is None

@@ -1,0 +1,84 @@
+"""Sources that go away and full disks: they are waited for, and nothing is lost."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from tests.kafka.broker import free_ports
+from tests.service.daemon_process import (
+    Daemon,
+    left_by,
+    run_to_end,
+    settings_of,
+    texts,
+    write_documents,
+)
+from tests.service.long_stream import answer_of, not_ready
+
+FOLLOWED = {"source.kind": "follow", "source.stream": "followed", "snapshots.most": 3}
+FOLLOWED |= {"snapshots.when_exhausted": "stop", "checkpoint.interval": "1 h"}
+
+
+def followed(folder, **more):
+    """Return settings of a daemon that ends behind 12,000 documents of a file."""
+    source = folder / "documents.jsonl"
+    return settings_of(folder, source, FOLLOWED | more, snapshots__every=4000)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("followed")
+    write_documents(folder / "documents.jsonl", texts(12_000))
+    run_to_end(followed(folder))
+    return left_by(folder)
+
+
+@pytest.fixture
+def full(tmp_path):
+    """Return what fills the folder of snapshots of a daemon, and what gives it room again.
+
+    In its place there is one in which nobody can write.
+    """
+    folder, aside, documents = tmp_path / "snapshots", tmp_path / "aside", texts(12_000)
+
+    def fill(daemon):
+        daemon.wait_for("http")
+        folder.rename(aside)
+        folder.symlink_to("/proc")
+        with (tmp_path / "documents.jsonl").open("ab", 0) as file:
+            file.write(b"".join(json.dumps({"text": text}).encode() + b"\n" for text in documents))
+        daemon.wait_for("output-failed", 2)
+
+    def room():
+        folder.unlink()
+        aside.rename(folder)
+
+    write_documents(tmp_path / "documents.jsonl", [])
+    return fill, room
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ended", ["", "killed", "stopped"])
+def test_a_full_output_folder_is_waited_for_and_nothing_is_lost(tmp_path, full, undisturbed, ended):
+    (port,) = free_ports(1)
+    settings, (fill, room) = followed(tmp_path, **{"http.port": port}), full
+    with Daemon(settings) as daemon:
+        fill(daemon)
+        assert answer_of(port, "/livez")["alive"]
+        assert re.fullmatch(r"output stalled since \S+: ENOENT", not_ready(port))
+        if ended == "killed":
+            daemon.process.kill()
+            assert daemon.end() == -signal.SIGKILL
+        elif ended == "stopped":
+            # What was released is not stored, so it is not saved that it was.
+            assert daemon.stop() == 74
+        room()
+        if not ended:
+            assert daemon.end() == 0
+            assert [line["what"] for line in daemon.events("recovered")] == ["output"]
+    if ended:
+        run_to_end(settings)
+    left = left_by(tmp_path)
+    assert (left.state, left.snapshots) == (undisturbed.state, undisturbed.snapshots)

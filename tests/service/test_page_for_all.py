@@ -1,0 +1,122 @@
+"""Who may see the page, and how: tokens, viewers, schemes, keyboards and screen readers."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from streamlda.service.http import Server, make_app
+from tests.browser import CONTRASTS, check_outline
+from tests.service.planted import model, private, shifted, topics
+from tests.service.test_page import snapshots, status, visit
+from tests.service.web import TOKEN
+
+__all__ = ["snapshots", "status", "visit"]
+
+
+def test_a_viewer_of_a_private_daemon_sees_topics_and_no_counts(visit, snapshots):
+    snapshots.path(1).unlink()
+    seen = visit(
+        is_private=True, token=TOKEN, operator_token="of operators", quiet=False, cards=False
+    )
+    field = seen.page.get_by_label("Token", exact=True)
+    field.fill(TOKEN)
+    field.press("Enter")
+    seen.has(link="live", privacy="private snapshots")
+    expect(seen.page.locator("#about")).to_contain_text("shown to operators only")
+    snapshots.publish(2, model(topics(), privacy=private()))
+    seen.has_cards()
+    expect(seen.page.locator("#now")).to_be_hidden()
+    seen.page.reload()
+    field.fill("of operators")
+    field.press("Enter")
+    seen.has_cards()
+    expect(seen.page.locator("#now")).to_be_visible()
+
+
+@pytest.mark.long
+def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, status, snapshots):
+    seen = visit(quiet=False)
+    seen.server.stop()
+    alert, link = seen.page.get_by_role("alert"), seen.page.locator("#link")
+    expect(alert).to_contain_text("does not answer", timeout=10_000)
+    expect(link).to_have_text("no answer")
+    app = make_app(status, snapshots, private=False, token=None)
+    again = Server(app, port=seen.server.port)
+    try:
+        expect(link).to_have_text("live", timeout=10_000)
+        expect(alert).to_be_hidden()
+    finally:
+        again.stop()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1400)])
+def test_text_is_legible_and_fits_in_both_schemes(visit, snapshots, status, scheme, width):
+    status.set_budget(2.0, 0.1, 2.0, 1e-9)
+    fresh = [*shifted(topics(), 0.5)[:3], *topics(1, seed=7)]
+    snapshots.publish(2, model(fresh))
+    seen = visit(width=width, scheme=scheme)
+    expect(seen.page.locator("#moves")).to_be_visible()
+    shown = seen.page.evaluate(CONTRASTS)
+    assert len(shown) > 60
+    assert [(text, ratio) for text, ratio in shown if ratio < 4.5] == []
+    ground = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    level = sum(map(int, re.findall(r"\d+", ground))) / 3
+    assert level > 230 if scheme == "light" else level < 40
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    tops = {round(card.bounding_box()["y"]) for card in seen.page.locator(".card").all()}
+    assert len(tops) == (4 if width == 360 else 1)
+
+
+@pytest.mark.long
+def test_all_can_be_done_from_the_keyboard(visit, snapshots):
+    snapshots.publish(2, model(shifted(topics(), 0.2)))
+    seen = visit()
+    page = seen.page
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the topics")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("#topics")).to_be_focused()
+    page.keyboard.press("Tab")
+    order = page.get_by_label("Order")
+    expect(order).to_be_focused()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    expect(order).to_have_value("id")
+    assert seen.titles() == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    stops = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        assert page.evaluate(outline) == "solid"
+        stops.append(page.evaluate("document.activeElement.textContent.trim()"))
+    assert stops[:4] == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
+    assert stops[4:5] == ["Privacy promise"]
+    assert stops[5:] == ["description of the routes", "metrics", "snapshots"]
+    page.get_by_text("As a table").press("Enter")
+    expect(page.locator("table")).to_be_visible()
+
+
+@pytest.mark.long
+def test_what_a_screen_reader_is_told(visit, snapshots, status):
+    snapshots.publish(2, model(shifted(topics(), 0.2)))
+    status.set_budget(0.5, 1.5, 2.0, 1e-9)
+    seen = visit()
+    page = seen.page
+    for role in ("banner", "main", "contentinfo"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    for name in ("Now", "What moved", "Topics"):
+        expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+    check_outline(page)
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('svg,[role=meter]')].filter((e) => e.checkVisibility()"
+        " && !e.getAttribute('aria-label')).length"
+    )
+    assert unnamed == 0
+    told = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
+    assert 'heading "Topic 4" [level=3]' in told
+    assert 'list "Most probable words"' in told
+    assert 'img "Prevalence of Topic 4 over 2 snapshots' in told
