@@ -10,13 +10,16 @@ from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.exit_codes import exit_code
 from streamlda.refinement.schedule import LocalSchedule, passes_for
+from streamlda.run.cluster import fit_on_cluster
 from streamlda.scaleout import ClusterError, learn_once, of_files
+from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout.files import LEAST_BYTES, MOST_BYTES, PLACES, SHARDS
 from streamlda.scaleout.memory import BLOCK_BYTES, IDLE_BYTES, PAUSE, SETS, MemoryPlan
 from streamlda.scaleout.rounds import LEAST_DOCUMENTS as FEWEST
+from streamlda.settings.load import load_settings
 from streamlda.spectral.moments import Moments
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import connect
+from tests.scaleout.conftest import cluster_of, connect
 
 
 @pytest.mark.parametrize(("topics", "words"), [(3, 60), (10, 400), (3, 5)])
@@ -47,6 +50,25 @@ def test_workers_without_room_are_refused_before_a_document_is_read(cluster, tmp
     said = MemoryPlan.of(settings, fewer).described([4e9, 1e9], 2e9, 7)
     assert "workers 2, shards 7" in said
     assert "(of 1,000 MB)" in said
+
+
+def test_a_fit_without_room_is_refused_before_files_are_listed(tmp_path, monkeypatch):
+    """Its workers are asked for their versions once."""
+    asked, check = [], cluster_module._check_workers
+    monkeypatch.setattr(
+        cluster_module, "_check_workers", lambda *given: asked.append(check(*given))
+    )
+    with cluster_of(1, memory_limit="1GB") as own:
+        flags = {
+            "source.files": [str(tmp_path / "none.jsonl")],
+            "vocabulary.hash_bits": 17,
+            "topics.count": 100,
+            "output.file": str(tmp_path / "model"),
+            "cluster.dask": own.scheduler_address,
+        }
+        with pytest.raises(ClusterError, match="needed_mb=2883 memory_limit_mb=1000"):
+            fit_on_cluster(load_settings(None, flags=flags, command="fit"))
+    assert asked == [None]
 
 
 def rows_of_page(first):
