@@ -1,7 +1,10 @@
 """The memory that a fit takes is known before, and what does not fit is refused."""
 
+import json
 import re
 from importlib.resources import files
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -20,6 +23,9 @@ from streamlda.settings.load import load_settings
 from streamlda.spectral.moments import Moments
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import cluster_of, connect
+
+ROOT = Path(__file__).parents[2]
+PAGE = files("streamlda").joinpath("docs/howto/cluster.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("topics", "words"), [(3, 60), (10, 400), (3, 5)])
@@ -71,12 +77,34 @@ def test_a_fit_without_room_is_refused_before_files_are_listed(tmp_path, monkeyp
     assert asked == [None]
 
 
+def medians(case):
+    """Return the stored measurements of a fit of text: the median of each over the runs."""
+    stored = json.loads((ROOT / "bench/results/cluster-text.json").read_text("utf-8"))
+    runs = [run["measured"] for run in stored["runs"] if run["case"] == case]
+    return {name: median(run[name] for run in runs) for name in runs[0]}
+
+
 def rows_of_page(first):
     """Return the numbers of a table of the page on clusters, by the first cell of its head."""
-    page = files("streamlda").joinpath("docs/howto/cluster.md").read_text("utf-8")
-    table = page[page.index(f"| {first} |") :].split("\n\n")[0].splitlines()[2:]
+    table = PAGE[PAGE.index(f"| {first} |") :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return [[float(re.sub(r"[^\d.]", "", cell)) for cell in row] for row in cells]
+
+
+def test_the_page_says_what_the_benchmark_measured():
+    one, two = medians("1 worker"), medians("2 workers")
+    said = [
+        "{fit_seconds:.1f} | {all_cpu_seconds:.1f}".format(**medians("plain fit")),
+        "{fit_seconds:.1f} | {all_cpu_seconds:.1f}: client and scheduler {cpu_seconds:.1f}, "
+        "worker {worker_cpu_seconds:.1f}".format(**one),
+        "{fit_seconds:.1f} | {all_cpu_seconds:.1f}: client and scheduler {cpu_seconds:.1f}, "
+        "workers {worker_cpu_seconds:.1f}".format(**two),
+    ]
+    for row in said:
+        assert f" | {row} |\n" in PAGE
+    each = 1e6 * one["worker_cpu_seconds"] / one["documents"]
+    assert f"{each:.1f} microseconds a document" in PAGE
+    assert f"the client's {one['cpu_seconds']:.1f} s" in PAGE
 
 
 def test_the_page_says_what_the_plan_does():
@@ -85,7 +113,8 @@ def test_the_page_says_what_the_plan_does():
         assert said == [round(n / 1e6) for n in (plan.sums, plan.worker, plan.worker / PAUSE)]
     settings = EngineSettings(n_components=50, n_features=8000)
     driver = MemoryPlan.of(settings, 8000).driver
-    rows = rows_of_page("documents")
+    rows, one = rows_of_page("documents"), medians("1 worker")
+    each = one["worker_cpu_seconds"] / one["documents"]
     assert len(rows) == 4
     for documents, *said in rows:
         passes = passes_for(int(documents))
@@ -95,7 +124,7 @@ def test_the_page_says_what_the_plan_does():
         assert said == [
             *(-(-documents * 800 // most), plan.parts, round(moved / 1e9, 1)),
             *(round(documents * 600 / 1e9, 1), round(driver / 1e6)),
-            round(3 + documents * 33.5e-6 / 100),
+            round(one["cpu_seconds"] + documents * each / 100),
         ]
     assert PLACES == 96
     assert START_DOCUMENTS // FEWEST == 8
