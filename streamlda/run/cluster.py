@@ -8,11 +8,12 @@ record slots too, so that the ledger knows the documents again wherever they are
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
 from streamlda.checks import require
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import LedgerError
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.released import spent
@@ -27,6 +28,7 @@ from streamlda.scaleout import (
     Progress,
     connect,
     learn_once,
+    limits_with_room,
     never,
     no_progress,
     of_files,
@@ -77,6 +79,9 @@ def fit_on_cluster(
         paid = None if ledger is None else run_cut_short(settings, ledger, publisher)
         run = open_pipeline(settings, ledger=ledger, warn=warn, paid=paid)
         pipeline = run.pipeline
+        client = opened.enter_context(connect(address))
+        # Before files are listed and cut, which takes long where there are many.
+        limits = None if settings.private else _limits(client, pipeline, settings)
         # Refined topics begin with documents from all files; others are those of one process.
         mixed = BEGINNING if not settings.private and settings.topics.refine is not False else 0
         corpus = of_files(
@@ -85,7 +90,6 @@ def fit_on_cluster(
             shards=settings.cluster.shards,
             beginning=mixed,
         )
-        client = opened.enter_context(connect(address))
         if ledger is not None:
             _check_unspent(run)
             before = 0 if run.paid else ledger.generation
@@ -98,7 +102,9 @@ def fit_on_cluster(
                     warn(message)
                 raise
         else:
-            found = _fit(client, corpus, pipeline, settings, on_progress, on_plan, should_stop)
+            found = _fit(
+                client, corpus, pipeline, settings, limits, on_progress, on_plan, should_stop
+            )
             stopped = found.stopped
             model = found.model(pipeline.facts())
             publisher.store(model)
@@ -115,16 +121,8 @@ def fit_on_cluster(
     )
 
 
-def _fit(
-    client: Any,
-    corpus: Corpus,
-    pipeline: Pipeline[Any],
-    settings: RunSettings,
-    on_progress: Progress,
-    on_plan: Callable[[str], None],
-    should_stop: Callable[[], bool],
-) -> ClusterFit:
-    """Learn from all files, and bring the pipeline to their end."""
+def _limits(client: Any, pipeline: Pipeline[Any], settings: RunSettings) -> list[float]:
+    """Return the memory limits of workers that have room for what is asked, as far as is known."""
     engine, words = pipeline.learner, pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
     require(
@@ -133,14 +131,38 @@ def _fit(
         path=settings.topics.projection_file,
         remedy="leave cluster.dask or topics.projection_file out",
     )
+    return limits_with_room(client, _asked(pipeline, settings), words)
+
+
+def _asked(pipeline: Pipeline[Any], settings: RunSettings) -> EngineSettings:
+    if pipeline.learner is None:
+        return engine_settings(settings, most_words(settings))
+    learned: EngineSettings = pipeline.learner.settings
+    return learned
+
+
+def _fit(
+    client: Any,
+    corpus: Corpus,
+    pipeline: Pipeline[Any],
+    settings: RunSettings,
+    limits: Sequence[float] | None,
+    on_progress: Progress,
+    on_plan: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> ClusterFit:
+    """Learn from all files, and bring the pipeline to their end."""
+    engine, words = pipeline.learner, pipeline.words
+    assert not isinstance(words, PrivateVocabularySelection)
     found = learn_once(
         client,
         corpus,
-        engine_settings(settings, most_words(settings)) if engine is None else engine.settings,
+        _asked(pipeline, settings),
         words,
         shared_projection=None if engine is None else engine.shared_projection,
         names_rejects=settings.source.rejects is not None,
         state_folder=settings.checkpoint.folder,
+        limits=limits,
         on_progress=on_progress,
         on_plan=on_plan,
         should_stop=should_stop,

@@ -30,7 +30,7 @@ use TLS (Dask's configuration ``distributed.comm``).
 """
 
 from streamlda.scaleout.cluster import ClusterError, Progress, connect, never, no_progress
-from streamlda.scaleout.fit import ClusterFit, learn, learn_once
+from streamlda.scaleout.fit import ClusterFit, learn, learn_once, limits_with_room
 from streamlda.scaleout.monoid import (
     Refinement,
     better_projection,
@@ -54,6 +54,7 @@ __all__ = [
     "fit_privately",
     "learn",
     "learn_once",
+    "limits_with_room",
     "merge",
     "never",
     "no_progress",

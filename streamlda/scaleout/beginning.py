@@ -179,8 +179,9 @@ def learned_words(
         return found
 
     kept = {n: one for n, one in enumerate(read) if whole[n]}
+    learned = words.learn_from(count, documents)
     run.release([one for n, one in enumerate(read) if not whole[n]])
-    return words.learn_from(count, documents), documents, kept
+    return learned, documents, kept
 
 
 def _doubling(corpus: Corpus) -> Iterator[list[tuple[Shard, Any]]]:

@@ -190,6 +190,7 @@ def learn_once(
     most_bytes: float | None = None,
     names_rejects: bool = False,
     state_folder: str | None = None,
+    limits: Sequence[float] | None = None,
     on_progress: Progress = no_progress,
     on_plan: Callable[[str], None] = lambda line: None,
     should_stop: Callable[[], bool] = never,
@@ -214,22 +215,21 @@ def learn_once(
     are to be named, 10,000 a shard. With a `state_folder`, local or a URL, a refinement goes on
     from the last round that is in it.
     `ClusterError` if a worker has not the memory, before documents are read; `on_plan` gets a line
-    that says how much it takes.
+    that says how much it takes. With `limits`, of `limits_with_room`, the cluster was checked.
     """
     _check_solver(settings)
     check_unseeded(settings.seed_topics)
     if refinement_passes is not None:
         at_least(0, refinement_passes=refinement_passes)
-    check_cluster(client)
+    if limits is None:
+        check_cluster(client)
+        limits = limits_with_room(client, settings, vocabulary)
     refines = settings.refines and shared_projection is None
     trial = refines and refinement_passes is None
     # The sums of a start are taken by an engine that does not refine.
     settings = replace(settings, refine=None if settings.refines else settings.refine)
-    limits, run = memory_limits(client), Run(client, should_stop=should_stop)
+    run = Run(client, should_stop=should_stop)
     saved = None if state_folder is None else SavedRounds(state_folder)
-    if not isinstance(vocabulary, VocabularyLearner):
-        # Else the words are known when they are learned.
-        _check_memory(limits, settings, vocabulary)
     try:
         beginning = begin(run, corpus, settings, vocabulary, shared_projection, trial=trial)
         words, n_features = beginning.plan.vocabulary, beginning.plan.settings.n_features
@@ -263,6 +263,17 @@ def learn_once(
             remedy="nothing was saved: start it again",
             error=InsufficientDataError,
         ) from None
+
+
+def limits_with_room(client: Client, settings: EngineSettings, vocabulary: Words) -> list[float]:
+    """Return the memory limits of all workers; `ClusterError` if one has not the memory.
+
+    Words that are still to be learned are not known: then all limits come back.
+    """
+    limits = memory_limits(client)
+    if not isinstance(vocabulary, VocabularyLearner):
+        _check_memory(limits, settings, vocabulary)
+    return limits
 
 
 def _check_memory(

@@ -30,6 +30,7 @@ from streamlda.scaleout.beginning import learned_words
 from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.collections import is_collection, of_collection
 from streamlda.simulate import PlantedLDA
+from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -279,6 +280,15 @@ def test_phrases_are_those_of_one_process(client):
     assert documents == 700
     assert found == words.learn(texts[:700])
     assert {"new york", "hot dog"} <= {*found.words}
+
+
+def test_words_and_phrases_are_learned_from_the_beginning_of_one_large_shard(client):
+    """Its records are not kept, and lie with a worker until all of them are counted."""
+    texts = [f"new york {'north' if n % 2 else 'south'}" for n in range(2 * BLOCK_ROWS)]
+    words = VocabularyLearner(max_document_frequency=1.0, documents=BLOCK_ROWS, phrases=1)
+    found, documents, kept = learned_words(Run(client), of_partitions([texts]), words)
+    assert (documents, kept) == (BLOCK_ROWS, {})
+    assert found == words.learn(texts[:BLOCK_ROWS])
 
 
 def die_once(part, marker):

@@ -1,7 +1,10 @@
 """The memory that a fit takes is known before, and what does not fit is refused."""
 
+import json
 import re
 from importlib.resources import files
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -10,13 +13,19 @@ from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.exit_codes import exit_code
 from streamlda.refinement.schedule import LocalSchedule, passes_for
+from streamlda.run.cluster import fit_on_cluster
 from streamlda.scaleout import ClusterError, learn_once, of_files
+from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout.files import LEAST_BYTES, MOST_BYTES, PLACES, SHARDS
 from streamlda.scaleout.memory import BLOCK_BYTES, IDLE_BYTES, PAUSE, SETS, MemoryPlan
 from streamlda.scaleout.rounds import LEAST_DOCUMENTS as FEWEST
+from streamlda.settings.load import load_settings
 from streamlda.spectral.moments import Moments
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import connect
+from tests.scaleout.conftest import cluster_of, connect
+
+ROOT = Path(__file__).parents[2]
+PAGE = files("streamlda").joinpath("docs/howto/cluster.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("topics", "words"), [(3, 60), (10, 400), (3, 5)])
@@ -49,12 +58,53 @@ def test_workers_without_room_are_refused_before_a_document_is_read(cluster, tmp
     assert "(of 1,000 MB)" in said
 
 
+def test_a_fit_without_room_is_refused_before_files_are_listed(tmp_path, monkeypatch):
+    """Its workers are asked for their versions once."""
+    asked, check = [], cluster_module._check_workers
+    monkeypatch.setattr(
+        cluster_module, "_check_workers", lambda *given: asked.append(check(*given))
+    )
+    with cluster_of(1, memory_limit="1GB") as own:
+        flags = {
+            "source.files": [str(tmp_path / "none.jsonl")],
+            "vocabulary.hash_bits": 17,
+            "topics.count": 100,
+            "output.file": str(tmp_path / "model"),
+            "cluster.dask": own.scheduler_address,
+        }
+        with pytest.raises(ClusterError, match="needed_mb=2883 memory_limit_mb=1000"):
+            fit_on_cluster(load_settings(None, flags=flags, command="fit"))
+    assert asked == [None]
+
+
+def medians(case):
+    """Return the stored measurements of a fit of text: the median of each over the runs."""
+    stored = json.loads((ROOT / "bench/results/cluster-text.json").read_text("utf-8"))
+    runs = [run["measured"] for run in stored["runs"] if run["case"] == case]
+    return {name: median(run[name] for run in runs) for name in runs[0]}
+
+
 def rows_of_page(first):
     """Return the numbers of a table of the page on clusters, by the first cell of its head."""
-    page = files("streamlda").joinpath("docs/howto/cluster.md").read_text("utf-8")
-    table = page[page.index(f"| {first} |") :].split("\n\n")[0].splitlines()[2:]
+    table = PAGE[PAGE.index(f"| {first} |") :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return [[float(re.sub(r"[^\d.]", "", cell)) for cell in row] for row in cells]
+
+
+def test_the_page_says_what_the_benchmark_measured():
+    one, two = medians("1 worker"), medians("2 workers")
+    said = [
+        "{fit_seconds:.1f} | {all_cpu_seconds:.1f}".format(**medians("plain fit")),
+        "{fit_seconds:.1f} | {all_cpu_seconds:.1f}: client and scheduler {cpu_seconds:.1f}, "
+        "worker {worker_cpu_seconds:.1f}".format(**one),
+        "{fit_seconds:.1f} | {all_cpu_seconds:.1f}: client and scheduler {cpu_seconds:.1f}, "
+        "workers {worker_cpu_seconds:.1f}".format(**two),
+    ]
+    for row in said:
+        assert f" | {row} |\n" in PAGE
+    each = 1e6 * one["worker_cpu_seconds"] / one["documents"]
+    assert f"{each:.1f} microseconds a document" in PAGE
+    assert f"the client's {one['cpu_seconds']:.1f} s" in PAGE
 
 
 def test_the_page_says_what_the_plan_does():
@@ -63,7 +113,8 @@ def test_the_page_says_what_the_plan_does():
         assert said == [round(n / 1e6) for n in (plan.sums, plan.worker, plan.worker / PAUSE)]
     settings = EngineSettings(n_components=50, n_features=8000)
     driver = MemoryPlan.of(settings, 8000).driver
-    rows = rows_of_page("documents")
+    rows, one = rows_of_page("documents"), medians("1 worker")
+    each = one["worker_cpu_seconds"] / one["documents"]
     assert len(rows) == 4
     for documents, *said in rows:
         passes = passes_for(int(documents))
@@ -73,7 +124,7 @@ def test_the_page_says_what_the_plan_does():
         assert said == [
             *(-(-documents * 800 // most), plan.parts, round(moved / 1e9, 1)),
             *(round(documents * 600 / 1e9, 1), round(driver / 1e6)),
-            round(3 + documents * 33.5e-6 / 100),
+            round(one["cpu_seconds"] + documents * each / 100),
         ]
     assert PLACES == 96
     assert START_DOCUMENTS // FEWEST == 8
