@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Any, Self
 
-from sklearn.utils.validation import check_is_fitted
-
 from streamlda.checks import require
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
@@ -402,7 +400,7 @@ class StreamLDA(BaseTopicEstimator):
         return hasattr(self, "_learner") and (not self._is_private or self._model is not None)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
+        state = dict(vars(self))
         if self._is_private:
             # Raw sums must not leave the process; what was published may.
             state["_learner"] = None
@@ -424,4 +422,7 @@ class StreamLDA(BaseTopicEstimator):
     def _check_fitted(self) -> None:
         if self._is_private and self._model is None:
             raise self._no_snapshot()
-        check_is_fitted(self)
+        if not self.__sklearn_is_fitted__():
+            from sklearn.utils.validation import check_is_fitted
+
+            check_is_fitted(self)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
@@ -29,7 +28,7 @@ from streamlda.text.vocabulary import Vocabulary
 Array = NDArray[np.float64]
 
 
-class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LearningEstimator):  # type: ignore[misc]
+class BaseTopicEstimator(LearningEstimator):
     """Fitted attributes and inference, read from the model that a fit has made."""
 
     @property
@@ -92,7 +91,7 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lear
         """Documents learned from."""
         return self._fitted.documents_seen
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> Any:
         """Return the topic proportions of documents; the model is not changed.
 
         Parameters
@@ -106,6 +105,9 @@ class BaseTopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Lear
         ndarray of shape (n_samples, n_components)
             Rows sum to 1. Each row depends only on its document.
         """
+        return self._in_container(X)
+
+    def _transform(self, X: Any) -> Array:
         self._check_fitted()
         X = self._validated(X, reset=False)
         topics = smoothed(self.components_, self.background_, SMOOTHING)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC
 from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 import scipy
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError
+from streamlda.estimator_protocol import ScikitLearnEstimator, validated
 from streamlda.learner import Learner, Users, feed
 from streamlda.matrices import holds_texts, texts_of
 from streamlda.model.topic_model import TopicModel
@@ -39,22 +35,7 @@ COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_", "_growing")
 Columns = dict[str, Any]
 
 
-class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
-    """A private estimator that has not read a whole window of rows yet."""
-
-
-def no_snapshot(every: int | None, remedy: str, **values: int) -> Exception:
-    """Return what is raised where a private estimator has no topics yet."""
-    return failure(
-        "a private estimator must have read a whole window before its topics are read",
-        **values,
-        documents_per_snapshot=every,
-        remedy=remedy,
-        error=NoSnapshotError,
-    )
-
-
-class LearningEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+class LearningEstimator(ScikitLearnEstimator):
     """The side of `StreamLDA` that learns: columns, parameters, an engine or private sums."""
 
     n_components: int
@@ -75,6 +56,10 @@ class LearningEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _seed(self) -> int:
         if isinstance(self.random_state, int):
             return self.random_state
+        if self.random_state is None:  # NumPy's global generator, as everywhere in scikit-learn.
+            return int(np.random.randint(2**31))  # noqa: NPY002
+        from sklearn.utils import check_random_state
+
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
@@ -188,17 +173,11 @@ class LearningEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
             # Conversion adds up duplicates, which small integers cannot hold.
             matrix = matrix.astype(np.float64)
-        return validate_data(
-            self,
-            matrix,
-            reset=reset,
-            ensure_min_samples=min_samples,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_non_negative=True,
-        )
+        return validated(self, matrix, reset=reset, min_samples=min_samples)
 
     def _no_snapshot(self) -> Exception:
+        from streamlda.estimator_errors import NoSnapshotError
+
         values: dict[str, int] = {"copied": True}
         remedy = "fit it"
         if isinstance(self._learner, MatrixFit):
@@ -206,7 +185,13 @@ class LearningEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             remedy = "pass that many further rows to partial_fit"
             if self._learner.failed_at is not None:
                 remedy = "a call failed half way: fit another estimator with other rows"
-        return no_snapshot(self.documents_per_snapshot, remedy, **values)
+        return failure(
+            "a private estimator must have read a whole window before its topics are read",
+            **values,
+            documents_per_snapshot=self.documents_per_snapshot,
+            remedy=remedy,
+            error=NoSnapshotError,
+        )
 
     @staticmethod
     def _new_noise() -> Noise:

@@ -24,6 +24,8 @@ from streamlda.threads import limit_threads
 
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
 NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"
+#: Of what is no BaseEstimator, which would import scikit-learn with it.
+UNRELATED = "ignore:Estimator StreamLDA does not inherit from `sklearn.base.BaseEs:UserWarning"
 FEW_WORDS = "ignore:there should be at least as many words:UserWarning"
 
 
@@ -54,7 +56,7 @@ OF_PARTIAL_FIT = (
 # scikit-learn feeds its checks with fractional numbers and fewer words than the default K, and
 # skips the array API check where the environment does not switch that on. Its rows are few, so
 # rounds of the online solvers must be short, and rounds of few rows say little.
-@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
+@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS, UNRELATED)
 @pytest.mark.parametrize(
     "lda",
     [
