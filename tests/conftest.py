@@ -1,6 +1,7 @@
 """Settings for all tests: threads, hypothesis profiles, kernels; plugins: brokers, a browser."""
 
 import os
+import re
 
 # With more than two threads, and BLAS threads besides, two test workers would get in each other's
 # way.
@@ -31,6 +32,14 @@ MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packa
 
 #: Folders of tests that start processes.
 SLOW = {"service", "kafka", "scaleout"}
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave what `-m` leaves out as a whole: importing it takes seconds of each worker."""
+    marker = MARKERS.get(collection_path.stem)
+    if marker and re.fullmatch(rf"not \([^()]*\b{marker}\b[^()]*\)", config.option.markexpr):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items):

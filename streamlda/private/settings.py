@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
 from streamlda.privacy.accounting import check_sampler_loss, noise_multiplier, sampler_factor
@@ -106,11 +104,6 @@ MOST_WORDS = 1500
 #: moments need all documents to find topics at all. Abstracts, 8,000 words, NPMI without rounds and
 #: with them: 0.11 and 0.14 at 1.9e-3, 0.09 and 0.12 at 2.8e-3, 0.09 and 0.08 at 3.8e-3.
 REFINEMENT_NOISE = 2.5e-3
-
-#: The quantile of norms to clip at falls from the first to the second as the noise of a direction,
-#: sqrt(d) / (mu n), grows between these: clipping bends the moments, noise hides it.
-QUANTILES = (0.95, 0.5)
-QUANTILE_NOISE = (7e-4, 2e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,16 +434,3 @@ def slots_of(stages: Mapping[str, float], n_slots: int) -> list[tuple[str, int, 
 def slots_to_spare(slots: int) -> int:
     """Return how many slots of a last stage may be missing where the stream ends."""
     return int((1 - LEAST_LAST_STAGE) * slots)
-
-
-def clip_quantile_for(n_features: int, documents: int, noise_multiplier: float) -> float:
-    """Return the quantile of norms to clip at, from public numbers only.
-
-    Clipping at a low quantile bends the moments, at a high one needs more noise. Measured on
-    planted topics (50 and 1,000 words) and 200,000 abstracts (8,000 words): 0.95 is best while
-    the noise in a direction, sqrt(d) z / n, is below 7e-4, the median above 2e-3.
-    """
-    noise = np.sqrt(n_features) * noise_multiplier / documents
-    low, high = np.log(QUANTILE_NOISE)
-    part = np.clip((np.log(noise) - low) / (high - low), 0.0, 1.0)
-    return float(QUANTILES[0] + part * (QUANTILES[1] - QUANTILES[0]))

@@ -39,7 +39,7 @@ from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
 from streamlda.private.public_start import FITS, PUBLIC, PublicTopics
 from streamlda.private.refinement import RefinementRounds
-from streamlda.private.settings import CHOICE, PrivateSettings, clip_quantile_for
+from streamlda.private.settings import CHOICE, PrivateSettings
 from streamlda.private.stage import groups_touched
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 from streamlda.spectral.whitening import random_projection
@@ -61,6 +61,11 @@ TELLING_SLOTS = 50
 
 #: Name of the rounds after the first window in ``prefix`` mode.
 PREFIX = "prefix"
+
+#: The quantile of norms to clip at falls from the first to the second as the noise of a direction,
+#: sqrt(d) / (mu n), grows between these: clipping bends the moments, noise hides it.
+QUANTILES = (0.95, 0.5)
+QUANTILE_NOISE = (7e-4, 2e-3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,3 +385,16 @@ def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> Non
         "(source.text_field, source.user_field), or take larger windows",
         error=InsufficientDataError,
     )
+
+
+def clip_quantile_for(n_features: int, documents: int, noise_multiplier: float) -> float:
+    """Return the quantile of norms to clip at, from public numbers only.
+
+    Clipping at a low quantile bends the moments, at a high one needs more noise. Measured on
+    planted topics (50 and 1,000 words) and 200,000 abstracts (8,000 words): 0.95 is best while
+    the noise in a direction, sqrt(d) z / n, is below 7e-4, the median above 2e-3.
+    """
+    noise = np.sqrt(n_features) * noise_multiplier / documents
+    low, high = np.log(QUANTILE_NOISE)
+    part = np.clip((np.log(noise) - low) / (high - low), 0.0, 1.0)
+    return float(QUANTILES[0] + part * (QUANTILES[1] - QUANTILES[0]))

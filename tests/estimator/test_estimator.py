@@ -63,7 +63,10 @@ OF_PARTIAL_FIT = (
         StreamLDA(1),
         pytest.param(StreamLDA(10), marks=pytest.mark.long),
         StreamLDA(2, solver="online-power", n_restarts=2, n_iterations=2),
-        StreamLDA(2, solver="simultaneous", n_restarts=2, n_iterations=2),
+        pytest.param(
+            StreamLDA(2, solver="simultaneous", n_restarts=2, n_iterations=2),
+            marks=pytest.mark.long,
+        ),
         StreamLDA(2, refinement_passes=1),
     ],
     ids=str,

@@ -64,6 +64,7 @@ def test_importing_loads_nothing_slow(statement, others):
     assert python("-c", program).split() == []
 
 
+@pytest.mark.long
 def test_importing_all_modules_does_not_import_the_compiler():
     n_modules, *compilers = python("-c", EVERY_MODULE).split()
     assert int(n_modules) > 100

@@ -13,7 +13,8 @@ from streamlda.privacy.ledger.terms import NOTHING
 from streamlda.private.budget import ledger_terms, within, words_and_delta
 from streamlda.private.release_manager import config_hash
 from streamlda.private.responsibilities import is_round
-from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings, clip_quantile_for
+from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings
+from streamlda.private.window import clip_quantile_for
 from tests.corpora import batch_of
 from tests.private.streams import Run, settings_of, wide
 
