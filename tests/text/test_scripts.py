@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.text import stop_words
 from streamlda.text.analysis import LETTERS, TextAnalyzer
-from streamlda.text.scripts import letter_words, normalized, unsegmented
+from streamlda.text.scripts import letter_words, unsegmented
 from streamlda.text.vocabulary import Vocabulary
 from tests.texts import any_text
 
@@ -65,34 +65,6 @@ def test_words_are_runs_of_letters_and_their_marks(text):
     assert letter_words(text) == slow_words(text)
     if text.isascii():
         assert TextAnalyzer(lowercase=False).build_tokenizer()(text) == letter_words(text)
-
-
-#: Marks of several classes, some that others are made of, one beyond the first plane.
-MARKS = "\u0301\u0316\u0344\u0f73\u0f71\u3099\uff9e\U0001d165"
-
-
-@pytest.mark.parametrize("form", ["NFC", "NFKD"])
-@given(
-    text=st.text(st.sampled_from(MARKS + "aé한\u1100\u1161\U0001f600"), min_size=30, max_size=90)
-)
-def test_many_marks_are_put_in_order_before_the_text_is_normalized(form, text):
-    assert normalized(form, text) == unicodedata.normalize(form, text)
-
-
-def test_normalizing_moves_no_mark_past_many(monkeypatch):
-    """The library takes the square of the marks that are not in order."""
-    given = []
-
-    def normalize(form, text):
-        given.append(text)
-        return unicodedata.normalize(form, text)
-
-    monkeypatch.setattr("streamlda.text.scripts.normalize", normalize)
-    for form, mark in (("NFC", "\u0301\u0316"), ("NFC", "\u0f73"), ("NFKD", "\u0301\uff9e")):
-        text = "a" + mark * 1000
-        assert normalized(form, text) == unicodedata.normalize(form, text)
-        classes = [*map(unicodedata.combining, given[-1][1:])]
-        assert classes == sorted(classes)
 
 
 @pytest.mark.parametrize(
