@@ -95,6 +95,10 @@ def statement_of(
     )
 
 
+#: Standard deviations of noise from which on what documents say of a public model is no chance.
+CERTAIN = 2.0
+
+
 def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
     """Return what the documents of a snapshot were clipped by, and where that came from."""
     names = ("first", "pair") if settings.begins_with_common else ("first", "pair", "triple")
@@ -137,6 +141,12 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
             notes["warnings"].append(
                 "the public model does not fit the documents, and was not used "
                 f"(fits={net:.0f}, noise={noise:.0f})"
+            )
+        elif net < CERTAIN * noise:
+            notes["warnings"].append(
+                "noise may have decided that the public model fits the documents, and it was used "
+                f"(fits={net:.0f}, noise={noise:.0f}); look whether its topics are theirs, or take "
+                "more documents per snapshot, or a larger epsilon"
             )
     notes["mixed_with_background"] = found.mixed.tolist()
     notes["topics_asked"] = wanted

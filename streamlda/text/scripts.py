@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from unicodedata import category, is_normalized, normalize
+from unicodedata import category
+
+from streamlda.unicode_forms import normalized
 
 #: Joiners of Persian, Hindi and others, which stand inside words.
 JOINERS = "\u200c\u200d"
@@ -60,14 +62,12 @@ def folded(text: str, lowercase: bool | str) -> str:
     one without a dot is ``\u0131`` in Turkish.
     """
     if lowercase == TURKISH:
-        text = normalize("NFC", text).translate(_TURKISH)
+        text = normalized("NFC", text).translate(_TURKISH)
     if lowercase:
         text = text.lower()
     if text.isascii():
         return text
-    if not is_normalized("NFC", text):
-        text = normalize("NFC", text)
-    text = text.replace("\u00ad", "")
+    text = normalized("NFC", text).replace("\u00ad", "")
     return text.replace("i\u0307", "i") if lowercase else text
 
 

@@ -16,6 +16,7 @@ from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import MIXED, PublicTopics
+from streamlda.private.published import notes_of
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
@@ -221,6 +222,15 @@ def test_topics_are_those_of_the_documents_without_noise_and_public_where_it_hid
     found = moved(start, noisy, noise, K).components
     mean = [np.abs(c - planted.components).sum() for c in (found, raw, start.components)]
     assert mean[0] < 0.8 * min(mean[1:])
+
+
+def test_a_use_that_noise_may_have_decided_is_warned_of(public, planted):
+    start = start_of(public)
+    found = moved(start, sums_of(start, np.full(K, 1e6), planted.components), 1e-3, K)
+    for fits, doubted in ((60.0, False), (40.0, True)):
+        notes = notes_of(replace(found, fits=np.array([fits, 25.0])), K)
+        assert notes["public_model"] == {"used": True, "fits": fits, "noise": 25.0}
+        assert ["noise may have decided" in each for each in notes["warnings"]] == [True] * doubted
 
 
 def test_further_topics_are_what_public_ones_do_not_explain(public, planted):

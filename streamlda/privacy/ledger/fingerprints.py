@@ -26,7 +26,6 @@ import json
 import os
 import re
 import secrets
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, shake_256
@@ -42,6 +41,7 @@ from streamlda.container import sync_folder
 from streamlda.errors import LedgerError
 from streamlda.kernels.text import ENDS, fold_texts
 from streamlda.privacy.ledger.sketches import SKETCH, Sketch
+from streamlda.unicode_forms import normalized
 
 #: The first mark of a container; further ones where the number of records doubles.
 FIRST_MARK = 16
@@ -118,7 +118,7 @@ class FingerprintKey:
         if text.isascii():
             found = next(ascii_words)
         else:
-            text = _UNSEEN.sub("", unicodedata.normalize("NFKD", text))
+            text = _UNSEEN.sub("", normalized("NFKD", text))
             found = " ".join(_WORDS.findall(text.casefold())).encode("utf-8", "surrogatepass")
         found = found or " ".join(text.split()).encode("utf-8", "surrogatepass")
         return self._of(b"text", found) if found else b""
