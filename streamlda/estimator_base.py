@@ -113,7 +113,7 @@ class BaseTopicEstimator(LearningEstimator):
         topics = smoothed(self.components_, self.background_, SMOOTHING)
         batch = DocumentBatch.from_matrix(X, integral=False)
         proportions: Array = topic_proportions(batch, topics, self.alpha_)
-        return proportions.astype(X.dtype, copy=False)
+        return proportions.astype(np.float32) if X.dtype == np.float32 else proportions
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the log-likelihood, in nats, of held-out halves of documents.

@@ -120,7 +120,7 @@ def validated(estimator: Any, X: Any, *, reset: bool, min_samples: int) -> Any:
         if reset:
             known.pop("feature_names_in_", None)
             estimator.n_features_in_ = X.shape[1]
-        return X if X.dtype.kind == "f" else X.astype(np.float64)
+        return X
     from sklearn.utils.validation import validate_data
 
     return validate_data(

@@ -70,15 +70,18 @@ def next_projection(pairs: Array, whitening: Array, scale: Array, n_columns: int
         sketch=pairs.shape,
         remedy="sketch with more columns first",
     )
+    # One matrix of words by columns less at a time is 6 MB of 8000 words and 100 columns.
     sketch = scale[:, None] * pairs
-    probes = whitening / scale[:, None]
     # Cut to n_columns before the action is solved for, not after: with m columns the system is
     # ill-conditioned, and on documents the sampling noise then costs more than the cut.
     left = left_vectors(sketch, n_columns)
-    action = left.T @ sketch @ np.linalg.pinv(left.T @ probes)
+    within = left.T @ sketch
+    del sketch
+    action = within @ np.linalg.pinv(left.T @ (whitening / scale[:, None]))
     values, vectors = np.linalg.eigh((action + action.T) / 2)
     directions = left @ vectors[:, np.argsort(-np.abs(values), kind="stable")]
-    return np.ascontiguousarray(scale[:, None] * directions)
+    directions *= scale[:, None]
+    return np.ascontiguousarray(directions)
 
 
 def left_vectors(matrix: Array, n: int) -> Array:

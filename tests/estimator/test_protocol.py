@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from streamlda import StreamLDA
+from streamlda.matrices import counts_of
 from streamlda.simulate import PlantedLDA
 
 
@@ -138,4 +139,6 @@ def test_rows_of_any_type_are_what_scikit_learns_checks_make_of_them(X, kind, de
     ours.fit(counts if dense else type(X)(counts))
     np.testing.assert_array_equal(ours.components_, listed.components_)
     assert ours.n_features_in_ == listed.n_features_in_ == 100
+    read = ours._validated(type(X)(counts), reset=False)
+    assert np.shares_memory(counts_of(read).word_ids, read.indices)
     assert ours.transform(counts).dtype == (np.float32 if kind is np.float32 else np.float64)
