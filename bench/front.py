@@ -24,62 +24,101 @@ ASKED = (
     ("coherence (NPMI)", "npmi", "{:.3f}"),
 )
 
-#: What is measured, of which scenario, and the figure of it.
-FIGURES = (
-    ("text to model file: documents a second", "corpus-text", "documents/s, text to model file"),
+#: The lines below the table: what each is about, and its figures: words, scenario, name there.
+LINES = (
     (
-        "daemon: documents (100 tokens) a second",
-        "daemon-throughput",
-        "documents/s of 100 tokens, hash bits 14, K = 20",
+        "Plain fit",
+        (
+            (
+                "{} documents a second from text to model file",
+                "corpus-text",
+                "documents/s, text to model file",
+            ),
+            (
+                "{} times the memory for ten times as many documents",
+                "memory-flat",
+                "ratio of the two",
+            ),
+        ),
     ),
     (
-        "daemon: seconds from start to first batch",
-        "daemon-restart",
-        "seconds from start to the first batch, V = 50,000, K = 50",
+        "Daemon",
+        (
+            (
+                "{} documents of 100 tokens a second",
+                "daemon-throughput",
+                "documents/s of 100 tokens, hash bits 14, K = 20",
+            ),
+            (
+                "{} seconds from start to first batch",
+                "daemon-restart",
+                "seconds from start to the first batch, V = 50,000, K = 50",
+            ),
+        ),
     ),
-    ("memory after ten times the documents: ratio", "memory-flat", "ratio of the two"),
     (
-        "epsilon 1: perplexity, word frequencies = 1",
-        "private-corpus",
-        "perplexity over that of the word frequencies, epsilon 1",
-    ),
-    ("epsilon 1: coherence (NPMI)", "private-corpus", "NPMI, epsilon 1"),
-    (
-        "private fit: time, plain fit = 1",
-        "private-overhead",
-        "time over that without privacy, text, 20 topics",
+        "Epsilon 1",
+        (
+            (
+                "perplexity {} times that of the word frequencies",
+                "private-corpus",
+                "perplexity over that of the word frequencies, epsilon 1",
+            ),
+            ("coherence {}", "private-corpus", "NPMI, epsilon 1"),
+            (
+                "{} times the time of a plain fit",
+                "private-overhead",
+                "time over that without privacy, text, 20 topics",
+            ),
+        ),
     ),
 )
 
 
 def front(results: Mapping[str, Json]) -> str:
-    """Return the table of the first page; what is not measured is left out."""
-    rows, columns, corpus = list[tuple[str, ...]](), ["streamlda"], ""
+    """Return the results of the first page; what is not measured is left out."""
+    parts = []
     if COMPARED in results:
-        result = results[COMPARED]
-        left_out = set(TOMOTOPY) - {strongest(result)}
-        others = [
-            label
-            for label in OTHERS
-            if label not in left_out and series(result, label, "perplexity")
-        ]
-        columns += [OTHERS[label] for label in others]
-        corpus = f"Abstracts: {result['corpus']['documents']:,}, 50 topics. "
-        for name, key, form in ASKED:
-            shown = (median(series(result, label, key)) for label in (DEFAULT, *others))
-            rows.append((f"abstracts: {name}", *map(form.format, shown)))
-    for name, scenario, figure in FIGURES:
-        if scenario in results:
-            found = {
-                each.name: each.measured for each in BY_ID[scenario].figures(results[scenario])
-            }
-            rows.append((name, found[figure], *[""] * (len(columns) - 1)))
-    if not rows:
-        return ""
-    rows[:0] = [("result", *columns), ("---", *["---:"] * len(columns))]
-    table = "".join(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in row)}|\n" for row in rows)
-    used = [results[name] for name in (COMPARED, *(row[1] for row in FIGURES)) if name in results]
-    dates = sorted({each["date"] for each in used})
-    versions = ", ".join(sorted({each["versions"]["streamlda"] for each in used}))
-    measured = f"Measured with streamlda {versions}, {dates[0]} to {dates[-1]}."
-    return f"{table}\n{corpus}{measured}\n"
+        parts.append(compared(results[COMPARED]))
+    lines = [
+        f"- {about}: {'; '.join(shown)}.\n"
+        for about, figures in LINES
+        if (
+            shown := [
+                words.format(found(results, *at)) for words, *at in figures if at[0] in results
+            ]
+        )
+    ]
+    used = [COMPARED, *(scenario for _, figures in LINES for _, scenario, _ in figures)]
+    measured = [results[name] for name in used if name in results]
+    if measured:
+        dates = sorted({each["date"] for each in measured})
+        versions = ", ".join(sorted({each["versions"]["streamlda"] for each in measured}))
+        lines.append(f"- Measured with streamlda {versions}, {dates[0]} to {dates[-1]}, 2 cores.\n")
+    if lines:
+        parts.append("".join(lines))
+    return "\n".join(parts)
+
+
+def compared(result: Json) -> str:
+    """Return the table of streamlda, at its defaults, beside the others."""
+    left_out = set(TOMOTOPY) - {strongest(result)}
+    others = [
+        label for label in OTHERS if label not in left_out and series(result, label, "perplexity")
+    ]
+    corpus = f"{result['corpus']['documents']:,} abstracts, 50 topics"
+    rows = [
+        (corpus, "streamlda", *(OTHERS[label] for label in others)),
+        ("---", *["---:"] * (1 + len(others))),
+    ]
+    for name, key, form in ASKED:
+        medians = (median(series(result, label, key)) for label in (DEFAULT, *others))
+        rows.append((name, *map(form.format, medians)))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def found(results: Mapping[str, Json], scenario: str, name: str) -> str:
+    """Return a figure of a scenario as it was measured."""
+    figures = BY_ID[scenario].figures(results[scenario])
+    (measured,) = (figure.measured for figure in figures if figure.name == name)
+    return measured

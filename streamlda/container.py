@@ -118,7 +118,7 @@ def parse_arrays(
         arrays, about = _decode(data)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         require(
-            data[8:9] in (b"{", b""),
+            data[8:9] == b"{" or not data,
             "a file must be one that streamlda wrote",
             wanted=kind,
             size_bytes=len(data),

@@ -159,7 +159,6 @@ def test_the_first_page_shows_tomotopy_at_its_best():
     ]
     result = {**made_up("compare-arxiv-50", {}), "runs": runs, "corpus": {"documents": 200_000}}
     page = front.front({"compare-arxiv-50": result})
-    assert "| result | streamlda | tomotopy |\n" in page
-    assert "| abstracts: perplexity, held out | 1,300 | 1,250 |" in page
-    assert "Abstracts: 200,000, 50 topics." in page
+    assert "| 200,000 abstracts, 50 topics | streamlda | tomotopy |\n" in page
+    assert "| perplexity, held out | 1,300 | 1,250 |" in page
     assert "1,284" not in page
