@@ -45,6 +45,13 @@ def keep_freed_memory() -> None:
                 set_option(option, value)
 
 
+def return_freed_memory() -> None:
+    """Give the system back what was freed, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def allowed_bytes(
     own: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")
 ) -> int | None:

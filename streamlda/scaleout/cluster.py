@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -173,6 +174,16 @@ def memory_limits(client: Client) -> list[float]:
 def _memory_limit(dask_worker: Any) -> int | None:
     limit: int | None = dask_worker.memory_manager.memory_limit
     return limit
+
+
+def limit_here() -> float:
+    """Return the bytes that the worker of this task may take; infinite elsewhere."""
+    distributed = sys.modules.get("distributed")
+    try:
+        limit = None if distributed is None else _memory_limit(distributed.get_worker())
+    except ValueError:
+        limit = None  # No task of Dask.
+    return float("inf") if limit is None else float(limit)
 
 
 class Given:

@@ -139,28 +139,38 @@ def _polled(
     own = {"format": reading.format, "compression": reading.compression, "part": reading.part}
     borders = [reading.first, reading.first + max(0, first)]
     borders.append(min(reading.last, reading.first + last))
-    place, exhausted = 0, False
-    with closing(open_source("files", list(reading.names), **{**options, **own})) as source:
-        size = source.progress().total
-        require(
-            size == reading.size or None in (size, reading.size),
-            "files must not change while a cluster reads them",
-            name=reading.names[0],
-            files=len(reading.names),
-            bytes=size,
-            bytes_before=reading.size,
-            remedy="fit files that nobody writes to",
-            error=SourceError,
-        )
-        while place < borders[-1] and not exhausted:
-            most = min(BLOCK_ROWS, next(b for b in borders if b > place) - place)
-            records: RecordBatch = source.poll(most, POLL_SECONDS)
-            records.check(most)
-            skipped = place < reading.first
-            place += records.n_records
-            exhausted = records.exhausted
-            if not skipped:
-                yield records
+    place, read = 0, 0
+    while place < borders[-1] and read < len(reading.names):
+        # Of many small files no more are listed than the first records may need.
+        names = reading.names[read : None if reading.last == sys.maxsize else 2 * read + 1]
+        read += len(names)
+        exhausted = False
+        with closing(open_source("files", names, **{**options, **own})) as source:
+            if names == reading.names:
+                _check_size(source, reading)
+            while place < borders[-1] and not exhausted:
+                most = min(BLOCK_ROWS, next(b for b in borders if b > place) - place)
+                records: RecordBatch = source.poll(most, POLL_SECONDS)
+                records.check(most)
+                skipped = place < reading.first
+                place += records.n_records
+                exhausted = records.exhausted
+                if not skipped:
+                    yield records
+
+
+def _check_size(source: Any, reading: Reading) -> None:
+    size = source.progress().total
+    require(
+        size == reading.size or None in (size, reading.size),
+        "files must not change while a cluster reads them",
+        name=reading.names[0],
+        files=len(reading.names),
+        bytes=size,
+        bytes_before=reading.size,
+        remedy="fit files that nobody writes to",
+        error=SourceError,
+    )
 
 
 def numbered(rejects: Iterable[Reject], places: Mapping[str, int]) -> list[Reject]:

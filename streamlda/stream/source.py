@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from itertools import compress
 from sys import getsizeof
@@ -255,6 +256,7 @@ class Source(Protocol):
         """Release what the source holds. Closing twice is allowed."""
 
 
+@cache
 def announced(group: str, kind: str, name: str) -> Any:
     """Return what an installed package announces in a group of entry points, or raise."""
     found = entry_points(group=group)

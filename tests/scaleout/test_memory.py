@@ -12,6 +12,7 @@ import pytest
 from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.exit_codes import exit_code
+from streamlda.process import resident_bytes
 from streamlda.refinement.schedule import LocalSchedule, passes_for
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.scaleout import ClusterError, learn_once, of_files
@@ -19,6 +20,7 @@ from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout.files import LEAST_BYTES, MOST_BYTES, PLACES, SHARDS
 from streamlda.scaleout.memory import BLOCK_BYTES, IDLE_BYTES, PAUSE, SETS, MemoryPlan
 from streamlda.scaleout.rounds import LEAST_DOCUMENTS as FEWEST
+from streamlda.scaleout.shards import Shard, task_of
 from streamlda.settings.load import load_settings
 from streamlda.spectral.moments import Moments
 from streamlda.text.vocabulary import Vocabulary
@@ -75,6 +77,23 @@ def test_a_fit_without_room_is_refused_before_files_are_listed(tmp_path, monkeyp
         with pytest.raises(ClusterError, match="needed_mb=2883 memory_limit_mb=1000"):
             fit_on_cluster(load_settings(None, flags=flags, command="fit"))
     assert asked == [None]
+
+
+def held_after(megabytes):
+    """Free memory in a task below a block that stays; return what the process then holds."""
+    with task_of(Shard("a")):
+        blocks = [bytes(5000) for _ in range(200 * megabytes)]
+        stays = blocks.pop()
+        blocks.clear()
+    assert stays
+    return resident_bytes()
+
+
+def test_a_worker_near_its_limit_gives_back_what_a_task_freed():
+    """Else Dask pauses it, and it holds its memory for ever: a file of 10 GB stood still."""
+    for limit, least, most in (("600MB", 0, 360e6), ("6GB", 400e6, 600e6)):
+        with cluster_of(1, memory_limit=limit) as own, connect(own.scheduler_address) as client:
+            assert least <= client.submit(held_after, 330).result() <= most
 
 
 def medians(case):

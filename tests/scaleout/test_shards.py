@@ -229,6 +229,19 @@ def test_a_beginning_of_many_shards_is_a_task_for_each_place_and_read_at_once(
     assert len(texts_of(corpus)) == 2400
 
 
+def test_a_beginning_opens_no_more_files_than_it_may_need(tmp_path):
+    for number in range(40):
+        name, texts = f"{number:02}.jsonl", [f"text {number} {i}" for i in range(10)]
+        write_lines(tmp_path / name, texts)
+    corpus, read = of_files(tmp_path, shards=2, beginning=60), (0, 1, 2, 20, 21, 22)
+    for number in {*range(40)} - {*read}:
+        (tmp_path / f"{number:02}.jsonl").unlink()
+    found = [text for rows in rows_of(corpus.shards[0], None) for text in rows.texts]
+    assert found == [f"text {number} {i}" for number in read for i in range(10)]
+    with pytest.raises(SourceError, match="a path must exist"):
+        texts_of(corpus)
+
+
 def test_rejects_of_parts_are_numbered_in_their_file(tmp_path):
     """As one source numbers them; texts are long, so that a part holds few."""
     lines = [json.dumps({"text": "one two one " * 30}) for _ in range(300)]
