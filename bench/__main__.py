@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: list, run, tables; without a command, all that need no corpus."""
+"""Command line of the benchmarks. Without a command: run all that need no corpus."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def memory_figures(result: Json) -> list[Figure]:
         share = max(peak / limit for peak, limit in zip(peaks, limits, strict=True))
         found += [
             at_most(f"most resident memory over its limit, {named}", share, 1.0, "{:.3f}"),
-            Figure(f"limit that the plan asks for in MB, {named}", f"{max(limits) / 1e6:,.0f}"),
+            Figure(f"limit that the plan requires in MB, {named}", f"{max(limits) / 1e6:,.0f}"),
             Figure(f"snapshots published, {named}", f"{min(series(result, label, 'snapshots'))}"),
         ]
     return found
@@ -146,7 +146,7 @@ DAEMON = [
     ),
     Scenario(
         "daemon-memory",
-        "Does the daemon stay under the limit that its plan asks for?",
+        "Does the daemon stay under the limit that its plan requires?",
         1,
         memory_cases,
         memory_figures,

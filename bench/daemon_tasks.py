@@ -336,7 +336,7 @@ def longest_gap(samples: list[Sample], what: str) -> float:
 
 
 def daemon_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """Let a daemon read, save and publish under the limit that its own plan asks for."""
+    """Let a daemon read, save and publish under the limit that its own plan requires."""
     from streamlda.service.running import check
     from streamlda.settings.load import load_settings
 

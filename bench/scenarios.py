@@ -288,7 +288,7 @@ ALL = [
     ),
     Scenario(
         "time-linear",
-        "Is the time linear in words and cubic in m, whatever the vocabulary?",
+        "Is the time linear in words and cubic in m, for any vocabulary?",
         3,
         time_linear_cases,
         time_linear_figures,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PARTITIONS, COMPRESSION, HASH_BITS = 4, "lz4", 14
 #: Of the daemons that share a topic.
 MEMBERS, SHARED_PARTITIONS = 3, 6
-#: From so many cores on, that many daemons must be faster than one.
+#: From this many cores on, that many daemons must be faster than one.
 CORES_OF_GROUP = 6
 #: Most records of a poll, of the bare loops and of the daemon.
 POLL_RECORDS, DAEMON_POLL_RECORDS = 1000, 4096

@@ -20,7 +20,7 @@ TOPICS = 14
 #: Less than 1: a paragraph is about one thing, mostly.
 ALPHA_0 = 0.3
 
-#: Words of all documentation, whatever it is about, besides the English ones.
+#: Words of all documentation, besides the English ones.
 COMMON = """
 argument arguments array arrays attribute attributes bool call callable called calls class code
 data default different dots dtype element elements equal example examples false following frac

@@ -58,7 +58,7 @@ def infer(model_file: str, output: str, output_format: str | None, **flags: Any)
 
     With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
     position after its document are written in one Kafka transaction: readers with
-    isolation.level=read_committed see one result for each document, whatever is killed. Processes
+    isolation.level=read_committed see one result for each document, even after a kill. Processes
     of one group share the partitions. A result is JSON, under the key of the document: topic,
     partition and offset of the document, its id, the number of the snapshot and the digest of the
     model file, tokens and topics. A newer model is used as soon as it appears. Brokers that are

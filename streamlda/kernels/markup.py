@@ -148,7 +148,7 @@ def blank_markup(
     """
     pieces = before = at = text = np.int64(0)
     last = np.int64(-1)
-    # Bits of what has no end: an end that was sought in vain is not sought again.
+    # Bits of what has no end: an end that was not found is not sought again.
     endless = np.int64(0)
     for block in range(len(marks)):
         if not marks[block] & HTML:

@@ -215,7 +215,7 @@ def pass_settings(
 
 
 class Rounds(NamedTuple):
-    """Rounds of so many sweeps, the last of which are averaged.
+    """Rounds of `sweeps`, the last of which are averaged.
 
     Another round follows, up to the `most`, if documents set aside are predicted better by `gain`
     nats a token.

@@ -130,7 +130,7 @@ class Copies:
         """Note that a small file is a copy, for the end to judge; refuse others."""
         require(
             file.small or other.small,
-            "the same documents must not be in two files of a run, in whatever order",
+            "the same documents must not be in two files of a run, in any order",
             source=file.location,
             other=other.location,
             **found,

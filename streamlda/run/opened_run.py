@@ -91,7 +91,7 @@ class OpenedRun:
 
 
 def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
-    """Return the logs of a source, so many records ahead, by their location; none without logs."""
+    """Return the logs of a source by location, `ahead` records on; none without logs."""
     logs = getattr(source, "logs", None)
     found: Mapping[str, Log] = {} if logs is None else logs(ahead)
     return found

@@ -213,7 +213,7 @@ def mean_of(refinement: StepwiseEM, found: LocalTotals, plan: LocalSchedule) -> 
 def published(
     model: TopicModel, refinement: StepwiseEM, plan: LocalSchedule, documents: int
 ) -> TopicModel:
-    """Return the start with the topics of a refinement of so many documents in all."""
+    """Return the start with the topics of a refinement of `documents` in all."""
     done = {
         "documents": documents,
         "passes": plan.passes,

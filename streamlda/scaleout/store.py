@@ -125,7 +125,7 @@ class DocumentStore:
         return self.run.task(kind, joined, *self.given(first, last))
 
     def beginning(self, most: int) -> DocumentBatch:
-        """Return the first documents that a projection is made of: at most so many, here."""
+        """Return the first documents that a projection is made of: at most `most`, here."""
         first = self.given(0, min(self.documents, most))
         found: DocumentBatch = self.run.compute(self.run.task("first", warmup, most, *first))
         return found

@@ -93,7 +93,7 @@ class Daemon:
         self._asked: int | None = None
         self._polling = False
         self._to_commit: tuple[Position, str] | None = None
-        # Of the instructions at hand: why the checkpoint after it is left out.
+        # Of the current instructions: why the checkpoint after it is left out.
         self._letters_failed = ""
         self._code: int | None = None
         self._refusal: Exception | None = None

@@ -89,7 +89,7 @@ class Inference:
         self._status.count_inference(outcomes, snapshot, lost)
 
     def end(self) -> None:
-        """End after the transaction at hand."""
+        """End after the open transaction."""
         self._ended.set()
 
     def run(self) -> None:
@@ -240,7 +240,7 @@ def start(
 def run(path: str, settings: RunSettings) -> int:
     """Infer in the foreground until SIGTERM or SIGINT; return the exit code.
 
-    Raises what only a person can mend. The end waits for the transaction at hand; one that is cut
+    Raises what only a person can mend. The end waits for the open transaction; one that is cut
     off is made again by whoever has its partitions next.
     """
     topic = settings.infer.topic

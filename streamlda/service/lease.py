@@ -56,7 +56,7 @@ POLL_RECORDS = 4096
 #: Warm-ups of documents that anneal topics, at most.
 ANNEALING_WARMUPS = 6
 
-#: A start of fewer documents is replaced when the states have so many times as many records.
+#: A start of fewer documents is replaced when the states have this many times its records.
 GROWTH = 2
 
 #: Behind the end of all partitions, for how long more documents are waited for, and at most how

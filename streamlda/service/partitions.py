@@ -247,12 +247,12 @@ class Partitions:
 
     @property
     def records(self) -> int:
-        """Records that the states at hand are made of."""
+        """Records in the states held now."""
         return sum(part.pipeline.records for part in self._parts())
 
     @property
     def in_no_bin(self) -> tuple[int, int] | None:
-        """As of a pipeline, of the states at hand."""
+        """As of a pipeline, of the states held now."""
         found = [each for part in self._parts() if (each := part.pipeline.in_no_bin) is not None]
         return (sum(u for u, _ in found), sum(late for _, late in found)) if found else None
 

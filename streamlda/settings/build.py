@@ -222,7 +222,7 @@ def passes_of(topics: TopicsSettings) -> Passes:
 
 
 def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
-    """Return what an engine is asked for that has all documents at hand, and no stream."""
+    """Return the settings of an engine that has all documents in memory, and no stream."""
     asked = engine_settings(settings, n_features)
     if settings.topics.warmup_documents is None:
         asked = replace(asked, warmup_documents=SUMMING_WARMUP)

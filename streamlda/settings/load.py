@@ -98,7 +98,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
             textual = setting.kind in ("text", "seeds") or raw in setting.words
             if isinstance(raw, str) and not textual:
                 raise ValueError("must be a number")
-            # Public bounds, and a model at hand, are values that only a program can give.
+            # Public bounds, and a loaded model, are values that only a program can give.
             at_hand = {"clipping": ClipBounds, "public_model": TopicModel}.get(name, ())
             values[setting.name] = raw if isinstance(raw, at_hand) else parsed(setting, raw)
         except ValueError as error:

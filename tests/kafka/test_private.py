@@ -138,7 +138,7 @@ def test_another_partition_has_other_documents(released, open_run, tmp_path):
 
 # Several partitions
 
-#: With so many a window, what is released first is 240 records: three rounds of two partitions, or
+#: With this many a window, the first release has 240 records: three rounds of two partitions, or
 #: of three one and a part of another.
 MANY = {"snapshots.every": 16_000, "kafka.partitions": "all"}
 

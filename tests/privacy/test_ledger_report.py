@@ -293,7 +293,7 @@ def test_what_is_covered_keeps_epsilon_and_delta(releases):
         exact = exact_delta(MP.sqrt(B), MP.mpf(epsilon)) + L
         if before.allows(price) and terms.covers(after):
             assert exact <= delta
-        # At the rate of the first nothing is set aside in vain.
+        # At the rate of the first nothing is set aside without need.
         first = now[0][1] / now[0][0]
         clearly = exact_delta(MP.sqrt(B), MP.mpf(epsilon)) + first * B <= delta * (1 - 1e-9)
         if clearly and all(x[1] <= first * x[0] for x in now):

@@ -194,7 +194,7 @@ def moved(start, sums, noise, n_components):
 
 
 def sums_of(start, tokens, topics):
-    """Return what a release would hold of so many tokens of each topic, a tenth background."""
+    """Return what a release would hold of that many tokens of each topic, a tenth background."""
     from streamlda.private.responsibilities import weights_of_words
 
     background = tokens.sum() / 10 * start.background

@@ -90,7 +90,7 @@ def held_after(megabytes):
 
 
 def test_a_worker_near_its_limit_gives_back_what_a_task_freed():
-    """Else Dask pauses it, and it holds its memory for ever: a file of 10 GB stood still."""
+    """Else Dask pauses it, and it never frees its memory: a file of 10 GB stood still."""
     for limit, least, most in (("600MB", 0, 360e6), ("6GB", 400e6, 600e6)):
         with cluster_of(1, memory_limit=limit) as own, connect(own.scheduler_address) as client:
             assert least <= client.submit(held_after, 330).result() <= most

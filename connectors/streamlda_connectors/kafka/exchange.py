@@ -301,7 +301,7 @@ on_reject, registry, security
         self._in_transaction = False
 
     def _abort(self) -> None:
-        """Abort the transaction at hand, so that no reader waits for it."""
+        """Abort the open transaction, so that no reader waits for it."""
         if not self._in_transaction:
             return
         # Without an answer, the brokers do it in TRANSACTION_SECONDS.

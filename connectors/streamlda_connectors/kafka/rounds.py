@@ -63,7 +63,7 @@ class Rounds:
         }
 
     def ahead(self, offsets: Mapping[int, int], n_records: int) -> dict[int, int]:
-        """Return the next offset of each partition, so many records after these."""
+        """Return the next offset of each partition, `n_records` after these."""
         return self.behind(sum(offsets.values()) - sum(self.begins.values()) + n_records)
 
     def go_on(self, offsets: Mapping[int, int]) -> None:

@@ -237,7 +237,7 @@ request_timeout_seconds
         return Assignment(frozenset(self._reader.ours()))
 
     def confirm(self, partition: int) -> bool:
-        """Return whether the brokers know us as a member of the group at hand, by a commit."""
+        """Return whether the brokers know us as a member of the current group, by a commit."""
         return self._member is None or self._member.confirm(partition)
 
     def take(self, positions: Mapping[int, Position | None]) -> None:

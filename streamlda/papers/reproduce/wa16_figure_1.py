@@ -282,7 +282,7 @@ def plot(result: Json, folder: Path) -> None:
 
 WA16_FIGURE_1 = Reproduction(
     "wa16-figure-1",
-    "Does the noise that Algorithm 1 stands shrink with d as WA16 Theorem 2.2 says?",
+    "Does the noise that Algorithm 1 tolerates shrink with d as WA16 Theorem 2.2 says?",
     1,
     cases,
     figures,

@@ -3,7 +3,7 @@
 Wang & Anandkumar (2016), appendix B: M(theta) = T(I, I, theta) = sum_i l_i (v_i'theta) v_i v_i' has
 the span of the components as its leading eigenspace, so T can be decomposed there, in k dimensions.
 The smallest l_i |v_i'theta| is of the order l_min / sqrt(d), so noise above that spoils the span
-(Proposition B.1), where the power method on T itself stands more.
+(Proposition B.1), where the power method on T itself tolerates more.
 """
 
 from __future__ import annotations

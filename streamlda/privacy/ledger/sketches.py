@@ -30,7 +30,7 @@ LEAST_DISTINCT, MOST_ALIKE = 64, 1.1
 #: The rule, for messages, which say what `Repeats` holds.
 REPEATED = (
     "documents must not be in two releases, and fewer than a third of those drawn may have been in "
-    "one, under whatever name and in whatever order"
+    "one, under any name and in any order"
 )
 
 _LARGEST = 2**64 - 1

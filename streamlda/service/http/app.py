@@ -134,7 +134,7 @@ class _Api:
         return json_response({"ready": ready, "reason": reason}, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        # The media type is that of the text format, whatever prometheus-client can besides.
+        # The media type is that of the text format, not of others that prometheus-client has.
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(self._status.metrics(), headers={"Content-Type": kind})
 
@@ -147,7 +147,7 @@ class _Api:
     async def snapshots(self, request: Request) -> Response:
         listed = await self._in_pool(self._snapshots.summaries)
         shown = [summary for summary in listed if self._may_show(summary)]
-        # It is asked for every two seconds, and seldom new.
+        # It is asked for every two seconds, and rarely new.
         tag = f'"{len(listed)}-{listed[-1].number if listed else 0}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
