@@ -1,4 +1,4 @@
-"""Unicode forms of texts, whatever marks they have."""
+"""Unicode forms of texts, in time that does not grow as the square of marks in a row."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKD": "NFKD"}
 def normalized(form: Form, text: str) -> str:
     """Return a text in a Unicode form, as `unicodedata.normalize`; time O(n log n).
 
-    That takes the square of the number of marks in a row that are not in order: many are put in
-    order first.
+    `unicodedata.normalize` takes the square of the number of marks in a row that are not in order:
+    many are put in order first.
     """
     if is_normalized(form, text):
         return text
@@ -28,7 +28,7 @@ def normalized(form: Form, text: str) -> str:
 
 
 def _in_order(form: Form, run: re.Match[str]) -> str:
-    """Return marks, and whatever is among them, decomposed and in canonical order."""
+    """Return marks, and what is among them, decomposed and in canonical order."""
     pieces = "".join(map(partial(normalize, _DECOMPOSED[form]), run[0]))
     parts = (sorted(part, key=combining) for _, part in groupby(pieces, _is_mark))
     return "".join(map("".join, parts))

@@ -72,8 +72,19 @@ def browser():
         started.close()
 
 
-def check_outline(page):
-    """Language, headings without a gap, and names of elements that occur once."""
+def check_outline(page, landmarks, regions):
+    """Language, landmarks, regions by name, headings without a gap, named pictures, unique ids."""
+    from playwright.sync_api import expect
+
+    for role in landmarks:
+        expect(page.get_by_role(role)).to_have_count(1)
+    for name in regions:
+        expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('svg,[role=meter]')].filter((e) =>"
+        " !e.getAttribute('aria-label') && e.getAttribute('aria-hidden') !== 'true').length"
+    )
+    assert unnamed == 0
     assert page.evaluate("document.documentElement.lang") == "en"
     levels = page.evaluate(
         "[...document.querySelectorAll('h1,h2,h3')].filter((h) => h.checkVisibility())"

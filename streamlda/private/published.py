@@ -95,7 +95,7 @@ def statement_of(
     )
 
 
-#: Standard deviations of noise from which on what documents say of a public model is no chance.
+#: Standard deviations of noise above which the documents, and not noise, chose the public model.
 CERTAIN = 2.0
 
 

@@ -141,7 +141,8 @@ def _polled(
     borders.append(min(reading.last, reading.first + last))
     place, read = 0, 0
     while place < borders[-1] and read < len(reading.names):
-        # Of many small files no more are listed than the first records may need.
+        # Of many small files no more are listed than the first records may need. Only a beginning
+        # has a `last`: a shard that is summed opens all its files, as large as before.
         names = reading.names[read : None if reading.last == sys.maxsize else 2 * read + 1]
         read += len(names)
         exhausted = False
