@@ -20,7 +20,7 @@ Tasks are pure: no noise, no output, no state. A task that a lost worker had don
 and counts once, for sums name their shards and are never added to sums of the same shard. Private
 releases (`fit_privately`) pay and draw noise once, at the driver.
 
-`monoid` has the sums for other engines.
+`monoid` has the sums for other engines, refined and private ones too.
 
 `connect` reaches a cluster, `of_files` and `of_partitions` say what is read, `learn`, `learn_once`
 and `fit_privately` learn from it.
@@ -32,6 +32,8 @@ use TLS (Dask's configuration ``distributed.comm``).
 from streamlda.scaleout.cluster import ClusterError, Progress, connect, never, no_progress
 from streamlda.scaleout.fit import ClusterFit, learn, learn_once, limits_with_room
 from streamlda.scaleout.monoid import (
+    PrivateFit,
+    PrivateStage,
     Refinement,
     better_projection,
     merge,
@@ -47,6 +49,8 @@ __all__ = [
     "ClusterError",
     "ClusterFit",
     "Corpus",
+    "PrivateFit",
+    "PrivateStage",
     "Progress",
     "Refinement",
     "better_projection",

@@ -10,9 +10,18 @@
         refinement = refinement.after(found)
     model = topics(sums, projection, refinement, texts_in_no_shard)
 
-Sums, projections and refinements are pickled as they are. `merge` may be called in any order and
-any tree: equal trees give equal bits, others differ by rounding. Sums name the shards that are in
-them, and a shard that is merged twice, as where a task was done again, is refused.
+Privately (`streamlda.scaleout.private_sums`)::
+
+    with PrivateFit(settings, releaser, len(texts), vocabulary) as fit:
+        while (stage := fit.stage) is not None:
+            runs = stage.cuts(8)
+            fit.release(merge(*[sums_of(texts[a:b], stage, shard=(a, b)) for a, b in runs]))
+        model = fit.model()
+
+Sums, projections, refinements and stages are pickled as they are. `merge` may be called in any
+order and any tree: equal trees give equal bits, others differ by rounding; private sums are whole
+numbers, and do not. Sums name the shards that are in them, and a shard that is merged twice, as
+where a task was done again, is refused.
 """
 
 from __future__ import annotations
@@ -41,12 +50,16 @@ from streamlda.refinement.schedule import (
 )
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.local_steps import LocalTotals, mean_of, published, stepped, summed
+from streamlda.scaleout.private_sums import Aggregates, PrivateFit, PrivateStage
+from streamlda.scaleout.private_sums import merged as merged_slots
 from streamlda.scaleout.shards import Shard, batches_of, no_documents, task_of
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 
 __all__ = [
+    "PrivateFit",
+    "PrivateStage",
     "Refinement",
     "better_projection",
     "merge",
@@ -139,29 +152,35 @@ class Refinement:
 def sums_of(documents: Iterable[Any], projection: Plan, *, shard: str) -> Sums: ...
 @overload
 def sums_of(documents: Iterable[Any], projection: Refinement, *, shard: str) -> LocalTotals: ...
+@overload
 def sums_of(
-    documents: Iterable[Any], projection: Plan | Refinement, *, shard: str
-) -> Sums | LocalTotals:
+    documents: Iterable[Any], projection: PrivateStage, *, shard: tuple[int, int]
+) -> Aggregates: ...
+def sums_of(
+    documents: Iterable[Any], projection: Plan | Refinement | PrivateStage, *, shard: Any
+) -> Sums | LocalTotals | Aggregates:
     """Return the sums of the documents of a shard, or what they make of topics in a round.
 
     Parameters
     ----------
     documents : iterable of str, sparse matrix, list of these, or DocumentBatch
         Taken block by block: an iterator of texts may be of any length.
-    projection : Plan or Refinement
+    projection : Plan, Refinement or PrivateStage
         Equal for all shards that are merged.
     shard : str
-        Unique name of the shard, the same when it is read again.
+        Unique name of the shard, the same when it is read again. Of a private stage in its place
+        the slots of the documents, from and to (not included): a run of `PrivateStage.cuts`.
 
     Returns
     -------
-    Sums or LocalTotals
+    Sums, LocalTotals or Aggregates
         8 (3 V + V m + V t + 2 t^2 + 2 t^3) bytes, or 8 V K of a refinement, whatever the documents.
 
     Raises
     ------
     InvalidDocumentsError
-        In a refinement, if the shard has fewer documents than when it was summed.
+        In a refinement, if the shard has fewer documents than when it was summed; in a private
+        stage, unless there is a document for each slot.
 
     Notes
     -----
@@ -171,6 +190,8 @@ def sums_of(
     """
     if isinstance(projection, Refinement):
         return projection.totals_of(documents, shard)
+    if isinstance(projection, PrivateStage):
+        return _private_sums(documents, projection, shard)
     digest = int.from_bytes(blake2b(shard.encode(), digest_size=2).digest(), "big")
     return accumulate(projection, Shard(shard), documents, digest << 40)
 
@@ -179,17 +200,19 @@ def sums_of(
 def merge(one: Sums, *others: Sums) -> Sums: ...
 @overload
 def merge(one: LocalTotals, *others: LocalTotals) -> LocalTotals: ...
+@overload
+def merge(one: Aggregates, *others: Aggregates) -> Aggregates: ...
 def merge(one: Any, *others: Any) -> Any:
     """Return the sums of disjoint sets of shards; none of them is changed.
 
     Parameters
     ----------
-    one, *others : Sums or LocalTotals
-        Of one projection, or of one round of a refinement.
+    one, *others : Sums, LocalTotals or Aggregates
+        Of one projection, one round of a refinement, or one private stage.
 
     Returns
     -------
-    Sums or LocalTotals
+    Sums, LocalTotals or Aggregates
 
     Raises
     ------
@@ -200,6 +223,8 @@ def merge(one: Any, *others: Any) -> Any:
     -----
     Time O((V m + t^3) sets), or O(V K sets); memory one set.
     """
+    if isinstance(one, Aggregates):
+        return merged_slots(one, *others)
     return merged(one, *others) if isinstance(one, Sums) else summed(one, *others)
 
 
@@ -301,6 +326,15 @@ def topics(
     documents = sums.documents + judged.n_documents
     found = published(model, stepwise, refinement.schedule, documents)
     return of_one_interval(most_prevalent_first(found, sums.measures.samples))
+
+
+def _private_sums(
+    documents: Iterable[Any], stage: PrivateStage, slots: tuple[int, int]
+) -> Aggregates:
+    shard, counts = Shard("slots {}-{}".format(*slots)), RecordCounts()
+    with task_of(shard):
+        batches = batches_of(shard, documents, stage.vocabulary, counts, slots=True)
+        return stage.sums_of(batches, slots, counts)
 
 
 def _joined(documents: Iterable[Any], vocabulary: Vocabulary | None, width: int) -> DocumentBatch:

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -139,6 +140,10 @@ def test_what_a_page_tells_to_run_runs(page, folder, request):
         (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
         write_lines(folder / "north.jsonl", documents[::2])
         write_lines(folder / "south.jsonl", documents[1::2])
+    if page.name == "cluster.md":
+        common = Counter(re.findall(r"[a-z]{4,}", " ".join(request.getfixturevalue("texts"))))
+        words = [word for word, _ in common.most_common(300)]
+        (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
     for language, text in blocks_of(page):
         for whole, part in FEWER.items():
             text = text.replace(whole, part)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pickle
 import signal
 
 import dask
@@ -9,7 +10,12 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    LedgerError,
+)
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.ledger import FingerprintKey
@@ -17,15 +23,15 @@ from streamlda.privacy.ledger.fingerprints import value_of
 from streamlda.privacy.ledger.sketches import Sketch
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
-from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY, fingerprints_of
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.released import released_model
 from streamlda.private.settings import PrivateSettings
-from streamlda.scaleout import fit_privately, of_partitions
-from streamlda.scaleout.private import Aggregates, merged, sum_groups
+from streamlda.scaleout import PrivateFit, fit_privately, merge, of_partitions, sums_of
+from streamlda.scaleout.private import sum_groups
+from streamlda.scaleout.private_sums import Aggregates, merged, stage_of
 from streamlda.scaleout.shards import Piece, Shard
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.counts import RecordCounts
@@ -129,6 +135,55 @@ def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kill
     assert marker.exists() == kills
 
 
+def by_another_engine(fit, rows, parts=3):
+    """Sum every stage by pickles, in parts that are merged last to first."""
+    while fit.stage is not None:
+        stage = pickle.loads(pickle.dumps(fit.stage))
+        found = [sums_of([rows.rows(a, b)], stage, shard=(a, b)) for a, b in stage.cuts(parts)]
+        fit.release(merge(*found[::-1]))
+    return fit.model()
+
+
+def test_another_engine_makes_the_releases_of_one_process(rows, tmp_path):
+    wanted, model = in_one_process(settings_of(), rows)
+    recorder = Recorder(SeededNoise(7))
+    with PrivateFit(settings_of(), recorder, SLOTS) as fit:
+        found = by_another_engine(fit, rows)
+    assert_same_releases(recorder, wanted)
+    np.testing.assert_array_equal(found.components, model.components)
+    assert found.privacy == model.privacy
+    with open_ledger(tmp_path / "ledger", settings_of()) as ledger:
+        with PrivateFit(settings_of(), ReleaseManager(None, ledger), SLOTS) as fit:
+            assert by_another_engine(fit, rows).privacy["ledger"] == ledger.ledger_id
+        paid = ledger.path.read_bytes()
+        again = PrivateFit(settings_of(), ReleaseManager(None, ledger, "other"), SLOTS)
+        with pytest.raises(LedgerError, match="nothing was spent"):
+            by_another_engine(again, rows)
+        assert ledger.path.read_bytes() == paid
+
+
+def test_another_engine_must_sum_every_slot_once_and_in_whole_groups(rows, monkeypatch):
+    monkeypatch.setattr(stage_module, "GROUPS", (64,))
+    recorder = Recorder(SeededNoise(7))
+    fit = PrivateFit(settings_of(), recorder, SLOTS)
+    stage = fit.stage
+    (a, b), (c, d) = stage.cuts(2)
+    first, second = (sums_of([rows.rows(*cut)], stage, shard=cut) for cut in ((a, b), (c, d)))
+    with pytest.raises(InvalidSettingError, match="each slot must be summed once"):
+        merge(first, second, first)
+    with pytest.raises(InvalidDocumentsError, match="every slot must be summed once"):
+        fit.release(first)
+    for cut in ((a + 1, b), (a, b - 1), (c, d + 64)):
+        with pytest.raises(InvalidSettingError, match="whole groups"):
+            sums_of([rows.rows(*cut)], stage, shard=cut)
+    for end in (b - 1, b + 1):
+        with pytest.raises(InvalidDocumentsError, match="a row for each slot"):
+            sums_of([rows.rows(a, end)], stage, shard=(a, b))
+    assert recorder.released == []
+    fit.release(merge(second, first))
+    assert recorder.released[0][0] == stage.name == "norms"
+
+
 def test_one_document_more_would_show(client, rows):
     """The comparison above is not empty: noise is equal there, so it sees a single document."""
     wanted, _ = in_one_process(settings_of(), rows)
@@ -145,19 +200,20 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
     """In this process, with groups so small that there are many."""
     monkeypatch.setattr(stage_module, "GROUPS", (64,))
     settings = settings_of(documents_per_snapshot=2000)
-    engine = PrivateEngine(settings)
+    learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary=VOCABULARY)
+    engine = learner.engine
     if stage == "pairs":
         engine.skip(engine.stage.slots_left)
         engine.accept(engine.due.release(SeededNoise(1)))
-    assert engine.stage.name == stage
-    state, first = engine.state(), engine.stage.first
-    last = min(engine.stage.last, 1000)
+    shared = stage_of(learner, 2000, None, KEY)
+    assert shared.name == engine.stage.name == stage
+    first, last = shared.first, shared.last
     engine.add(rows.rows(first, last))
     wanted = engine.stage.state()
 
     def part(a, b, first_row=None):
         start = a if first_row is None else first_row
-        return sum_groups(state, (None, KEY), a, [Piece(Shard("p"), start, start + b - a)], rows)
+        return sum_groups(shared, (a, b), [Piece(Shard("p"), start, start + b - a)], rows)
 
     borders = [first, *range(first + 64, last, 192), last]
     pieces = [part(a, b) for a, b in itertools.pairwise(borders)]
@@ -238,7 +294,7 @@ def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, 
             ReleaseManager(None, ledger),
         )
         with pytest.raises(InsufficientDataError, match=r"no row has a .*nothing was spent"):
-            fit_privately(client, blank, settings, manager)
+            fit_privately(client, blank, settings_of(), manager)
         assert ledger.path.read_bytes() == before
     learned = Vocabulary.learn(["ab ab cd", "ab cd"], size=2, max_document_frequency=1.0)
     selected = Vocabulary.selected(["ab"], TextAnalyzer(), selection={"threshold": 1.0})
