@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -176,16 +175,6 @@ def _memory_limit(dask_worker: Any) -> int | None:
     return limit
 
 
-def limit_here() -> float:
-    """Return the bytes that the worker of this task may take; infinite elsewhere."""
-    distributed = sys.modules.get("distributed")
-    try:
-        limit = None if distributed is None else _memory_limit(distributed.get_worker())
-    except ValueError:
-        limit = None  # No task of Dask.
-    return float("inf") if limit is None else float(limit)
-
-
 class Given:
     """A value that is sent with the tasks. What it is does not show where tasks are shown."""
 
@@ -210,7 +199,7 @@ class Run:
 
     Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind. When
     all workers are gone, others are waited for. `compute` raises `StoppedError` once, where
-    `should_stop` is true.
+    `should_stop` is true. Workers get a plugin, `streamlda.scaleout.worker_memory`, and keep it.
     """
 
     def __init__(
@@ -219,7 +208,10 @@ class Run:
         patience_seconds: float = PATIENCE_SECONDS,
         should_stop: Callable[[], bool] = never,
     ) -> None:
+        from streamlda.scaleout.worker_memory import ReturnsFreedMemory
+
         self._client: Any = client
+        self._client.register_plugin(ReturnsFreedMemory())
         self._patience = patience_seconds
         self._should_stop = should_stop
         self.stopped = False

@@ -17,8 +17,7 @@ from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
-from streamlda.process import keep_freed_memory, resident_bytes, return_freed_memory
-from streamlda.scaleout.cluster import limit_here
+from streamlda.process import keep_freed_memory
 from streamlda.scaleout.files import Reading, polled, readings_of
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
@@ -28,10 +27,6 @@ from streamlda.stream.source import RecordBatch, Reject
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.threads import limit_threads, one_blas_thread
-
-#: Fraction of the limit of a worker from which on a task gives back what it freed. At 0.8 Dask
-#: pauses a worker, which then runs nothing that could free memory.
-TRIM = 0.6
 
 #: What a partition may list besides texts.
 COUNTS = (DocumentBatch, spmatrix, sparray)
@@ -168,9 +163,6 @@ def task_of(shard: Shard) -> Iterator[None]:
         raise SourceError(f"{error}: shard={shard.name!r} worker={gethostname()!r}") from error
     except InvalidDocumentsError as error:
         raise InvalidDocumentsError(f"{error}: shard={shard.name!r}") from error
-    finally:
-        if resident_bytes() > TRIM * limit_here():
-            return_freed_memory()
 
 
 class _Rows(Learner):
