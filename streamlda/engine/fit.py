@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,12 @@ def _fitted(
         if "refinement" in model.diagnostics:
             return _going_on(settings, model, engine.measures)
         return engine, model
-    measures = Measures.of(documents)
+
+    @cache
+    def measures() -> Measures:
+        # Only when topics are ready to be measured: samples take memory.
+        return Measures.of(documents)
+
     if passes is None and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents, numbers=spread(n), shared=True)
         model = with_estimate(_of_all(_start(settings, learned), documents), estimate)
@@ -105,15 +111,17 @@ def _fitted(
             seed=seed,
             aside=aside,
             rival=(lambda: _summed(settings, learned).unmeasured()) if beyond else None,
-            samples=measures.samples,
+            samples=lambda: measures().samples,
         )
         if "refinement" in model.diagnostics:
-            return _going_on(settings, model, measures)
+            return _going_on(settings, model, measures())
         said = choice_of(model)
     if passes:
         model = _of_all(_start(settings, documents), documents)
     else:
         engine = _summed(settings, documents)
+        if not gibbs_sweeps:
+            engine.measures.add(documents)
         model = engine.unmeasured() if gibbs_sweeps else engine.snapshot()
         model = replace(model, diagnostics={**model.diagnostics, **said})
         if not gibbs_sweeps:
@@ -124,23 +132,25 @@ def _fitted(
         passes=passes or 0,
         gibbs_sweeps=gibbs_sweeps,
         seed=seed,
-        samples=measures.samples,
+        samples=lambda: measures().samples,
     )
-    return _going_on(settings, model, measures)
+    return _going_on(settings, model, measures())
 
 
 def _summed(settings: EngineSettings, documents: DocumentBatch) -> Engine:
-    """Return an engine with the sums of all documents."""
+    """Return an engine with the sums of all documents, which has measured none of them."""
     engine = Engine.of_rounds(settings)
-    engine.add(documents)
+    engine.learn(documents)
     return engine
 
 
 def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     """Return the spectral model of the first `START_DOCUMENTS`."""
-    first = documents.rows(0, documents.end_of(START_DOCUMENTS))
+    end = documents.end_of(START_DOCUMENTS)
     if not by_documents(settings):
-        return _summed(settings, first).unmeasured()
+        # Rows of shared documents are a copy, which nothing may hold once it is summed.
+        return _summed(settings, documents.rows(0, end)).unmeasured()
+    first = documents.rows(0, end)
     seen = int(np.count_nonzero(first.usable))
     counters = Counters(seen, first.n_documents - seen, int(first.lengths.sum()))
     with one_blas_thread():

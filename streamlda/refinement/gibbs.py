@@ -55,7 +55,7 @@ Array = NDArray[np.float64]
 UNSEEN = 1e-6
 
 #: Numbers of a block of a start; documents are begun one by one, so that it changes no topic.
-START_RESPONSIBILITIES = 2**21
+START_RESPONSIBILITIES = 2**19
 
 #: Most of the documents that are drawn side by side: the others say what the topics are. Each time
 #: takes O(V K), so fewer would cost a small corpus as much as its tokens do.
@@ -168,7 +168,7 @@ class GibbsSampler:
         """Draw first topics from the mean-field answer under the topics given."""
         K = len(self.alpha)
         prior = self.alpha.astype(np.float32)
-        words, _ = self._spread(components.T, UNSEEN / components.size)
+        words = self._spread(components.T, UNSEEN / components.size)[0]
         for minibatch in self._minibatches():
             at = minibatch.first
             for rows in blocks(minibatch.rows, START_RESPONSIBILITIES // K):

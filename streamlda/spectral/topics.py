@@ -244,16 +244,18 @@ def _sorted_topics(
     """Return the topics along the rows of `found`; one without direction repeats M1."""
     mass = found.sum(axis=1)
     definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
-    topics = np.tile(first / first.sum(), (len(found), 1))
-    topics[definite] = found[definite] / mass[definite, None]
     eigenvalues, noise = np.where(definite, eigenvalues, 0.0), np.where(definite, noise, np.inf)
     alpha = _alpha(eigenvalues, alpha_0)
     total = float(alpha.sum())
     # Every topic keeps a little prior weight: inference divides by it.
     alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(len(found))
     order = np.argsort(-alpha, kind="stable")
+    topics = np.tile(first / first.sum(), (len(found), 1))
+    for row, k in enumerate(order):
+        if definite[k]:
+            np.divide(found[k], mass[k], out=topics[row])
     return SpectralTopics(
-        topics=topics[order],
+        topics=topics,
         alpha=alpha[order] * (alpha_0 / alpha.sum()),
         alpha_0=alpha_0,
         alpha_fit=total / alpha_0,
