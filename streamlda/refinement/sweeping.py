@@ -64,6 +64,9 @@ def swept(
             kept, totals, sweeps = found, sampler.totals, sampler.sweeps
         if gain < rounds.gain:
             break
+    prior = sampler.prior
+    # The topics of all tokens are as large as all the rest.
+    del sampler
     if totals is None:
         return None
     fixed = StepwiseEM.of_totals(
@@ -72,5 +75,5 @@ def swept(
         steps=1,
         documents=documents.n_documents,
     )
-    learned = sampler.prior.on(totals + fixed.statistic(aside))
+    learned = prior.on(totals + fixed.statistic(aside))
     return Swept(topics_of(learned, settings.smoothing), kept.alpha, sweeps, rounds.averaged)
