@@ -18,6 +18,7 @@ from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.rounds import Rounds, by_documents
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
+from streamlda.process import return_freed_memory
 from streamlda.refinement.choice import any_alpha_0, choice_of, parted, spread
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import QUICK, THOROUGH, Passes, passes_for, rounds_for
@@ -94,6 +95,7 @@ def _fitted(
     @cache
     def measures() -> Measures:
         # Only when topics are ready to be measured: samples take memory.
+        return_freed_memory()
         return Measures.of(documents)
 
     if passes is None and n >= LEAST_DOCUMENTS:
@@ -147,10 +149,12 @@ def _summed(settings: EngineSettings, documents: DocumentBatch) -> Engine:
 def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     """Return the spectral model of the first `START_DOCUMENTS`."""
     end = documents.end_of(START_DOCUMENTS)
+    # Shared, so that no more of them are copied at a time than are looked at.
+    first = documents.sharing(np.arange(documents.n_documents) < end)
     if not by_documents(settings):
-        # Rows of shared documents are a copy, which nothing may hold once it is summed.
-        return _summed(settings, documents.rows(0, end)).unmeasured()
-    first = documents.rows(0, end)
+        engine = _summed(settings, first)
+        return_freed_memory()
+        return engine.unmeasured()
     seen = int(np.count_nonzero(first.usable))
     counters = Counters(seen, first.n_documents - seen, int(first.lengths.sum()))
     with one_blas_thread():

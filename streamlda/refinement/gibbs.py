@@ -78,8 +78,8 @@ class GibbsSampler:
     each with a word above 0, and Dirichlet parameters of shape (K,), which follow the sweeps.
 
     Time of a sweep O(tokens (topics of a document + log K) + V K a minibatch). Memory a byte a
-    token (2 from 257 topics on) and 8 a document besides the documents, 8 V K for the counts, and as much again for the
-    mean of sweeps.
+    token (2 from 257 topics on) and 8 a document besides the documents, 8 V K for the counts, and
+    as much again for the mean of sweeps.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class GibbsSampler:
         topics = checked_topics(components, K)
         require(
             K <= MAX_TOPICS,
-            "Gibbs sampling holds topics in two bytes",
+            "Gibbs sampling holds topics in two bytes at most",
             n_components=K,
             most=MAX_TOPICS,
             remedy="ask for fewer topics",
@@ -222,7 +222,7 @@ class GibbsSampler:
 
 
 class _Minibatch(NamedTuple):
-    """Documents of one step, the number of the first, and of tokens pointers and a copy of topics."""
+    """Documents of one step, the number of the first, and pointers and topics, copied, of tokens."""
 
     rows: DocumentBatch
     first: int
@@ -232,8 +232,9 @@ class _Minibatch(NamedTuple):
 
 def topics_of(totals: Array, smoothing: float) -> Array:
     """Return topics, shape (K, V), of tokens by word and topic, and some more of each word."""
-    smooth = totals + smoothing
-    return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
+    topics = totals + smoothing
+    topics /= topics.sum(axis=0)
+    return np.ascontiguousarray(topics.T)
 
 
 def fit_alpha(

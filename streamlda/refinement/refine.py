@@ -109,8 +109,9 @@ def refined(
     in ``start``, by their numbers there.
 
     Time O(nnz K) a pass, O(tokens (topics of a document + log K) + 50 V K) a sweep. Memory 24 V K
-    and 32 MiB for passes; for sweeps 40 V K, 2 bytes a token and 8 a document, 24 K a token of the
-    longest document, and a copy of the documents if some are too short.
+    and 32 MiB for passes; for sweeps 40 V K, 1 byte a token (2 from 257 topics on) and 8 a
+    document, 24 K a token of the longest document, and a copy of the documents if some are too
+    short.
     """
     at_least(0, passes=passes, gibbs_sweeps=gibbs_sweeps)
     if not passes and not gibbs_sweeps:
