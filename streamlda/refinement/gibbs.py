@@ -222,7 +222,7 @@ class GibbsSampler:
 
 
 class _Minibatch(NamedTuple):
-    """Documents of one step, the number of the first, and pointers and topics, copied, of tokens."""
+    """Documents of one step, the number of the first, and of tokens pointers and copied topics."""
 
     rows: DocumentBatch
     first: int
