@@ -181,7 +181,8 @@ class StreamLDA(BaseTopicEstimator):
     then makes its spectral topics from the first rows (`streamlda.engine.fit`), `partial_fit` from
     the first 20,000 (`streamlda.engine.refining`). If time allows, ask for thorough passes. A pass
     takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K). Both take
-    memory of up to 32 n_features K bytes and 32 MiB, sweeps also 2 bytes a token and 8 a row.
+    memory of up to 32 n_features K bytes and 32 MiB, sweeps also 1 byte a token (2 from 257 topics
+    on) and 8 a row.
 
     `X` holds counts. Fractional entries are taken as word frequencies known without sampling
     noise, with a warning; with `epsilon` they are refused.

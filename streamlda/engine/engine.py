@@ -231,6 +231,12 @@ class Engine(Learner):
         InvalidDocumentsError
             If it has another vocabulary size; nothing is learned then.
         """
+        self.learn(batch)
+        self.measures.add(batch)
+        return batch.n_documents
+
+    def learn(self, batch: DocumentBatch) -> None:
+        """Learn from a batch as `add` does, and keep nothing of it to measure topics in."""
         batch.check_features(self.settings.n_features, "engine")
         start = 0
         with one_blas_thread(), progress("documents", batch.n_documents) as advance:
@@ -242,9 +248,7 @@ class Engine(Learner):
                 self.counters.documents_skipped += stop - start - usable
                 self._phase = self._phase.next()
                 start = stop
-        self.measures.add(batch)
         self.counters.tokens_seen += int(batch.lengths.sum())
-        return batch.n_documents
 
     def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
         """Go on with other words in some columns; topics keep their rows and prevalence. O(V K).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.rounds import Rounds, by_documents
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
+from streamlda.process import return_freed_memory
 from streamlda.refinement.choice import any_alpha_0, choice_of, parted, spread
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import QUICK, THOROUGH, Passes, passes_for, rounds_for
@@ -89,7 +91,13 @@ def _fitted(
         if "refinement" in model.diagnostics:
             return _going_on(settings, model, engine.measures)
         return engine, model
-    measures = Measures.of(documents)
+
+    @cache
+    def measures() -> Measures:
+        # Only when topics are ready to be measured: samples take memory.
+        return_freed_memory()
+        return Measures.of(documents)
+
     if passes is None and n >= LEAST_DOCUMENTS:
         learned, aside = parted(documents, numbers=spread(n), shared=True)
         model = with_estimate(_of_all(_start(settings, learned), documents), estimate)
@@ -105,15 +113,17 @@ def _fitted(
             seed=seed,
             aside=aside,
             rival=(lambda: _summed(settings, learned).unmeasured()) if beyond else None,
-            samples=measures.samples,
+            samples=lambda: measures().samples,
         )
         if "refinement" in model.diagnostics:
-            return _going_on(settings, model, measures)
+            return _going_on(settings, model, measures())
         said = choice_of(model)
     if passes:
         model = _of_all(_start(settings, documents), documents)
     else:
         engine = _summed(settings, documents)
+        if not gibbs_sweeps:
+            engine.measures.add(documents)
         model = engine.unmeasured() if gibbs_sweeps else engine.snapshot()
         model = replace(model, diagnostics={**model.diagnostics, **said})
         if not gibbs_sweeps:
@@ -124,23 +134,27 @@ def _fitted(
         passes=passes or 0,
         gibbs_sweeps=gibbs_sweeps,
         seed=seed,
-        samples=measures.samples,
+        samples=lambda: measures().samples,
     )
-    return _going_on(settings, model, measures)
+    return _going_on(settings, model, measures())
 
 
 def _summed(settings: EngineSettings, documents: DocumentBatch) -> Engine:
-    """Return an engine with the sums of all documents."""
+    """Return an engine with the sums of all documents, which has measured none of them."""
     engine = Engine.of_rounds(settings)
-    engine.add(documents)
+    engine.learn(documents)
     return engine
 
 
 def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     """Return the spectral model of the first `START_DOCUMENTS`."""
-    first = documents.rows(0, documents.end_of(START_DOCUMENTS))
+    end = documents.end_of(START_DOCUMENTS)
+    # Shared, so that no more of them are copied at a time than are looked at.
+    first = documents.sharing(np.arange(documents.n_documents) < end)
     if not by_documents(settings):
-        return _summed(settings, first).unmeasured()
+        engine = _summed(settings, first)
+        return_freed_memory()
+        return engine.unmeasured()
     seen = int(np.count_nonzero(first.usable))
     counters = Counters(seen, first.n_documents - seen, int(first.lengths.sum()))
     with one_blas_thread():

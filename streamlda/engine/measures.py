@@ -34,6 +34,9 @@ from streamlda.refinement.sample import Sample
 INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
 FIRST_OF_INTERVAL = 400, 0.2
 
+#: Of documents in memory that are measured, as many are copied at a time if some are too short.
+BLOCK_DOCUMENTS = 4096
+
 
 def measures_bytes(n_features: int, *, dated: bool = False) -> int:
     """Return the bytes of three samples at most, and of bins of time: 17 MiB, and 16 MiB if dated.
@@ -59,7 +62,9 @@ class Measures:
     def of(cls, documents: DocumentBatch) -> Self:
         """Return the measures after the release of a model of these documents."""
         made = cls()
-        made._take(documents.where(documents.usable))
+        for start in range(0, documents.n_documents, BLOCK_DOCUMENTS):
+            part = documents.rows(start, start + BLOCK_DOCUMENTS)
+            made._take(part.where(part.usable))
         return made
 
     @classmethod

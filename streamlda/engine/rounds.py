@@ -91,8 +91,9 @@ class Rounds(Phase):
         recent.add(documents)
         if aside is not None:
             others.add(aside)
-        moments = _first_sums(settings, counters, documents, by_documents=by_documents(settings))
+        # Before there are sums: it has a projection and sums of its own meanwhile.
         held_out = held_out_pairs(documents, settings)
+        moments = _first_sums(settings, counters, documents, by_documents=by_documents(settings))
         return cls(settings, counters, moments, None, held_out, True, recent, others)
 
     @property
@@ -311,8 +312,8 @@ class WarmUp(Phase):
         warmup, settings = self.kept.batch(), self.settings
         if refines:
             return Rounds.begun(settings, counters, *parted(warmup))
-        moments = _first_sums(settings, counters, warmup)
-        return Rounds(settings, counters, moments, None, held_out_pairs(warmup, settings))
+        held_out = held_out_pairs(warmup, settings)
+        return Rounds(settings, counters, _first_sums(settings, counters, warmup), None, held_out)
 
     def _ended(self, *, refines: bool = False) -> Rounds:
         """Return the rounds as if the warm-up ended here, to be read."""

@@ -16,14 +16,16 @@ import math
 import os
 import secrets
 from decimal import Context, Decimal
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from randomgen import ChaCha
 
 from streamlda.checks import at_least, require
 from streamlda.kernels.discrete_gaussian import MARGIN, MAX_BLOCKS, PLACE_BITS, UNDECIDED, propose
+
+if TYPE_CHECKING:
+    from randomgen import ChaCha
 
 #: Bound on the total variation distance between one value and the discrete Gaussian.
 TV_DISTANCE_BOUND = 2.0**-60
@@ -142,7 +144,7 @@ class SecureNoise(Noise):
     secure: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        super().__init__(ChaCha(key=secrets.randbits(256), rounds=20))
+        super().__init__(_bits(secrets.randbits(256)))
         self.__owner = _process()
 
     def discrete_gaussian(
@@ -167,7 +169,14 @@ class SeededNoise(Noise):
     def __init__(self, seed: int) -> None:
         at_least(0, seed=seed, remedy="for a private release use SecureNoise()")
         words = np.random.SeedSequence(int(seed)).generate_state(4, np.uint64)
-        super().__init__(ChaCha(key=int.from_bytes(words.tobytes(), "little"), rounds=20))
+        super().__init__(_bits(int.from_bytes(words.tobytes(), "little")))
+
+
+def _bits(key: int) -> ChaCha:
+    # It has some thirty generators, 5 MB, of no use to a fit without noise.
+    from randomgen import ChaCha
+
+    return ChaCha(key=key, rounds=20)
 
 
 def _process() -> tuple[int, int]:

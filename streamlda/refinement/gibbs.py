@@ -1,4 +1,4 @@
-"""Gibbs sampling over documents in memory: the last few percent, at two bytes a token.
+"""Gibbs sampling over documents in memory: the last few percent, at a byte or two a token.
 
 Every token has a topic. A sweep visits the documents in minibatches: the minibatch's tokens are
 taken out of the counts N by word and topic, their topics are drawn again, document by document,
@@ -55,7 +55,7 @@ Array = NDArray[np.float64]
 UNSEEN = 1e-6
 
 #: Numbers of a block of a start; documents are begun one by one, so that it changes no topic.
-START_RESPONSIBILITIES = 2**21
+START_RESPONSIBILITIES = 2**19
 
 #: Most of the documents that are drawn side by side: the others say what the topics are. Each time
 #: takes O(V K), so fewer would cost a small corpus as much as its tokens do.
@@ -77,9 +77,9 @@ class GibbsSampler:
     Documents have integer counts, and are kept by reference. It starts from topics of shape (K, V),
     each with a word above 0, and Dirichlet parameters of shape (K,), which follow the sweeps.
 
-    Time of a sweep O(tokens (topics of a document + log K) + V K a minibatch). Memory 2 bytes a
-    token and 8 a document besides the documents, 8 V K for the counts, and as much again for the
-    mean of sweeps.
+    Time of a sweep O(tokens (topics of a document + log K) + V K a minibatch). Memory a byte a
+    token (2 from 257 topics on) and 8 a document besides the documents, 8 V K for the counts, and
+    as much again for the mean of sweeps.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class GibbsSampler:
         topics = checked_topics(components, K)
         require(
             K <= MAX_TOPICS,
-            "Gibbs sampling holds topics in two bytes",
+            "Gibbs sampling holds topics in two bytes at most",
             n_components=K,
             most=MAX_TOPICS,
             remedy="ask for fewer topics",
@@ -119,7 +119,7 @@ class GibbsSampler:
         self.prior = Prior(self.settings.seeds, K)
         self.sweeps = 0
         #: The topic of every token, words of a document in order.
-        self.topics = np.empty(self._first_tokens[-1], dtype=np.int16)
+        self.topics = np.empty(self._first_tokens[-1], np.uint8 if K <= 2**8 else np.int16)
         self._counts = np.zeros((documents.n_features, K))
         self._mean: Array | None = None
         self._begin(topics)
@@ -155,35 +155,40 @@ class GibbsSampler:
         n = self._documents.n_documents
         size = min(self.settings.batch_documents, max(1, math.ceil(LARGEST_SHARE * n)))
         for start in range(0, n, size):
-            yield self._minibatch(start, start + size)
+            yield self._minibatch(self._documents.rows(start, start + size), start)
 
-    def _minibatch(self, start: int, stop: int) -> _Minibatch:
-        rows = self._documents.rows(start, stop)
+    def _minibatch(self, rows: DocumentBatch, start: int) -> _Minibatch:
         pointers = np.zeros(len(rows.counts) + 1, dtype=np.int64)
         np.cumsum(rows.counts, out=pointers[1:], dtype=np.int64)
         first = self._first_tokens[start]
-        return _Minibatch(rows, start, pointers, self.topics[first : first + pointers[-1]])
+        topics = self.topics[first : first + pointers[-1]].astype(np.int16)
+        return _Minibatch(rows, start, pointers, topics)
+
+    def _keep(self, part: _Minibatch) -> None:
+        """Keep the topics that were drawn, and put them into the counts."""
+        first = self._first_tokens[part.first]
+        self.topics[first : first + len(part.topics)] = part.topics
+        self._add(part, 1.0)
 
     def _begin(self, components: Array) -> None:
         """Draw first topics from the mean-field answer under the topics given."""
         K = len(self.alpha)
         prior = self.alpha.astype(np.float32)
-        words, _ = self._spread(components.T, UNSEEN / components.size)
-        for minibatch in self._minibatches():
-            at = minibatch.first
-            for rows in blocks(minibatch.rows, START_RESPONSIBILITIES // K):
-                part = self._minibatch(at, at + rows.n_documents)
-                responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
-                expect_topics(
-                    *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
-                    *(self.settings.start_iterations, responsibilities),
-                )
-                draw_topics(
-                    *(responsibilities, rows.row_pointers, part.token_pointers),
-                    *(self.settings.seed, at, part.topics),
-                )
-                at += rows.n_documents
-            self._add(minibatch, 1.0)
+        words = self._spread(components.T, UNSEEN / components.size)[0]
+        at = 0
+        for rows in blocks(self._documents, START_RESPONSIBILITIES // K):
+            part = self._minibatch(rows, at)
+            responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
+            expect_topics(
+                *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
+                *(self.settings.start_iterations, responsibilities),
+            )
+            draw_topics(
+                *(responsibilities, rows.row_pointers, part.token_pointers),
+                *(self.settings.seed, at, part.topics),
+            )
+            self._keep(part)
+            at += rows.n_documents
 
     def _sweep(self) -> None:
         at_least = np.zeros((len(self.alpha), len(self._longer)), dtype=np.int64)
@@ -195,7 +200,7 @@ class GibbsSampler:
                 *(part.rows.word_ids, part.rows.row_pointers, part.token_pointers, words, running),
                 *(self.settings.seed, part.first, self.sweeps + 1, part.topics),
             )
-            self._add(part, 1.0)
+            self._keep(part)
             tally_topics(part.rows.row_pointers, part.token_pointers, part.topics, at_least)
         self.alpha = fit_alpha(at_least, self._longer, self.alpha, alpha_0=self._alpha_0)
 
@@ -217,7 +222,7 @@ class GibbsSampler:
 
 
 class _Minibatch(NamedTuple):
-    """Documents of one step, the number of the first, and the pointers and topics of tokens."""
+    """Documents of one step, the number of the first, and of tokens pointers and copied topics."""
 
     rows: DocumentBatch
     first: int
@@ -227,8 +232,9 @@ class _Minibatch(NamedTuple):
 
 def topics_of(totals: Array, smoothing: float) -> Array:
     """Return topics, shape (K, V), of tokens by word and topic, and some more of each word."""
-    smooth = totals + smoothing
-    return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
+    topics = totals + smoothing
+    topics /= topics.sum(axis=0)
+    return np.ascontiguousarray(topics.T)
 
 
 def fit_alpha(

@@ -123,9 +123,10 @@ def measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False
     """
     if not len(samples.tokens):
         return {}
-    drawn, counted = samples.tokens.drawn(), samples.documents.drawn()
+    drawn = samples.tokens.drawn()
     alpha, said = fitted_alpha(model, drawn) if fit_alpha else (model.alpha, {})
     found = inferred_in_few(model, drawn, alpha)
+    counted = samples.documents.drawn()
     said |= {
         "prevalence_documents": len(found.theta),
         "topic_npmi": topic_npmi(model.components, counted.documents),

@@ -83,7 +83,7 @@ def refined(
     seed: int = 0,
     aside: DocumentBatch | None = None,
     rival: Callable[[], TopicModel] | None = None,
-    samples: Samples | None = None,
+    samples: Callable[[], Samples] | None = None,
 ) -> TopicModel:
     """Return a spectral model with topics of higher likelihood; the model given stays as it is.
 
@@ -100,8 +100,8 @@ def refined(
     With documents set `aside`, of which the model must not know, the passes are kept only if their
     topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else the
     model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are not
-    much better, they must predict better than a `rival` too. What is measured is so in `samples` of
-    all these documents; without them, some are taken.
+    much better, they must predict better than a `rival` too. What is measured is so in the
+    `samples` of all these documents, which are asked for at last; without them, some are taken.
 
     Topics are the most prevalent first, after seeded ones. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
@@ -109,8 +109,9 @@ def refined(
     in ``start``, by their numbers there.
 
     Time O(nnz K) a pass, O(tokens (topics of a document + log K) + 50 V K) a sweep. Memory 24 V K
-    and 32 MiB for passes; for sweeps 40 V K, 2 bytes a token and 8 a document, 24 K a token of the
-    longest document, and a copy of the documents if some are too short.
+    and 32 MiB for passes; for sweeps 40 V K, 1 byte a token (2 from 257 topics on) and 8 a
+    document, 24 K a token of the longest document, and a copy of the documents if some are too
+    short.
     """
     at_least(0, passes=passes, gibbs_sweeps=gibbs_sweeps)
     if not passes and not gibbs_sweeps:
@@ -178,8 +179,10 @@ def refined(
         components, alpha = sampler.components, sampler.alpha
         done["averaged_sweeps"] = averaged
     if samples is None:
-        samples = Samples()
-        samples.add(documents)
+        taken = Samples()
+        taken.add(documents)
+    else:
+        taken = samples()
     known = of_start(model.diagnostics)
     known["warnings"] += warnings
     done["start_topics"] = [*range(model.n_components)]
@@ -194,7 +197,7 @@ def refined(
         },
         diagnostics={**known, "refinement": done},
     )
-    return most_prevalent_first(found, samples, fit_alpha=not done["sweeps"])
+    return most_prevalent_first(found, taken, fit_alpha=not done["sweeps"])
 
 
 def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool) -> StepwiseEM:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
+from streamlda.process import return_freed_memory
 from streamlda.refinement.choice import gain_of, has_too_small_alpha_0
 from streamlda.refinement.gibbs import GibbsSampler, topics_of
 from streamlda.refinement.schedule import Rounds
@@ -54,6 +55,7 @@ def swept(
     if not free and has_too_small_alpha_0(model, documents):
         return None
     settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=model.seeds)
+    return_freed_memory()
     sampler = GibbsSampler(documents, model.components, model.alpha, settings)
     kept, totals, sweeps = model, None, 0
     for _ in range(rounds.most):
@@ -64,6 +66,9 @@ def swept(
             kept, totals, sweeps = found, sampler.totals, sampler.sweeps
         if gain < rounds.gain:
             break
+    prior = sampler.prior
+    # The topics of all tokens are as large as all the rest.
+    del sampler
     if totals is None:
         return None
     fixed = StepwiseEM.of_totals(
@@ -72,5 +77,5 @@ def swept(
         steps=1,
         documents=documents.n_documents,
     )
-    learned = sampler.prior.on(totals + fixed.statistic(aside))
+    learned = prior.on(totals + fixed.statistic(aside))
     return Swept(topics_of(learned, settings.smoothing), kept.alpha, sweeps, rounds.averaged)

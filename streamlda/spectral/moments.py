@@ -202,7 +202,9 @@ class Moments:
         W = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
         total = fill_symmetric(self.cube.sum(axis=0))
         # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
-        repeats = self.triple_cross - self.word_totals[:, _TRIPLE, None] * W * (2.0 / 3.0)
+        repeats = self.word_totals[:, _TRIPLE, None] * W
+        repeats *= 2.0 / 3.0
+        np.subtract(self.triple_cross, repeats, out=repeats)
         repeated = np.empty_like(total)
 
         def contract(first: int, last: int) -> None:

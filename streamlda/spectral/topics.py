@@ -87,13 +87,16 @@ class RoundMoments:
     def of(cls, moments: Moments) -> RoundMoments:
         """Read the moments of a round."""
         leading = slice(None, moments.triple_columns)
+        # First what takes most memory while it is found.
+        triples, (pair_noise, triple_noise) = moments.triple_moment(), moments.half_differences()
         return cls(
             moments.documents,
             moments.first_moment(),
             moments.pair_moment()[:, leading],
-            moments.triple_moment(),
+            triples,
             moments.whitening[:, leading],
-            *moments.half_differences(),
+            pair_noise,
+            triple_noise,
         )
 
 
@@ -244,16 +247,18 @@ def _sorted_topics(
     """Return the topics along the rows of `found`; one without direction repeats M1."""
     mass = found.sum(axis=1)
     definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
-    topics = np.tile(first / first.sum(), (len(found), 1))
-    topics[definite] = found[definite] / mass[definite, None]
     eigenvalues, noise = np.where(definite, eigenvalues, 0.0), np.where(definite, noise, np.inf)
     alpha = _alpha(eigenvalues, alpha_0)
     total = float(alpha.sum())
     # Every topic keeps a little prior weight: inference divides by it.
     alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(len(found))
     order = np.argsort(-alpha, kind="stable")
+    topics = np.tile(first / first.sum(), (len(found), 1))
+    for row, k in enumerate(order):
+        if definite[k]:
+            np.divide(found[k], mass[k], out=topics[row])
     return SpectralTopics(
-        topics=topics[order],
+        topics=topics,
         alpha=alpha[order] * (alpha_0 / alpha.sum()),
         alpha_0=alpha_0,
         alpha_fit=total / alpha_0,
@@ -375,7 +380,7 @@ class _WhitenedMoments:
             + 2 * a**2 / ((a + 1) * (a + 2)) * cube
         )
         self.noise = _contract(moments.triple_noise, self.root)
-        self._look_through = W @ self.root
+        self._projection = W
 
     def decompose(self, rng: np.random.Generator, near: Array | None = None) -> Eigenpairs:
         """Find the eigenpairs of the whitened tensor, from given topics or from random starts."""
@@ -384,9 +389,9 @@ class _WhitenedMoments:
         start = None
         if near is not None and len(near) == self.rank:
             # Projected and whitened, a topic points along its eigenvector.
-            start = self._look_through.T @ near.T
+            start = (self._projection @ self.root).T @ near.T
         if self.rank >= MANY_COMPONENTS:
-            start = word_starts(self._look_through) if start is None else start
+            start = word_starts(self._projection @ self.root) if start is None else start
             return joint_power(partial(apply_pairs, self.tensor), start)
         if start is not None:
             return refine_eigenpairs(self.tensor, start, n_iterations=10)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
 from streamlda.text.frequencies import (
     MAX_TABLE_WORDS,
     FrequencyLimits,
@@ -28,6 +27,9 @@ from streamlda.text.frequencies import (
 )
 from streamlda.text.scripts import unsegmented
 from streamlda.text.word_lists import checked_words, distinct, listed
+
+if TYPE_CHECKING:
+    from streamlda.text.encoding import EncodedTexts, Encoder
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
@@ -405,6 +407,8 @@ class Vocabulary:
 
         Words outside a fixed vocabulary are counted, never an error. Time and memory O(characters).
         """
+        from streamlda.text.encoding import EncodedTexts, count_tokens
+
         unreadable: list[int] = []
         removed: Counter[str] = Counter()
         ids, offsets = self._encoder.token_ids(list(checked_texts(texts)), unreadable, removed)
@@ -414,6 +418,9 @@ class Vocabulary:
 
     @cached_property
     def _encoder(self) -> Encoder:
+        # With the kernels of texts: a fit of counts has a vocabulary at most to be named by.
+        from streamlda.text.encoding import Encoder
+
         return Encoder(self.analyzer, self.words, self.hash_bits)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -219,6 +219,19 @@ def test_resampled_topics_are_those_of_the_counts_or_of_their_mean(documents, mo
         np.testing.assert_allclose(sampled.components, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("n_topics", "bytes_a_token"), [(256, 1), (257, 2)])
+def test_topics_of_tokens_take_as_many_bytes_as_they_must(n_topics, bytes_a_token):
+    few = batch_of([[k] * 9 for k in range(n_topics)], n_topics)
+    # A word of each topic, which is certain of it.
+    sampled = GibbsSampler(few, np.eye(n_topics), np.full(n_topics, 1e-3))
+    assert sampled.topics.itemsize == bytes_a_token
+    assert sampled.topics.tolist() == np.repeat(np.arange(n_topics), 9).tolist()
+    sampled.sweep(2)
+    counted = np.zeros((n_topics, n_topics))
+    np.add.at(counted, (np.repeat(np.arange(n_topics), 9), sampled.topics), 1)
+    assert sampled.totals.tolist() == counted.tolist()
+
+
 def test_small_corpora_are_never_drawn_all_at_once(corpus, documents, held_out, model):
     """With every document left out there would be nothing left to draw from."""
     few = documents.rows(0, 200)
