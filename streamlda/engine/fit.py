@@ -152,9 +152,7 @@ def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)
     if not by_documents(settings):
-        engine = _summed(settings, first)
-        return_freed_memory()
-        return engine.unmeasured()
+        return _summed(settings, first).unmeasured()
     seen = int(np.count_nonzero(first.usable))
     counters = Counters(seen, first.n_documents - seen, int(first.lengths.sum()))
     with one_blas_thread():

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
-from streamlda.process import return_freed_memory
 from streamlda.refinement.choice import gain_of, has_too_small_alpha_0
 from streamlda.refinement.gibbs import GibbsSampler, topics_of
 from streamlda.refinement.schedule import Rounds
@@ -55,7 +54,6 @@ def swept(
     if not free and has_too_small_alpha_0(model, documents):
         return None
     settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=model.seeds)
-    return_freed_memory()
     sampler = GibbsSampler(documents, model.components, model.alpha, settings)
     kept, totals, sweeps = model, None, 0
     for _ in range(rounds.most):
