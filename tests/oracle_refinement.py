@@ -36,8 +36,8 @@ def expect_topics(batch, words, alpha, inner_iterations):
     return responsibilities
 
 
-def collapse_topics(batch, alpha, smoothing, masses, responsibilities, totals):
-    """CVB0 in double precision: a document's sum again for every entry."""
+def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilities, totals):
+    """Relaxed CVB0 in double precision: a document's sum again for every entry."""
     gamma, totals = responsibilities.astype(np.float64), totals.astype(np.float64)
     for document in documents_of(batch):
         for e, word, count in document:
@@ -45,7 +45,8 @@ def collapse_topics(batch, alpha, smoothing, masses, responsibilities, totals):
             tokens = sum((c * gamma[o] for o, _, c in document), start=np.zeros(len(alpha)))
             p = (totals[word] - own + smoothing) / (masses + len(totals) * smoothing)
             p = p * (alpha + tokens - own)
-            found = p / p.sum()
+            found = np.maximum(gamma[e] + relaxation * (p / p.sum() - gamma[e]), 0.0)
+            found = found / found.sum()
             totals[word] += count * (found - gamma[e])
             gamma[e] = found
     return gamma, totals

@@ -153,6 +153,7 @@ def collapse_topics(
     row_pointers: I64_1D,
     alpha: F32_1D,
     smoothing: float,
+    relaxation: float,
     masses: F32_1D,
     responsibilities: OUT_F32_2D,
     totals: OUT_F32_2D,
@@ -162,12 +163,14 @@ def collapse_topics(
     Equivalent to ``tests.oracle_refinement.collapse_topics``: ``p = (totals[w] - r + smoothing) /
     (masses + V smoothing) * (alpha + n - r)`` over its sum, with r what the entry had, of one token
     of it, n the expected tokens of the document, and the sums by word kept up with every entry
-    (CVB0 [1]_). The masses of topics stay. Time O(nnz * K), serial, for each entry changes what the
-    next one sees; memory O(K).
+    (CVB0 [1]_). The responsibilities move by `relaxation` times the way to p, with 1 to p itself,
+    and to 0 where that is below 0; they sum to 1 again. The masses of topics stay. Time
+    O(nnz * K), serial, for each entry changes what the next one sees; memory O(K).
     """
     n_topics, one = len(alpha), _ONE
     blocks = n_topics // 8
     extra, none = np.float32(smoothing), np.float32(0)
+    there, stays = np.float32(relaxation), np.float32(1 - relaxation)
     scale = np.empty(n_topics, dtype=np.float32)
     gamma = np.empty(n_topics, dtype=np.float32)
     p = np.empty(n_topics, dtype=np.float32)
@@ -188,6 +191,17 @@ def collapse_topics(
                 # Rounding must not take more than there was.
                 word = max(totals[w, k] - own, none) + extra
                 p[k] = word * scale[k] * max(gamma[k] - own, alpha[k])
+            total = none
+            for block in range(blocks):
+                k = 8 * block
+                total += ((p[k] + p[k + 1]) + (p[k + 2] + p[k + 3])) + (
+                    (p[k + 4] + p[k + 5]) + (p[k + 6] + p[k + 7])
+                )
+            for k in range(8 * blocks, n_topics):
+                total += p[k]
+            share = there / total
+            for k in range(n_topics):
+                p[k] = max(share * p[k] + stays * responsibilities[e, k], none)
             total = none
             for block in range(blocks):
                 k = 8 * block

@@ -86,16 +86,18 @@ def test_expect_topics_equals_oracle(kind, K):
 
 @pytest.mark.parametrize("K", [1, 3, 8, 19])
 @pytest.mark.parametrize("kind", SMALL)
-def test_collapse_topics_equals_oracle(kind, K):
+@pytest.mark.parametrize("relaxation", [1.0, 1.5])
+def test_collapse_topics_equals_oracle(kind, K, relaxation):
     batch = batch_of(corpus(kind), 9)
     words, alpha, _ = topics_of(9, K)
     gamma = expected(batch, words, alpha, 2)
     totals = np.zeros((9, K), dtype=np.float32)
     np.add.at(totals, batch.word_ids, batch.counts[:, None].astype(np.float32) * gamma)
     masses = totals.sum(axis=0)
-    slow = twin.collapse_topics(batch, alpha, 0.1, masses, gamma, totals)
+    slow = twin.collapse_topics(batch, alpha, 0.1, relaxation, masses, gamma, totals)
     collapse_topics(
-        *(batch.counts, batch.word_ids, batch.row_pointers, alpha, 0.1, masses, gamma, totals)
+        *(batch.counts, batch.word_ids, batch.row_pointers, alpha, 0.1, relaxation),
+        *(masses, gamma, totals),
     )
     np.testing.assert_allclose(gamma, slow[0], rtol=0, atol=SINGLE)
     np.testing.assert_allclose(totals, slow[1], rtol=SINGLE, atol=SINGLE)

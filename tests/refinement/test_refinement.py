@@ -10,7 +10,11 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
-from streamlda.refinement.collapsed import START_ITERATIONS, CollapsedVariational
+from streamlda.refinement.collapsed import (
+    RELAXATION,
+    START_ITERATIONS,
+    CollapsedVariational,
+)
 from streamlda.refinement.gibbs import SMALLEST_ALPHA, UNSEEN, GibbsSampler, fit_alpha
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -356,5 +360,19 @@ def test_collapsed_sweeps_go_over_added_documents_too(documents, model):
     np.testing.assert_allclose(found.totals, totals, rtol=0, atol=1e-3)
     found.sweep()
     masses = totals.sum(axis=0)
-    slow = twin.collapse_topics(both, model.alpha, found.smoothing, masses, shares, totals)
+    settings = (model.alpha, found.smoothing, RELAXATION)
+    slow = twin.collapse_topics(both, *settings, masses, shares, totals)
     np.testing.assert_allclose(found.totals, slow[1], rtol=0, atol=1e-3)
+
+
+def test_relaxed_sweeps_settle_sooner(documents, model, monkeypatch):
+    """Ten are nearer to where many end up than ten that are not relaxed."""
+
+    def swept(n):
+        found = CollapsedVariational(documents, model.components, model.alpha)
+        found.sweep(n)
+        return found.components
+
+    settled, relaxed = swept(400), swept(10)
+    monkeypatch.setattr("streamlda.refinement.collapsed.RELAXATION", 1.0)
+    assert np.abs(relaxed - settled).sum() < np.abs(swept(10) - settled).sum()
