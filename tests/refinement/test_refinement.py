@@ -373,6 +373,6 @@ def test_relaxed_sweeps_settle_sooner(documents, model, monkeypatch):
         found.sweep(n)
         return found.components
 
-    settled, relaxed = swept(400), swept(10)
+    settled, relaxed = swept(150), swept(10)
     monkeypatch.setattr("streamlda.refinement.collapsed.RELAXATION", 1.0)
     assert np.abs(relaxed - settled).sum() < np.abs(swept(10) - settled).sum()
