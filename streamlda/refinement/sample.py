@@ -109,8 +109,14 @@ class Sample:
         self.totals, self.forgotten = totals, forgotten
         kept = [sample for sample in samples if sample._held]
         if kept:
-            documents = DocumentBatch.joined([sample._documents() for sample in kept])
-            self._hold(documents, np.concatenate([one._places[: one._held] for one in kept]))
+            # Not as batches, whose checks take longer than all else where many parts are joined.
+            counts, word_ids, pointers, places = zip(*(one._own for one in kept), strict=True)
+            before = np.cumsum([0, *map(len, counts[:-1])])
+            ends = [own[1:] + n for own, n in zip(pointers, before, strict=True)]
+            self._counts, self._word_ids = np.concatenate(counts), np.concatenate(word_ids)
+            self._pointers = np.concatenate([np.zeros(1, dtype=np.int64), *ends])
+            self._places = np.concatenate(places)
+            self._held, self._n_features = len(self._places), kept[-1]._n_features
 
     def _hold(self, documents: DocumentBatch, places: Array) -> None:
         """Keep documents in place of all before."""
@@ -132,16 +138,20 @@ class Sample:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: no room for more."""
+        names = "_counts", "_word_ids", "_pointers", "_places"
+        return {**vars(self), **dict(zip(names, self._own, strict=True))}
+
+    @property
+    def _own(self) -> tuple[NDArray[Any], ...]:
+        """The arrays of the documents that are kept, without room for more."""
         entries = self._pointers[self._held]
-        own = {"_counts": self._counts[:entries], "_word_ids": self._word_ids[:entries]}
-        own |= {"_pointers": self._pointers[: self._held + 1]}
-        return {**vars(self), **own, "_places": self._places[: self._held]}
+        documents = self._pointers[: self._held + 1], self._places[: self._held]
+        return self._counts[:entries], self._word_ids[:entries], *documents
 
     def _documents(self) -> DocumentBatch:
         """Return a copy of the documents, one at least."""
-        entries, pointers = self._pointers[self._held], self._pointers[: self._held + 1].copy()
-        arrays = self._counts[:entries].copy(), self._word_ids[:entries].copy(), pointers
-        return DocumentBatch(*arrays, self._n_features, integral=False)
+        counts, word_ids, pointers, _ = (array.copy() for array in self._own)
+        return DocumentBatch(counts, word_ids, pointers, self._n_features, integral=False)
 
     def _thin(self) -> None:
         """Leave out what is due no more, and what is too much."""
