@@ -2,6 +2,8 @@
 
 import tracemalloc
 
+import pytest
+
 from streamlda.engine.fit import fit
 from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import EngineSettings
@@ -9,6 +11,7 @@ from streamlda.kernels import load_kernels
 from streamlda.simulate import PlantedLDA
 
 
+@pytest.mark.long
 def test_a_fit_holds_sums_and_then_samples_and_little_else():
     K, V = 20, 6000
     documents = PlantedLDA(K, V, mean_length=15, seed=1).documents(6000)
