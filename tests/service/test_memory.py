@@ -110,8 +110,8 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
     assert done.returncode == 0, done.stderr
     absent = (size for part, size in plan_of(flags, 1000).items() if part.startswith(ABSENT))
     planned, peak = total(flags, n_features) - sum(absent), int(done.stdout)
-    # The first case has 0.40 of it where kernels were compiled before, more where they were not.
-    assert 0.38 * planned <= peak <= planned
+    # The first case has 0.38 of it where kernels were compiled before, more where they were not.
+    assert 0.35 * planned <= peak <= planned
 
 
 def test_a_plan_has_what_is_there_at_one_time_and_grows_with_the_settings():
