@@ -8,7 +8,7 @@ sweeps of a sampler, the mean of ten late states, 2262 in 2.7.
 
 An annealed pass before them (`streamlda.refinement.stepwise_em`) takes as long as ten sweeps, and
 saves twenty-five. Perplexity and NPMI of fits, K = 20, means of this many orders of the documents,
-with a `RELAXATION` of 1:
+with sweeps that are not relaxed:
 
 ============================== ====== ================ ================
 corpus                         orders no pass, 30 + 20 a pass, 15 + 10
@@ -48,33 +48,35 @@ Array = NDArray[np.float64]
 
 
 class Sweeps(NamedTuple):
-    """How many sweeps are made without the documents set aside, and then with these too."""
+    """How many sweeps are made without the documents set aside, and then with these too.
+
+    Responsibilities move by `relaxation` times the way to what a sweep finds (successive
+    over-relaxation), so that topics settle in fewer sweeps.
+    """
 
     before: int
     after: int
+    relaxation: float
 
 
 #: Passes that sweeps go on from.
 PASSES_BEFORE = 1
 
-#: Of a fit, and of a thorough one. Perplexity and NPMI of thorough fits of the same three corpora,
-#: means of six orders: 1612, 1692 and 2135, 0.200, 0.151 and 0.252; with 70 sweeps that were not
-#: relaxed 1615, 1702 and 2142, 0.197, 0.150 and 0.249. Ten late states of 200 sweeps of tomotopy,
-#: eta = 0.1, in the same orders: 1612, 1696 and 2132, 0.209, 0.147 and 0.273. 140 sweeps had 1610
-#: and 1683, 0.200 and 0.155, of the first two.
-USUAL_SWEEPS, THOROUGH_SWEEPS = Sweeps(15, 10), Sweeps(35, 15)
+#: Of a fit, and of a thorough one. With 25 sweeps that were not relaxed, 25 relaxed by 1.5, and
+#: these 16, fits of 3087 documents of kos had perplexity 1621, 1609 and 1609 (four orders), of 3600
+#: of 20 newsgroups 2058, 2011 and 2011, of 3960 abstracts 1877, 1858 and 1861 (three), NPMI 0.197,
+#: 0.195 and 0.195; 0.244, 0.265 and 0.267; 0.142, 0.148 and 0.148. A relaxed sweep takes 1.1 to 1.3
+#: times as long. Errors of planted topics were the same, or less.
+#:
+#: Thorough fits of the three corpora of the table with 3087, 4000 and 3600 documents had 1612, 1692
+#: and 2135, 0.200, 0.151 and 0.252 (six orders, other held-out documents); with 70 sweeps that were
+#: not relaxed 1615, 1702 and 2142, 0.197, 0.150 and 0.249. Ten late states of 200 sweeps of
+#: tomotopy, eta = 0.1, in the same orders: 1612, 1696 and 2132, 0.209, 0.147 and 0.273. Relaxed by
+#: 1.8, 70 sweeps of the first two had 1619 and 1681; 140 relaxed by 1.5 1610 and 1683.
+USUAL_SWEEPS, THOROUGH_SWEEPS = Sweeps(10, 6, 1.7), Sweeps(35, 15, 1.5)
 
 #: More documents than these are refined by passes, and have rounds of a sampler.
 FEW_DOCUMENTS = 10_000
-
-#: How many times the way to what a sweep finds responsibilities move (successive over-relaxation):
-#: topics settle in fewer sweeps. With 1, 1.5 and 1.8 in 70 sweeps perplexity of 3087 documents of
-#: kos was 1615, 1610 and 1619 (six orders), of 4000 abstracts 1702, 1689 and 1681; a sweep takes
-#: 1.1 to 1.3 times as long as with 1. Fits by default, 25 sweeps, had 1627, 1712 and, of 3600 of 20
-#: newsgroups, 2133 in place of 1639, 1740 and 2149, NPMI 0.200, 0.144 and 0.254 in place of 0.199,
-#: 0.134 and 0.247. Errors of planted topics were the same, or less (5 topics, alpha_0 = 5, 2000
-#: documents: 0.059 in place of 0.061).
-RELAXATION = 1.5
 
 #: Inner iterations of the E-step that it begins with.
 START_ITERATIONS = 5
@@ -104,8 +106,10 @@ class CollapsedVariational:
         alpha: Array,
         smoothing: float = GibbsSettings().smoothing,
         seeds: Sequence[tuple[int, ...]] = (),
+        relaxation: float = USUAL_SWEEPS.relaxation,
     ) -> None:
         self.alpha, self.smoothing = checked_alpha(alpha), smoothing
+        self.relaxation = relaxation
         topics = checked_topics(components, len(self.alpha))
         documents.check_features(topics.shape[1], "topics")
         #: alpha as wide as the responsibilities for an entry.
@@ -129,7 +133,7 @@ class CollapsedVariational:
                 for rows, responsibilities in self._parts:
                     collapse_topics(
                         *(rows.counts, rows.word_ids, rows.row_pointers, self._row, self.smoothing),
-                        *(RELAXATION, masses, responsibilities, totals),
+                        *(self.relaxation, masses, responsibilities, totals),
                     )
                 advance(1)
         self.sweeps += n

@@ -228,8 +228,15 @@ def _collapsed(
         return None
     alpha = np.full_like(model.alpha, model.alpha.mean())
     passed = _passed(model, documents, PASSES_BEFORE, thorough)
-    found = CollapsedVariational(documents, passed.components, alpha, seeds=model.seeds)
-    found.sweep(sweeps_for(thorough).before)
+    sweeps = sweeps_for(thorough)
+    found = CollapsedVariational(
+        documents,
+        passed.components,
+        alpha,
+        seeds=model.seeds,
+        relaxation=sweeps.relaxation,
+    )
+    found.sweep(sweeps.before)
     learned = replace(model, components=found.components, alpha=alpha)
     return None if has_too_small_alpha_0(learned, documents) else found
 

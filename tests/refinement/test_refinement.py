@@ -11,7 +11,6 @@ from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.collapsed import (
-    RELAXATION,
     START_ITERATIONS,
     CollapsedVariational,
 )
@@ -360,19 +359,21 @@ def test_collapsed_sweeps_go_over_added_documents_too(documents, model):
     np.testing.assert_allclose(found.totals, totals, rtol=0, atol=1e-3)
     found.sweep()
     masses = totals.sum(axis=0)
-    settings = (model.alpha, found.smoothing, RELAXATION)
+    settings = (model.alpha, found.smoothing, found.relaxation)
     slow = twin.collapse_topics(both, *settings, masses, shares, totals)
     np.testing.assert_allclose(found.totals, slow[1], rtol=0, atol=1e-3)
 
 
-def test_relaxed_sweeps_settle_sooner(documents, model, monkeypatch):
+def test_relaxed_sweeps_settle_sooner(documents, model):
     """Ten are nearer to where many end up than ten that are not relaxed."""
 
-    def swept(n):
-        found = CollapsedVariational(documents, model.components, model.alpha)
+    def swept(n, relaxation):
+        found = CollapsedVariational(
+            documents, model.components, model.alpha, relaxation=relaxation
+        )
         found.sweep(n)
         return found.components
 
-    settled, relaxed = swept(150), swept(10)
-    monkeypatch.setattr("streamlda.refinement.collapsed.RELAXATION", 1.0)
-    assert np.abs(relaxed - settled).sum() < np.abs(swept(10) - settled).sum()
+    settled = swept(150, 1.0)
+    plain, *relaxed = (np.abs(swept(10, by) - settled).sum() for by in (1.0, 1.5, 1.7))
+    assert max(relaxed) < plain
