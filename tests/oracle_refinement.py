@@ -37,7 +37,7 @@ def expect_topics(batch, words, alpha, inner_iterations):
 
 
 def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilities, totals):
-    """Relaxed CVB0 in double precision: a document's sum again for every entry."""
+    """CVB0 with over-relaxation, in double precision: the sum of a document for every entry."""
     gamma, totals = responsibilities.astype(np.float64), totals.astype(np.float64)
     for document in documents_of(batch):
         for e, word, count in document:

@@ -17,6 +17,7 @@ import math
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 
@@ -49,12 +50,13 @@ ROWS = "rows"
 
 @dataclass(frozen=True, eq=False)
 class Aggregates:
-    """Raw sums of some groups of a stage, in steps of the grid.
+    """Raw sums of some groups of a stage, which is known by its `stage_id`, in steps of the grid.
 
     `slots` are the runs of slots of the stream that are in it, each from and to (not included), and
     `documents` a sample of the rows that they hold, where a ledger is to know them.
     """
 
+    stage_id: str
     sums: Mapping[str, NDArray[np.int64]] = field(repr=False)
     slots: tuple[tuple[int, int], ...]
     counts: RecordCounts
@@ -64,6 +66,8 @@ class Aggregates:
 def merged(one: Aggregates, *others: Aggregates) -> Aggregates:
     """Return the sums of disjoint sets of groups; none of them is changed."""
     parts = [one, *others]
+    for part in others:
+        check_same_stage(one.stage_id, part.stage_id)
     slots = sorted(own for part in parts for own in part.slots)
     for (_, last), (first, _) in pairwise(slots):
         require(
@@ -80,7 +84,19 @@ def merged(one: Aggregates, *others: Aggregates) -> Aggregates:
     documents = Sketch()
     for part in parts:
         documents.join(part.documents)
-    return Aggregates(sums, tuple(slots), added(part.counts for part in parts), documents)
+    counted = added(part.counts for part in parts)
+    return Aggregates(one.stage_id, sums, tuple(slots), counted, documents)
+
+
+def check_same_stage(one: str, other: str) -> None:
+    """Refuse sums of another stage: they were clipped by other bounds, so noise would not do."""
+    require(
+        one == other,
+        "private sums must be of the stage that is released",
+        stages=f"{one},{other}",
+        remedy="sum the documents through PrivateFit.stage, and keep no sums from one stage to the "
+        "next or from one fit to another",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +115,11 @@ class PrivateStage:
     key: FingerprintKey | None = field(default=None, repr=False)
     #: The engine before the stage; none for `ROWS`.
     _state: State | None = field(default=None, repr=False)
+    #: Random, so that sums of this stage are told from those of any other, in any fit.
+    stage_id: str = field(default_factory=partial(secrets.token_hex, 8))
 
     def cuts(self, parts: int) -> list[tuple[int, int]]:
-        """Cut the slots at the ends of groups into at most so many runs of about equal size."""
+        """Cut the slots at the ends of groups into at most N parts of about equal size."""
         groups = math.ceil((self.last - self.first) / self.group_slots)
         step = self.group_slots * math.ceil(groups / parts)
         return [
@@ -148,7 +166,7 @@ class PrivateStage:
             error=InvalidDocumentsError,
         )
         sums = {} if engine is None or engine.stage is None else engine.stage.state()
-        return Aggregates(sums, (slots,), counts, documents)
+        return Aggregates(self.stage_id, sums, (slots,), counts, documents)
 
 
 def stage_of(
@@ -157,7 +175,7 @@ def stage_of(
     vocabulary: Vocabulary | None,
     key: FingerprintKey | None = None,
 ) -> PrivateStage | None:
-    """Return what is to be summed next of a stream of so many slots; None if nothing is."""
+    """Return what is to be summed next of a stream of N slots; None if nothing is."""
     engine = learner.engine
     stage, left = engine.stage, slots - engine.slots
     # A rest that gives no snapshot is not paid for.
@@ -170,6 +188,7 @@ def stage_of(
 
 def take_sums(learner: PrivateLearner, stage: PrivateStage, found: Aggregates) -> None:
     """Give a learner the sums of all slots of a stage; the caller releases what is due."""
+    check_same_stage(stage.stage_id, found.stage_id)
     require(
         found.slots[0][0] == stage.first
         and found.slots[-1][1] == stage.last
@@ -192,7 +211,7 @@ def take_sums(learner: PrivateLearner, stage: PrivateStage, found: Aggregates) -
 
 
 def check_slots(slots: int, settings: PrivateSettings) -> None:
-    """Raise `InsufficientDataError` unless a stream of so many slots gives a snapshot."""
+    """Raise `InsufficientDataError` unless a stream of N slots gives a snapshot."""
     require(
         slots >= settings.least_slots,
         "a private snapshot needs a whole window of record slots",
@@ -237,8 +256,12 @@ class PrivateFit:
 
     Notes
     -----
-    Unit: a document, of one slot. A group is rounded to the grid by itself, so that neighbours
-    differ in one group, on whatever machine it is summed.
+    Unit: a document, of one slot; relation, sensitivity and its derivation are those of one process
+    (`streamlda.private.stage`), for a group is rounded to the grid by itself, so that neighbours
+    differ in one group, on whatever machine it is summed. Public: settings, words, the number of
+    slots. A document must have the same slot in all stages: in two of them it would pay for one
+    and be in two. Number documents once, before the first stage, and keep the numbers; nothing
+    here can see that an engine put them in another order.
     """
 
     def __init__(
@@ -283,11 +306,15 @@ class PrivateFit:
         ------
         InvalidDocumentsError
             If a slot is missing; nothing is paid then.
+        InvalidSettingError
+            If the sums are of another stage, or of another fit; nothing is paid then.
         LedgerError
             If rows were in a release before; nothing is paid then.
         """
+        require(self.stage, "there must be a stage to release", stage=None, remedy="call model()")
         assert self.stage is not None
         if self.stage.name == ROWS:
+            check_same_stage(self.stage.stage_id, found.stage_id)
             self._know(found.documents)
         else:
             take_sums(self._learner, self.stage, found)

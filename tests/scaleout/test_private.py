@@ -179,6 +179,12 @@ def test_another_engine_must_sum_every_slot_once_and_in_whole_groups(rows, monke
     for end in (b - 1, b + 1):
         with pytest.raises(InvalidDocumentsError, match="a row for each slot"):
             sums_of([rows.rows(a, end)], stage, shard=(a, b))
+    other = PrivateFit(settings_of(), Recorder(SeededNoise(7)), SLOTS).stage
+    theirs = [sums_of([rows.rows(*cut)], other, shard=cut) for cut in ((a, b), (c, d))]
+    with pytest.raises(InvalidSettingError, match="of the stage that is released"):
+        merge(first, theirs[1])
+    with pytest.raises(InvalidSettingError, match="of the stage that is released"):
+        fit.release(merge(*theirs))
     assert recorder.released == []
     fit.release(merge(second, first))
     assert recorder.released[0][0] == stage.name == "norms"
@@ -235,14 +241,14 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
 
 def test_a_slot_is_never_added_twice():
     sums, counts = {"a": np.arange(3)}, RecordCounts(64, 50)
-    one = Aggregates(sums, ((0, 64), (128, 192)), counts)
-    other = Aggregates(sums, ((64, 128),), counts)
+    one = Aggregates("a", sums, ((0, 64), (128, 192)), counts)
+    other = Aggregates("a", sums, ((64, 128),), counts)
     both = merged(one, other)
     assert both.counts == RecordCounts(128, 100)
     assert both.slots == ((0, 64), (64, 128), (128, 192))
     np.testing.assert_array_equal(both.sums["a"], [0, 2, 4])
     np.testing.assert_array_equal(sums["a"], [0, 1, 2])
-    for again in (one, other, Aggregates(sums, ((190, 200),), counts)):
+    for again in (one, other, Aggregates("a", sums, ((190, 200),), counts)):
         with pytest.raises(InvalidSettingError, match="each slot must be summed once"):
             merged(both, again)
 
