@@ -66,8 +66,8 @@ PASSES_BEFORE = 1
 #: these 16, fits of 3087 documents of kos had perplexity 1621, 1609 and 1609 (four orders), of 3600
 #: of 20 newsgroups 2058, 2011 and 2011, of 3960 abstracts 1877, 1858 and 1861 (three), NPMI 0.197,
 #: 0.195 and 0.195; 0.244, 0.265 and 0.267; 0.142, 0.148 and 0.148. A relaxed sweep takes 1.1 to 1.3
-#: times as long. Of 68 planted corpora of 2,000 documents 18 had less error (down to 0.72 of it), two
-#: more (1.15, 20 topics with alpha_0 = 50), the others the same.
+#: times as long. Of 68 planted corpora of 2,000 documents 18 had less error (down to 0.72 of it),
+#: two more (1.15, 20 topics with alpha_0 = 50), the others the same.
 #:
 #: Thorough fits of the three corpora of the table with 3087, 4000 and 3600 documents had 1612, 1692
 #: and 2135, 0.200, 0.151 and 0.252 (six orders, other held-out documents); with 70 sweeps that were
