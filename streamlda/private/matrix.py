@@ -212,7 +212,7 @@ class MatrixFit:
         else:
             documents = fingerprints_of(batch, ledger.key)
             running = learner and learner.releaser.provenance
-            sketch = Sketch(map(value_of, filter(None, documents)))
+            sketch = Sketch.of(map(value_of, filter(None, documents)))
             check_rows(ledger, sketch, self._stream, running.sketch if running else Sketch())
             if learner is None:
                 # Known before a row is read: these slots were in a release.

@@ -313,7 +313,7 @@ class _Reader:
             if self._copies is None:
                 self._lengths[name] = min(records, self._lengths.get(name, records))
         if self._copies is not None:
-            self._copies.end(location, sample)
+            self._copies.end(location, self._sketch)
 
     def _check_confirmed(self, location: str) -> None:
         """Refuse a file that does not begin as what was released under its name."""

@@ -18,6 +18,7 @@ from streamlda.privacy.ledger.sketches import (
     REPEATED_OF,
     Repeats,
     Sample,
+    Sketch,
 )
 
 #: Values of documents that are kept at most, and files that each is known to be in.
@@ -92,25 +93,26 @@ class Copies:
         self._values.clear()
         self._sum = 0
 
-    def end(self, location: str, sample: Sample) -> None:
-        """End a file, of which `sample` is of the documents that are not spent.
+    def end(self, location: str, sketch: Sketch) -> None:
+        """End a file, of which `sketch` is of the documents that are not spent.
 
         Raises `LedgerError` if it holds those of a file before.
         """
+        sample, documents = Sample.of(sketch), int(sketch.documents)
         here, drawn, limit = len(self._files), len(self._values), self._limit
         if self._records and not is_mark(self._records):
             self._meet()
         small, diverse = sample.distinct < LEAST_DISTINCT, sample.is_diverse
-        file = _File(location, self._records, sample.documents, small, diverse, drawn, limit)
+        file = _File(location, self._records, documents, small, diverse, drawn, limit)
         self._files.append(file)
-        self._documents += sample.documents
+        self._documents += documents
         if self._like >= 0:
             other = self._files[self._like]
             if 2 * self._alike > min(self._records, other.records):
                 self._note(self._like, file, other, first_records=self._alike)
-        other_number = self._sums.setdefault((sample.documents, self._sum), here)
+        other_number = self._sums.setdefault((documents, self._sum), here)
         if other_number != here:
-            self._note(other_number, file, self._files[other_number], alike=sample.documents)
+            self._note(other_number, file, self._files[other_number], alike=documents)
         held = Counter(number for value in self._values for number in self._holders.get(value, ()))
         for number, common in held.items():
             other = self._files[number]

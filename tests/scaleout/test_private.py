@@ -229,7 +229,7 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
     for name in wanted:
         np.testing.assert_array_equal(total.sums[name], wanted[name], name)
     every = fingerprints_of(rows.rows(first, last), KEY)
-    documents = Sketch(value_of(document) for document in every if document)
+    documents = Sketch.of(value_of(document) for document in every if document)
     assert (total.documents.values, total.documents.documents) == (
         documents.values,
         documents.documents,

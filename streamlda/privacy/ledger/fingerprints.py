@@ -143,12 +143,12 @@ class FingerprintKey:
         """
         nonce, values = secrets.randbits(64), sketch.values
         filler = (secrets.randbits(64) for _ in range(SKETCH - len(values)))
-        return (nonce, *self._padded(nonce, [sketch.documents, len(values), *values, *filler]))
+        return (nonce, *self._padded(nonce, [sketch.estimate, len(values), *values, *filler]))
 
     def opened(self, sealed: Sequence[int]) -> Sketch:
         """Return a sketch that was sealed."""
         documents, distinct, *values = self._padded(sealed[0], sealed[1:])
-        return Sketch(values[:distinct], documents)
+        return Sketch.estimated(values[:distinct], documents)
 
     def masked(self, mark: Mark) -> Mark:
         """Return a mark as a ledger keeps it, or back: equal beginnings do not show in it."""

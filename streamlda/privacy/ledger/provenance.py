@@ -274,7 +274,7 @@ class Provenance:
         if known is None:
             return (cohort.documents,)
         sketch, files = self.key.opened(known.sketch), self.key.opened_files(known.files)
-        return cohort.documents, known.marks, files, sketch.values, sketch.documents
+        return cohort.documents, known.marks, files, sketch.values
 
     # State.
 
@@ -287,6 +287,7 @@ class Provenance:
             "records_of_files": [self._n_files, self._records_of_files],
             "fingerprints": Fingerprints("", "", "", *given).to_json(),
             "documents": self._sketch.documents,
+            "counts": self._sketch.counts,
             "met": self._met,
             "at": [self._location, self._record, self._origin],
             "link": _hex(self._link),
@@ -299,7 +300,8 @@ class Provenance:
         self._parts = [Part(*part) for part in values["parts"]]
         self._n_files, self._records_of_files = values["records_of_files"]
         self._marks, self._files = list(found.marks), found.files
-        self._sketch = Sketch(found.sketch, values["documents"])
+        self._sketch = Sketch.of(found.sketch, values.get("counts"))
+        self._sketch.documents = values["documents"]
         self._met = None if values["met"] is None else tuple(values["met"])
         self._location, self._record, self._origin = values["at"]
         container = self._container_of(self._location) or Container(self._origin)

@@ -10,9 +10,10 @@ order, a part of a set, or a set with others beside it. Of two sets of N and n <
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappush, heapreplace
+from itertools import repeat
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -37,41 +38,72 @@ _LARGEST = 2**64 - 1
 
 
 class Sketch:
-    """The `SKETCH` smallest distinct values of documents that are not blank. O(1) memory."""
+    """The `SKETCH` smallest distinct values of documents that are not blank. O(1) memory.
 
-    def __init__(self, values: Iterable[int] = (), documents: int | None = None) -> None:
+    And how many documents have each: a value that is kept was kept from its first document on.
+    """
+
+    def __init__(self) -> None:
         #: Documents that were taken, equal ones included.
-        self.documents = 0
-        self._kept: set[int] = set()
+        self.documents: float = 0
+        self._counts: dict[int, float] = {}
         # A heap of the negatives: the largest value that is kept comes first.
         self._heap: list[int] = []
-        for value in values:
-            self.add(value)
-        if documents is not None:
-            self.documents = documents
 
-    def add(self, value: int) -> None:
-        """Take the value of a document."""
-        self.documents += 1
-        if len(self._heap) < SKETCH:
-            if value not in self._kept:
-                self._kept.add(value)
-                heappush(self._heap, -value)
-        elif value < -self._heap[0] and value not in self._kept:
-            self._kept.add(value)
-            self._kept.discard(-heapreplace(self._heap, -value))
+    @classmethod
+    def of(cls, values: Iterable[int], counts: Iterable[float] | None = None) -> Self:
+        """Return that of documents by their values, or of values and how many have each."""
+        sketch = cls()
+        for value, count in zip(values, repeat(1) if counts is None else counts, strict=False):
+            sketch.add(value, count)
+        return sketch
+
+    @classmethod
+    def estimated(cls, values: Sequence[int], documents: int) -> Self:
+        """Return that of distinct values, and what `estimate` gave for them."""
+        mean = documents / max(1.0, Sample.of(cls.of(values)).distinct)
+        sketch = cls.of(values, repeat(mean))
+        sketch.documents = documents
+        return sketch
+
+    @property
+    def estimate(self) -> int:
+        """About how many documents there are, by those that have the values; exact if few differ.
+
+        So its share of `Sample.distinct` tells exactly how many documents have one value.
+        """
+        values, sample = len(self._counts), Sample.of(self)
+        return round(sample.distinct * sum(self._counts.values()) / max(1, values))
+
+    def add(self, value: int, count: float = 1) -> None:
+        """Take the value of a document, or of `count` equal ones."""
+        self.documents += count
+        counts, heap = self._counts, self._heap
+        if value in counts:
+            counts[value] += count
+        elif len(heap) < SKETCH:
+            counts[value] = count
+            heappush(heap, -value)
+        elif value < -heap[0]:
+            counts[value] = count
+            del counts[-heapreplace(heap, -value)]
 
     def join(self, other: Sketch) -> None:
         """Take what another sketch has taken, of other documents."""
         documents = self.documents + other.documents
-        for value in other.values:
-            self.add(value)
+        for value, count in zip(other.values, other.counts, strict=True):
+            self.add(value, count)
         self.documents = documents
 
     @property
     def values(self) -> tuple[int, ...]:
         """The values, smallest first."""
-        return tuple(sorted(self._kept))
+        return tuple(sorted(self._counts))
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """How many documents have each of the values."""
+        return tuple(count for _, count in sorted(self._counts.items()))
 
 
 class Repeats(NamedTuple):
@@ -89,24 +121,25 @@ class Repeats(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Values of a set, all up to `limit`; and how many documents it has, equal ones included."""
+    """Values of a set, all up to `limit`; and how many documents have each."""
 
     values: NDArray[np.uint64]
+    counts: NDArray[np.float64]
     limit: int
-    documents: int
 
     @classmethod
     def of(cls, sketch: Sketch) -> Self:
         """Return that of a sketch."""
         values = sketch.values
         limit = values[-1] if len(values) == SKETCH else _LARGEST
-        return cls(np.array(values, dtype=np.uint64), limit, sketch.documents)
+        return cls(np.array(values, dtype=np.uint64), np.array(sketch.counts, float), limit)
 
     def with_(self, other: Sample) -> Sample:
         """Return that of two sets together."""
-        values = np.union1d(self.values, other.values)
-        limit = min(self.limit, other.limit)
-        return Sample(values, limit, self.documents + other.documents)
+        both = np.concatenate([self.values, other.values])
+        values, where = np.unique(both, return_inverse=True)
+        counts = np.bincount(where, np.concatenate([self.counts, other.counts])).astype(float)
+        return Sample(values, counts, min(self.limit, other.limit))
 
     def repeats(self, other: Sample) -> Repeats:
         """Compare two sets."""
@@ -123,6 +156,7 @@ class Sample:
 
     @property
     def is_diverse(self) -> bool:
-        """Whether nearly all documents are different ones."""
-        distinct = self.distinct
-        return bool(distinct >= LEAST_DISTINCT and self.documents <= MOST_ALIKE * distinct)
+        """Whether nearly all documents are different ones: of those drawn, exactly so."""
+        counts = self.counts[self.values <= self.limit]
+        few = self.distinct < LEAST_DISTINCT
+        return bool(not few and counts.sum() <= MOST_ALIKE * len(counts))
