@@ -82,7 +82,7 @@ def estimator(n_components: int, seed: int, **parameters: Any) -> Contender:
         lda = StreamLDA(n_components, random_state=seed, **parameters).fit(X)
         return lda.components_, lda.alpha_
 
-    return Contender(sparse_rows, fit)
+    return Contender(lambda documents: sparse_rows(documents, "narrowest"), fit)
 
 
 def random_start(n_components: int, seed: int) -> Contender:
@@ -108,7 +108,7 @@ def random_start(n_components: int, seed: int) -> Contender:
         found = refined(model, DocumentBatch.from_matrix(X), passes=passes, seed=seed)
         return found.components, found.alpha
 
-    return Contender(sparse_rows, fit)
+    return Contender(lambda documents: sparse_rows(documents, "narrowest"), fit)
 
 
 def gensim(
@@ -286,10 +286,16 @@ CONTENDERS: dict[str, Callable[[int, int], Contender]] = {
 
 
 def sparse_rows(documents: Counts, dtype: str | None = None) -> Any:
-    """Return counts as a CSR matrix that shares their arrays, but for counts of another dtype."""
+    """Return counts as a CSR matrix that shares their arrays, but for counts of another dtype.
+
+    The "narrowest" is the smallest one of whole numbers that holds them.
+    """
     import scipy.sparse
 
-    counts = documents.counts if dtype is None else documents.counts.astype(dtype)
+    counts = documents.counts
+    if dtype is not None:
+        narrowest = np.min_scalar_type(int(counts.max(initial=0)))
+        counts = counts.astype(narrowest if dtype == "narrowest" else dtype)
     shape = (len(documents.row_pointers) - 1, documents.n_features)
     return scipy.sparse.csr_matrix((counts, documents.word_ids, documents.row_pointers), shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,9 +29,8 @@ CHECK_TEXTS = "check the format, the text field, the token pattern and the vocab
 #: Largest total count of one document: products of three counts stay finite and sums exact.
 MAX_TOKENS = 2**31
 
-#: Documents or counts that are looked at or moved at a time.
-_BLOCK = 2**13
-
+#: Entries that are looked at or moved at a time.
+BLOCK_ENTRIES = 2**16
 
 #: Time bins that are held: the oldest goes when a newer one comes.
 MOST_BINS = 1000
@@ -43,12 +42,13 @@ UNDATED = int(np.iinfo(np.int64).min)
 class DocumentBatch:
     """A batch of documents in compressed sparse row form.
 
-    The arrays are checked once, made read-only and then shared, never copied: kernels take them
-    as they are. Cost: O(nnz) time for the checks, no memory when the dtypes already fit.
+    The arrays are checked once, made read-only and then shared, never copied. Counts stay of the
+    type that they have; `counts` are those that kernels take. Cost: O(nnz) time for the checks, no
+    memory when the dtypes of words and pointers already fit.
 
     Parameters
     ----------
-    counts : ndarray of shape (nnz,), float64
+    counts : ndarray of shape (nnz,), integer or float
         How often the word occurs in the document, in tokens; whole numbers above 0.
     word_ids : ndarray of shape (nnz,), int32
         Word of each count, strictly increasing within a document.
@@ -71,7 +71,7 @@ class DocumentBatch:
 
     def __init__(
         self,
-        counts: NDArray[np.float64],
+        counts: NDArray[Any],
         word_ids: NDArray[np.int32],
         row_pointers: NDArray[np.int64],
         n_features: int,
@@ -79,10 +79,11 @@ class DocumentBatch:
         bins: NDArray[np.int64] | None = None,
         integral: bool = True,
     ) -> None:
-        self.counts = _frozen(_real(counts), np.float64)
+        self.held = _native(_real(counts))
         self.word_ids = _frozen(_integers("word ids", word_ids, np.int32), np.int32)
         self.row_pointers = _frozen(_integers("row pointers", row_pointers, np.int64), np.int64)
         self.n_features = int(n_features)
+        self.bins = None
         self._check(integral)
         self.bins = self._checked_bins(bins)
 
@@ -127,6 +128,12 @@ class DocumentBatch:
         )
         return cls(csr.data, csr.indices, csr.indptr, csr.shape[1], integral=integral)
 
+    @cached_property
+    def counts(self) -> NDArray[np.float64]:
+        """The counts as kernels take them: those `held`, or a copy, for as long as the batch."""
+        counts: NDArray[np.float64] = _frozen(self.held, np.float64)
+        return counts
+
     @property
     def n_documents(self) -> int:
         """Number of documents, short ones included."""
@@ -152,15 +159,17 @@ class DocumentBatch:
         filled = np.flatnonzero(np.diff(self.row_pointers))
         lengths = np.zeros(self.n_documents)
         if len(filled):
-            lengths[filled] = np.add.reduceat(self.counts, self.row_pointers[filled])
+            lengths[filled] = np.add.reduceat(self.held, self.row_pointers[filled], dtype=float)
         frozen: NDArray[np.float64] = _frozen(lengths, np.float64)
         return frozen
 
     @cached_property
     def whole(self) -> bool:
         """Whether all counts are whole numbers."""
-        blocks = (self.counts[a : a + _BLOCK] for a in range(0, len(self.counts), _BLOCK))
-        return all(np.array_equal(block, np.rint(block)) for block in blocks)
+        every = (self.held[a:][:BLOCK_ENTRIES] for a in range(0, len(self.held), BLOCK_ENTRIES))
+        return self.held.dtype.kind in "bui" or all(
+            np.array_equal(part, np.rint(part)) for part in every
+        )
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
@@ -180,7 +189,7 @@ class DocumentBatch:
 
     def dated(self, bins: NDArray[np.int64]) -> DocumentBatch:
         """Return the documents with these time bins, sharing this batch's arrays."""
-        arrays = (self.counts, self.word_ids, self.row_pointers)
+        arrays = (self.held, self.word_ids, self.row_pointers)
         return self._checked(*arrays, self.n_features, self._checked_bins(bins))
 
     def check_features(self, expected: int, of: str) -> None:
@@ -200,9 +209,18 @@ class DocumentBatch:
         start, stop, _ = slice(start, stop).indices(self.n_documents)
         pointers = self.row_pointers[start : max(start, stop) + 1]
         entries = slice(pointers[0], pointers[-1])
-        arrays = self.counts[entries], self.word_ids[entries], pointers - pointers[0]
+        arrays = self.held[entries], self.word_ids[entries], pointers - pointers[0]
         bins = None if self.bins is None else self.bins[start : max(start, stop)]
         return self._checked(*arrays, self.n_features, bins)
+
+    def blocks(self, most_entries: int = BLOCK_ENTRIES) -> Iterator[DocumentBatch]:
+        """Cut the batch into runs of documents within a number of entries, or of one document."""
+        start = 0
+        while start < self.n_documents:
+            last = self.row_pointers[start] + most_entries
+            stop = int(np.searchsorted(self.row_pointers, last, side="right")) - 1
+            yield self.rows(start, max(start + 1, stop))
+            start = max(start + 1, stop)
 
     def where(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
         """Return the documents that a mask of shape (n_documents,) chooses, in their order.
@@ -224,8 +242,14 @@ class DocumentBatch:
         starts = self.row_pointers[numbers]
         pointers = np.zeros(len(numbers) + 1, dtype=np.int64)
         np.cumsum(self.row_pointers[numbers + 1] - starts, out=pointers[1:])
-        counts, words = (np.empty(pointers[-1], a.dtype) for a in (self.counts, self.word_ids))
-        copy_documents(self.counts, self.word_ids, starts, pointers, counts, words)
+        held, (counts, words) = (
+            self.held,
+            (np.empty(pointers[-1], array.dtype) for array in (self.held, self.word_ids)),
+        )
+        copy_documents(
+            *(held.view(np.uint8), held.itemsize, self.word_ids, starts, pointers),
+            *(counts.view(np.uint8), words),
+        )
         bins = None if self.bins is None else self.bins[numbers]
         return self._checked(counts, words, pointers, self.n_features, bins)
 
@@ -233,12 +257,12 @@ class DocumentBatch:
         """Return all documents without some words, in a vocabulary of a new size; O(nnz)."""
         kept = ~left_out[self.word_ids]
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-        arrays = self.counts[kept], self.word_ids[kept], ends[self.row_pointers]
+        arrays = self.held[kept], self.word_ids[kept], ends[self.row_pointers]
         return self._checked(*arrays, n_features, self.bins)
 
     def copy(self) -> DocumentBatch:
         """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
-        arrays = (self.counts.copy(), self.word_ids.copy(), self.row_pointers.copy())
+        arrays = (self.held.copy(), self.word_ids.copy(), self.row_pointers.copy())
         bins = None if self.bins is None else self.bins.copy()
         return self._checked(*arrays, self.n_features, bins)
 
@@ -258,7 +282,7 @@ class DocumentBatch:
                 [np.full(len(p), UNDATED) if p.bins is None else p.bins for p in parts]
             )
         return cls._checked(
-            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.held for part in parts]),
             np.concatenate([part.word_ids for part in parts]),
             np.cumsum(np.concatenate(widths)),
             parts[0].n_features,
@@ -268,7 +292,7 @@ class DocumentBatch:
     @classmethod
     def _checked(
         cls,
-        counts: NDArray[np.float64],
+        counts: NDArray[Any],
         word_ids: NDArray[np.int32],
         row_pointers: NDArray[np.int64],
         n_features: int,
@@ -276,7 +300,7 @@ class DocumentBatch:
     ) -> DocumentBatch:
         """Return a batch of arrays that come from checked ones, unchecked."""
         batch: DocumentBatch = object.__new__(cls)
-        batch.counts = _frozen(counts, np.float64)
+        batch.held = _frozen(counts, counts.dtype)
         batch.word_ids = _frozen(word_ids, np.int32)
         batch.row_pointers = _frozen(row_pointers, np.int64)
         batch.n_features = n_features
@@ -304,9 +328,9 @@ class DocumentBatch:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)
         from_matrix = "build the batch with DocumentBatch.from_matrix"
         _require(
-            pointers.ndim == 1 and len(pointers) > 0 and self.counts.shape == ids.shape == (nnz,),
+            pointers.ndim == 1 and len(pointers) > 0 and self.held.shape == ids.shape == (nnz,),
             "a batch must have one row pointer more than documents and one count a word id",
-            **{"row_pointers": pointers.shape, "counts": self.counts.shape, "word_ids": ids.shape},
+            **{"row_pointers": pointers.shape, "counts": self.held.shape, "word_ids": ids.shape},
             remedy=from_matrix,
         )
         # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
@@ -317,8 +341,12 @@ class DocumentBatch:
         remedy = "learn the vocabulary from documents that hold words"
         at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
         faults = np.empty(self.n_documents, dtype=np.int32)
-        arrays = (self.counts, self.word_ids, self.row_pointers)
-        checking.find_faults(*arrays, self.n_features, float(MAX_TOKENS), faults)
+        done = 0
+        for part in self.blocks():
+            arrays = (part.counts, part.word_ids, part.row_pointers)
+            limits = (self.n_features, float(MAX_TOKENS))
+            checking.find_faults(*arrays, *limits, faults[done : done + len(part)])
+            done += len(part)
         found = int(np.bitwise_or.reduce(faults))
         if found & ~checking.FRACTIONAL or (integral and found):
             self._refuse(faults, found)
@@ -345,7 +373,7 @@ class DocumentBatch:
         fault = found & -found
         document = int(np.argmax(faults & fault != 0))
         first, last = self.row_pointers[document : document + 2].tolist()
-        counts = self.counts[first:last]
+        counts = self.held[first:last].astype(np.float64)
         wrong = {
             checking.NOT_FINITE: ~np.isfinite(counts),
             checking.NEGATIVE: counts < 0,
@@ -378,9 +406,9 @@ class _SharedDocuments(DocumentBatch):
         return self._batch.take(self._numbers)
 
     @property
-    def counts(self) -> NDArray[np.float64]:
-        counts: NDArray[np.float64] = self._copied.counts
-        return counts
+    def held(self) -> NDArray[Any]:
+        held: NDArray[Any] = self._copied.held
+        return held
 
     @property
     def word_ids(self) -> NDArray[np.int32]:
@@ -412,6 +440,11 @@ def _real(array: Any) -> Any:
     is_real = array.dtype.kind in "buif"
     _require(is_real, "counts must be real numbers", dtype=array.dtype, remedy="convert them first")
     return array
+
+
+def _native(array: Any) -> Any:
+    """Return a read-only contiguous view of numbers in the order of bytes that kernels take."""
+    return _frozen(array, array.dtype.newbyteorder("="))
 
 
 def _integers(name: str, array: Any, dtype: Any) -> Any:

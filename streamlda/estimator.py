@@ -184,8 +184,9 @@ class StreamLDA(BaseTopicEstimator):
     memory of up to 32 n_features K bytes and 32 MiB, sweeps also 1 byte a token (2 from 257 topics
     on) and 8 a row.
 
-    `X` holds counts. Fractional entries are taken as word frequencies known without sampling
-    noise, with a warning; with `epsilon` they are refused.
+    `X` holds counts, of any type: rows that are sorted and hold no zero are read without a copy.
+    Fractional entries are taken as word frequencies known without sampling noise, with a warning;
+    with `epsilon` they are refused.
 
     With `epsilon`, these are public and not protected: the parameters, the number of rows (a row
     is a record slot, a blank one too), the columns of `X`, and their names. A vocabulary that was

@@ -149,6 +149,40 @@ def test_from_matrix_takes_every_format_and_dtype(form, dtype):
     np.testing.assert_array_equal(batch.to_csr().toarray(), DENSE.astype(dtype))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_counts_keep_their_type_without_a_copy_and_are_the_same_in_every_part(dtype):
+    matrix = sp.csr_matrix(DENSE.astype(dtype))
+    same, batch = DocumentBatch.from_matrix(DENSE), DocumentBatch.from_matrix(matrix)
+    assert np.shares_memory(batch.held, matrix.data)
+    if dtype == "bool":
+        same = DocumentBatch.from_matrix(DENSE > 0)
+    odd = np.arange(len(batch)) % 2 == 1
+    ways = {
+        "itself": lambda documents: documents,
+        "rows": lambda documents: documents.rows(1, 3),
+        "where": lambda documents: documents.where(odd),
+        "sharing": lambda documents: documents.sharing(odd),
+        "rows of some": lambda documents: documents.sharing(odd).rows(0, 1),
+        "without words": lambda documents: documents.without(np.arange(5) == 3, 5),
+        "copy": lambda documents: documents.copy(),
+        "joined": lambda documents: DocumentBatch.joined([documents, same]),
+    }
+    for way in ways.values():
+        found, expected = way(batch), way(same)
+        np.testing.assert_array_equal(found.counts, expected.counts)
+        assert found.counts.dtype == F64
+        np.testing.assert_array_equal(found.word_ids, expected.word_ids)
+        np.testing.assert_array_equal(found.lengths, expected.lengths)
+        assert found.whole
+
+
+def test_counts_in_the_other_order_of_bytes_are_read():
+    matrix = sp.csr_matrix(DENSE.astype(np.int32))
+    data = matrix.data.astype(">i4")
+    batch = DocumentBatch(data, matrix.indices, matrix.indptr, matrix.shape[1])
+    np.testing.assert_array_equal(batch.counts, matrix.data)
+
+
 def raw(data, indices, indptr, kind=sp.csr_matrix):
     """Return a matrix that still has the duplicates, zeros and order that were put into it."""
     shape = (len(indptr) - 1, 5) if kind is sp.csr_matrix else (5, len(indptr) - 1)
@@ -215,7 +249,7 @@ def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
     np.testing.assert_array_equal(part.lengths, batch.lengths[start:stop])
     np.testing.assert_array_equal(part.usable, matrix[start:stop].sum(axis=1) >= 3)
     assert part.n_features == 4
-    for name in ("counts", "word_ids"):
+    for name in ("held", "word_ids"):
         array = getattr(part, name)
         assert array.size == 0 or np.shares_memory(array, getattr(batch, name))
         assert not array.flags.writeable

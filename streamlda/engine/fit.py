@@ -17,6 +17,7 @@ from streamlda.engine.phase import Counters
 from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.rounds import Rounds, by_documents
 from streamlda.engine.settings import EngineSettings
+from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.process import return_freed_memory
 from streamlda.refinement.choice import any_alpha_0, choice_of, parted, spread
@@ -168,8 +169,11 @@ def _going_on(
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:
     """Return a model of the first documents with the counts and frequencies of all of them."""
-    weights = np.where(documents.usable, 1 / np.maximum(documents.lengths, 1), 0.0)
-    frequencies = documents.to_csr().T @ weights
+    frequencies = np.zeros(documents.n_features)
+    for part in documents.blocks():
+        weights = np.where(part.usable, 1 / np.maximum(part.lengths, 1), 0.0)
+        shares = part.counts * np.repeat(weights, np.diff(part.row_pointers))
+        add_words(shares, part.word_ids, frequencies)
     used = int(documents.usable.sum())
     return replace(
         model,

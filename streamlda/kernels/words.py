@@ -12,6 +12,8 @@ from streamlda.kernels import (
     OUT_F64_2D,
     OUT_I32_1D,
     OUT_I64_1D,
+    OUT_U8_1D,
+    U8_1D,
     kernel,
 )
 
@@ -28,23 +30,26 @@ def add_words(counts: F64_1D, word_ids: I32_1D, totals: OUT_F64_1D) -> None:
 
 @kernel
 def copy_documents(
-    counts: F64_1D,
+    counts: U8_1D,
+    width: int,
     word_ids: I32_1D,
     starts: I64_1D,
     row_pointers: I64_1D,
-    copied_counts: OUT_F64_1D,
+    copied_counts: OUT_U8_1D,
     copied_words: OUT_I32_1D,
 ) -> None:
     """Copy the entries of some documents one after the other; each begins at one of the `starts`.
 
     Equivalent to ``copied[row_pointers[d] + i] = of[starts[d] + i]`` for every entry i of document
-    d, of counts and words. Time O(nnz), serial; no memory.
+    d, of words and of counts, of any type of `width` bytes. Time O(nnz), serial; no memory.
     """
     for d in range(len(starts)):
         first, begin = starts[d], row_pointers[d]
-        for i in range(row_pointers[d + 1] - begin):
-            copied_counts[begin + i] = counts[first + i]
+        size = row_pointers[d + 1] - begin
+        for i in range(size):
             copied_words[begin + i] = word_ids[first + i]
+        for i in range(size * width):
+            copied_counts[begin * width + i] = counts[first * width + i]
 
 
 @kernel

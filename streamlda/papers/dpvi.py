@@ -45,7 +45,7 @@ from streamlda.kernels.refinement import add_responsibilities
 from streamlda.papers.variational import variational_responsibilities
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.refinement.stepwise_em import blocks, entries_by_word
+from streamlda.refinement.stepwise_em import entries_by_word
 
 Array = NDArray[np.float64]
 
@@ -228,7 +228,7 @@ def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_nor
     """
     words = np.exp(digamma(dirichlet) - digamma(dirichlet.sum(axis=0)))
     total = np.zeros(dirichlet.shape)
-    for part in blocks(documents, max(1, _MOST_SHARES // len(alpha))):
+    for part in documents.blocks(max(1, _MOST_SHARES // len(alpha))):
         responsibilities = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
         norms = np.empty(part.n_documents)
         layout = (part.counts, part.word_ids, part.row_pointers)

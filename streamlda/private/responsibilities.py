@@ -44,7 +44,7 @@ from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import View
 from streamlda.private.settings import PrivateSettings
-from streamlda.refinement.stepwise_em import blocks, entries_by_word
+from streamlda.refinement.stepwise_em import entries_by_word
 
 Array = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ class RefinementStatistic:
     def add(self, view: View) -> None:
         """Add the active documents."""
         start = 0
-        for part in blocks(view.batch, MOST_RESPONSIBILITIES // len(self._prior)):
+        for part in view.batch.blocks(MOST_RESPONSIBILITIES // len(self._prior)):
             active = view.active[start : start + part.n_documents]
             start += part.n_documents
             rows = part.counts, part.word_ids, part.row_pointers

@@ -47,7 +47,7 @@ from streamlda.model.inference import checked_alpha
 from streamlda.progress import progress
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.stepwise_em import blocks, checked_topics
+from streamlda.refinement.stepwise_em import checked_topics
 
 Array = NDArray[np.float64]
 
@@ -176,7 +176,7 @@ class GibbsSampler:
         prior = self.alpha.astype(np.float32)
         words = self._spread(components.T, UNSEEN / components.size)[0]
         at = 0
-        for rows in blocks(self._documents, START_RESPONSIBILITIES // K):
+        for rows in self._documents.blocks(START_RESPONSIBILITIES // K):
             part = self._minibatch(rows, at)
             responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
             expect_topics(

@@ -55,7 +55,7 @@ from streamlda.model.inference import MAX_ITERATIONS, fold_in_words, word_major
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
 from streamlda.refinement.sample import Drawn, Sample
-from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, blocks
+from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES
 from streamlda.spectral.topics import ALPHA_0_RANGE
 
 Array = NDArray[np.float64]
@@ -212,7 +212,7 @@ def _parts(
 ) -> Iterator[tuple[DocumentBatch, NDArray[np.int32]]]:
     """Cut documents and the rows of their words into runs of bounded responsibilities."""
     start = 0
-    for part in blocks(documents, MOST_RESPONSIBILITIES // n_topics):
+    for part in documents.blocks(MOST_RESPONSIBILITIES // n_topics):
         yield part, ids[start : start + len(part.counts)]
         start += len(part.counts)
 

@@ -37,7 +37,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -293,7 +293,7 @@ class StepwiseEM:
         gather_topics(self._totals, words, scale, self._smoothing, flat, self.background, topics)
         self._prior.add_to(topics, words, scale * self._mass)
         sums = np.zeros((len(words), K))
-        for part in blocks(batch, MOST_RESPONSIBILITIES // K):
+        for part in batch.blocks(MOST_RESPONSIBILITIES // K):
             ids = numbers[part.word_ids]
             gamma = np.empty((len(ids), K), dtype=np.float32)
             expect_topics(
@@ -340,16 +340,6 @@ class StepwiseEM:
 
     def _check(self, batch: DocumentBatch) -> None:
         batch.check_features(len(self._totals), "topics")
-
-
-def blocks(batch: DocumentBatch, most_entries: int) -> Iterator[DocumentBatch]:
-    """Cut a batch into runs of documents within a number of entries, or of one document."""
-    start = 0
-    while start < batch.n_documents:
-        last = batch.row_pointers[start] + most_entries
-        stop = int(np.searchsorted(batch.row_pointers, last, side="right")) - 1
-        yield batch.rows(start, max(start + 1, stop))
-        start = max(start + 1, stop)
 
 
 def entries_by_word(
