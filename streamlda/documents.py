@@ -147,6 +147,10 @@ class DocumentBatch:
     def __len__(self) -> int:
         return self.n_documents
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without a second copy of the counts."""
+        return {name: value for name, value in vars(self).items() if name != "counts"}
+
     def __repr__(self) -> str:
         return (
             f"DocumentBatch(n_documents={self.n_documents}, n_features={self.n_features}, "
@@ -242,12 +246,10 @@ class DocumentBatch:
         starts = self.row_pointers[numbers]
         pointers = np.zeros(len(numbers) + 1, dtype=np.int64)
         np.cumsum(self.row_pointers[numbers + 1] - starts, out=pointers[1:])
-        held, (counts, words) = (
-            self.held,
-            (np.empty(pointers[-1], array.dtype) for array in (self.held, self.word_ids)),
-        )
+        held, word_ids = self.held, self.word_ids
+        counts, words = (np.empty(pointers[-1], array.dtype) for array in (held, word_ids))
         copy_documents(
-            *(held.view(np.uint8), held.itemsize, self.word_ids, starts, pointers),
+            *(held.view(np.uint8), held.itemsize, word_ids, starts, pointers),
             *(counts.view(np.uint8), words),
         )
         bins = None if self.bins is None else self.bins[numbers]

@@ -176,6 +176,17 @@ def test_counts_keep_their_type_without_a_copy_and_are_the_same_in_every_part(dt
         assert found.whole
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float64"])
+def test_a_batch_travels_with_one_copy_of_its_counts(dtype):
+    counts = np.ones(1000, dtype)
+    batch = DocumentBatch(counts, np.arange(1000), np.array([0, 1000]), 1000)
+    before = len(pickle.dumps(batch))
+    assert batch.counts.sum() == 1000
+    assert len(pickle.dumps(batch)) == before < 1000 * (counts.itemsize + 4) + 1000
+    found = pickle.loads(pickle.dumps(batch))
+    np.testing.assert_array_equal(found.counts, batch.counts)
+
+
 def test_counts_in_the_other_order_of_bytes_are_read():
     matrix = sp.csr_matrix(DENSE.astype(np.int32))
     data = matrix.data.astype(">i4")
