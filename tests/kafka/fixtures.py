@@ -10,6 +10,7 @@ processor and 350 MB, and no test is in the way of another.
 
 import gc
 import os
+import time
 import uuid
 import warnings
 from contextlib import closing
@@ -25,6 +26,11 @@ from tests.kafka.jars import BrokerUnavailable
 
 CHOICE = pytest.StashKey[Choice]()
 REPORT = pytest.StashKey[str]()
+
+#: kafka-python leaves sockets that were refused, or failed in TLS, to the garbage collector.
+SOCKETS_LEFT = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <(socket.socket|ssl.SSLSocket)"
+)
 
 
 def takes(item, *fixtures):
@@ -60,10 +66,8 @@ def pytest_report_header():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    # kafka-python leaves sockets that were refused, or failed in TLS, to the garbage collector.
-    left = "ignore:Exception ignored in. <(socket.socket|ssl.SSLSocket)"
     for item in filter(is_kafka, items):
-        item.add_marker(pytest.mark.filterwarnings(left))
+        item.add_marker(SOCKETS_LEFT)
     yield
     takers = [item for item in items if takes_broker(item) or needs_real(item)]
     if not takers or config.option.collectonly:
@@ -102,8 +106,26 @@ def pytest_runtest_protocol(item, nextitem):
     if is_kafka(item) and (nextitem is None or not is_kafka(nextitem)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+            collect()
+        # What a thread of a client collected meanwhile, pytest tells the next test.
+        if nextitem is not None:
+            nextitem.add_marker(SOCKETS_LEFT)
     return done
+
+
+def collect():
+    """Collect garbage; where another thread does, that does nothing, so wait until it is done."""
+    done = []
+
+    def note(phase, info):
+        if phase == "stop" and info["generation"] == 2:
+            done.append(phase)
+
+    gc.callbacks.append(note)
+    while not done:
+        gc.collect()
+        time.sleep(0.01)
+    gc.callbacks.remove(note)
 
 
 @pytest.fixture(scope="session")
