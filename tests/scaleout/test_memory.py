@@ -103,7 +103,7 @@ def test_a_worker_near_its_limit_returns_what_was_freed(limit, returns):
     """Else Dask pauses it, and it never goes on: a file of 10 GB was read by one worker of two."""
     with cluster_of(1, memory_limit=limit) as own, connect(own.scheduler_address) as client:
         Run(client)
-        client.run(hold, 375)
+        client.run(hold, 410)
         paused = "paused" if returns else "running"
         wait_until(lambda: [*client.run(status_of).values()] == [paused])
         client.run(free)
