@@ -22,6 +22,9 @@ from typing import Any
 from streamlda.papers.reproduce.kinds import Case, Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
+
+#: What benchmarks write is no change of what they measure.
+WRITTEN = tuple(f":!bench/{name}" for name in ("results", "plots", "README.md"))
 PACKAGES = (
     *("streamlda", "numpy", "numba", "scipy", "scikit-learn"),
     *("gensim", "tomotopy", "vowpalwabbit", "topica", "tensorly"),
@@ -255,10 +258,20 @@ def versions() -> Json:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        git = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        found["commit"] = git.stdout.strip() or None
-    except FileNotFoundError:
-        found["commit"] = None
+    found["commit"] = commit(ROOT)
     return found
+
+
+def commit(folder: Path) -> str | None:
+    """Return the commit of a checkout, with "-dirty" if more than what is measured has changed."""
+
+    def said(*command: str) -> str:
+        git = subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True)
+        return git.stdout.strip()
+
+    try:
+        found = said("rev-parse", "--short=12", "HEAD")
+    except FileNotFoundError:
+        return None
+    changed = said("status", "--porcelain", "--untracked-files=no", "--", ".", *WRITTEN)
+    return (f"{found}-dirty" if changed else found) or None

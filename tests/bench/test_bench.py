@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import subprocess
 import tempfile
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from bench import private_tasks, tables
 from bench.__main__ import main
 from bench.data import zipf_topic_documents
-from bench.measure import ROOT, run_child
+from bench.measure import ROOT, commit, run_child
 from bench.private import PRIVATE, variant
 from bench.private_plan import PRIVATE_PLAN
 from bench.private_public import PRIVATE_PUBLIC
@@ -304,3 +305,20 @@ def test_private_targets_are_judged_and_shown(tmp_path):
     assert "| 1,000,000 | 0.500 (10) | 0.500 (10) |" in block
     page = shown("private-by-size", sizes)
     assert "shows all topics, 10,000 documents | 0.1 |" in page
+
+
+def test_what_benchmarks_write_is_no_change_of_what_they_measure(tmp_path):
+    assert commit(tmp_path) is None
+    for name in ("bench/results/a.json", "bench/README.md", "code.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1", "utf-8")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "-m", "a"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    clean = commit(tmp_path)
+    assert len(clean) == 12
+    for name in ("bench/results/a.json", "bench/README.md"):
+        (tmp_path / name).write_text("2", "utf-8")
+    assert commit(tmp_path) == clean
+    (tmp_path / "code.py").write_text("2", "utf-8")
+    assert commit(tmp_path) == f"{clean}-dirty"
