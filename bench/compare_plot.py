@@ -37,12 +37,15 @@ def plot(results: Mapping[str, Json], folder: Path) -> None:
 
 
 def draw(axis: Any, result: Json) -> dict[str, tuple[float, float]]:
-    """Draw one corpus but for what failed: medians, seeds as dots, the line of fastest or best."""
+    """Draw one corpus: medians, seeds as dots, the line of fastest or best.
+
+    What failed is left out, and what had two cores, of which processor seconds are not all known.
+    """
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     medians = {}
     for label in measured(result):
-        if failed(result, label):
+        if failed(result, label) or ENTRANTS[label].cores > 1:
             continue
         seconds, perplexity = (series(result, label, k) for k in ("cpu_seconds", "perplexity"))
         colour, _, marker = STYLES[ENTRANTS[label].library]

@@ -12,12 +12,13 @@ import pytest
 import scipy.sparse
 from gensim.matutils import Sparse2Corpus
 from gensim.models import LdaModel
+from matplotlib.figure import Figure
 from sklearn.decomposition import LatentDirichletAllocation
 
 from bench import compare, contenders, entrants, tables
 from bench.__main__ import main
 from bench.compare import COMPARE, comparison
-from bench.compare_plot import frontier
+from bench.compare_plot import draw, frontier
 from bench.data import completed, planted_counts, quality
 from bench.entrants import ENTRANTS, NEEDS, ON_TWO, ONE_CORE, missing
 from bench.measure import Harness, Meter
@@ -361,6 +362,13 @@ def test_time_and_perplexity_are_drawn_with_their_frontier(tmp_path):
     empty = tmp_path / "empty"
     tables.plot({COMPARE[0].id: made_up(COMPARE[0].id, {})}, empty)
     assert not (empty / "compare.png").exists()
+
+
+def test_processor_seconds_that_are_not_known_are_not_drawn():
+    """Workers of others outlive the fit: on two cores only the time on the clock is known."""
+    labels = ("streamlda-default", f"scikit-learn-online-2000{ON_TWO}")
+    found = made_up(COMPARE[0].id, dict.fromkeys(labels, ARXIV["streamlda-default"]))
+    assert [*draw(Figure().subplots(), found)] == ["streamlda-default"]
 
 
 @pytest.mark.parametrize("library", ["scikit-learn", "gensim"])
