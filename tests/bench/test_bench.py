@@ -308,8 +308,9 @@ def test_private_targets_are_judged_and_shown(tmp_path):
 
 
 def test_what_benchmarks_write_is_no_change_of_what_they_measure(tmp_path):
+    written = ("bench/results/a.json", "bench/README.md", "README.md")
     assert commit(tmp_path) is None
-    for name in ("bench/results/a.json", "bench/README.md", "code.py"):
+    for name in (*written, "code.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1", "utf-8")
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -317,7 +318,7 @@ def test_what_benchmarks_write_is_no_change_of_what_they_measure(tmp_path):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     clean = commit(tmp_path)
     assert len(clean) == 12
-    for name in ("bench/results/a.json", "bench/README.md"):
+    for name in written:
         (tmp_path / name).write_text("2", "utf-8")
     assert commit(tmp_path) == clean
     (tmp_path / "code.py").write_text("2", "utf-8")
