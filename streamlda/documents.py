@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least, require
+from streamlda.document_faults import FROM_MATRIX, refuse
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels import checking
 from streamlda.kernels.words import copy_documents
@@ -328,18 +329,17 @@ class DocumentBatch:
 
     def _check(self, integral: bool) -> None:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)
-        from_matrix = "build the batch with DocumentBatch.from_matrix"
         _require(
             pointers.ndim == 1 and len(pointers) > 0 and self.held.shape == ids.shape == (nnz,),
             "a batch must have one row pointer more than documents and one count a word id",
             **{"row_pointers": pointers.shape, "counts": self.held.shape, "word_ids": ids.shape},
-            remedy=from_matrix,
+            remedy=FROM_MATRIX,
         )
         # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
         holds = pointers[0] == 0 and pointers[-1] == nnz and np.all(pointers[1:] >= pointers[:-1])
         rule = "row pointers must rise from 0 to the number of entries"
         ends = {"first": pointers[0], "last": pointers[-1], "entries": nnz}
-        _require(holds, rule, **ends, remedy=from_matrix)
+        _require(holds, rule, **ends, remedy=FROM_MATRIX)
         remedy = "learn the vocabulary from documents that hold words"
         at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
         faults = np.empty(self.n_documents, dtype=np.int32)
@@ -351,45 +351,8 @@ class DocumentBatch:
             done += len(part)
         found = int(np.bitwise_or.reduce(faults))
         if found & ~checking.FRACTIONAL or (integral and found):
-            self._refuse(faults, found)
+            refuse(faults, self.held, ids, pointers, self.n_features, MAX_TOKENS)
         self.whole = not found
-
-    def _refuse(self, faults: NDArray[np.int32], found: int) -> NoReturn:
-        """Raise for the least fault, and name the first document that has it."""
-        from_matrix = "build the batch with DocumentBatch.from_matrix"
-        rules: dict[int, tuple[str, str]] = {
-            checking.OUTSIDE: ("word ids must lie in 0..n_features-1", "encode by the vocabulary"),
-            checking.FALLING: ("word ids must rise strictly within a document", from_matrix),
-            checking.LONG: (f"a document must have at most {MAX_TOKENS} tokens", "split it"),
-            checking.NOT_FINITE: ("counts must be finite", "remove NaN and infinity"),
-            checking.NEGATIVE: (
-                "Negative values in data passed to streamlda: counts must be >= 0",
-                "pass word counts, not centred or signed features",
-            ),
-            checking.ZERO: ("a batch must store counts above 0 only", from_matrix),
-            checking.FRACTIONAL: (
-                "counts must be whole numbers of tokens",
-                "pass CountVectorizer output, not TF-IDF",
-            ),
-        }
-        fault = found & -found
-        document = int(np.argmax(faults & fault != 0))
-        first, last = self.row_pointers[document : document + 2].tolist()
-        counts = self.held[first:last].astype(np.float64)
-        wrong = {
-            checking.NOT_FINITE: ~np.isfinite(counts),
-            checking.NEGATIVE: counts < 0,
-            checking.ZERO: counts == 0,
-            checking.FRACTIONAL: counts != np.rint(counts),
-        }
-        values: dict[str, Any] = {"document": document}
-        if fault in wrong:
-            values["count"] = counts[wrong[fault]][0]
-        if fault == checking.OUTSIDE:
-            ids = self.word_ids
-            values = {"min": ids.min(), "max": ids.max(), "n_features": self.n_features}
-        rule, remedy = rules[fault]
-        raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
 
 
 class _SharedDocuments(DocumentBatch):
@@ -459,7 +422,7 @@ def _integers(name: str, array: Any, dtype: Any) -> Any:
         array.dtype.kind in "iu" and array.min() >= limits.min and array.max() <= limits.max,
         f"{name} must be integers that fit {np.dtype(dtype)}",
         dtype=array.dtype,
-        remedy="build the batch with DocumentBatch.from_matrix",
+        remedy=FROM_MATRIX,
     )
     return array
 
