@@ -362,13 +362,13 @@ class Daemon:
 
 
 def show(instruction: m.Instruction, status: Status, supervisor: Supervisor) -> None:
-    """Show what is out of reach, or no longer."""
+    """Show what is out of reach, or no longer; who reads it in the log finds it in the status."""
     match instruction:
         case m.Stalled(what, reason, seconds):
-            log("warning", "stalled", what=what, reason=reason, since_seconds=round(seconds, 1))
             status.stalled(what, reason, seconds)
+            log("warning", "stalled", what=what, reason=reason, since_seconds=round(seconds, 1))
             # To a supervisor, a daemon that waits has started.
             supervisor.ready()
         case m.Recovered(what, seconds):
-            log("info", "recovered", what=what, after_seconds=round(seconds, 1))
             status.recovered(what)
+            log("info", "recovered", what=what, after_seconds=round(seconds, 1))
