@@ -96,7 +96,9 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
 @pytest.mark.real_broker
 def test_a_group_of_members_of_another_kind_is_refused(topics, topic, member_of):
     topics.make(topic)
-    other = KafkaConsumer(topic, bootstrap_servers=topics.bootstrap, group_id=topic)
+    # It may join before it knows of the partitions, and again once it does.
+    soon = {"metadata_max_age_ms": 500}
+    other = KafkaConsumer(topic, bootstrap_servers=topics.bootstrap, group_id=topic, **soon)
     try:
         wait_until(lambda: other.poll(100) or other.assignment(), 120)
         member = member_of()
