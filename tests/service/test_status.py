@@ -11,8 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.errors import MissingExtraError
+from streamlda.service import daemon
+from streamlda.service import messages as m
 from streamlda.service.counters import FILE, ShownCounters
 from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
+from streamlda.service.supervisor import Supervisor
 from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
 from tests.service.planted import outcomes
@@ -391,3 +394,17 @@ def test_without_the_package_metrics_say_what_to_install(status, monkeypatch):
     with pytest.raises(MissingExtraError, match=r"prometheus-client.*extra http"):
         status.metrics()
     assert status.status()["stream"] == "a topic"
+
+
+def test_what_the_log_says_is_away_or_back_the_status_knows_already(status, monkeypatch):
+    said = []
+    status.set_ready(True)
+    monkeypatch.setattr(
+        daemon, "log", lambda _, event, **values: said.append((event, *status.ready()))
+    )
+    for instruction in (m.Stalled("source", "no-answer", 0.0), m.Recovered("source", 1.0)):
+        daemon.show(instruction, status, Supervisor({}))
+    (stalled, ready, reason), recovered = said
+    assert (stalled, ready) == ("stalled", False)
+    assert reason.startswith("source stalled since")
+    assert recovered == ("recovered", True, "")
