@@ -73,11 +73,12 @@ class StreamLDA(BaseTopicEstimator):
         150,000 rows on and up to 20 for fewer rows (`streamlda.refinement.schedule`), and lets
         every row of `partial_fit` move the topics. Refined topics are kept if they predict held-out
         rows better (``diagnostics_["refinement_choice"]``); there is no refinement with fewer
-        than 200 rows or another solver. Up to 10,000 rows of 20 tokens have one pass and
-        then collapsed variational sweeps (`streamlda.refinement.collapsed`). In `fit` of at least
-        `warmup_documents` rows of whole counts, for fewer than 100 topics, rounds of ten Gibbs
-        sweeps follow the passes, as long as held-out rows are predicted better. Neither is made if
-        rows ask for an alpha_0 more than 1.7 times the one given. With `epsilon`, rounds of new
+        than 200 rows or another solver. Fewer than 50,000 rows of 20 tokens have one pass, or
+        four from 5,000 rows on, and then collapsed variational sweeps, where these take no more
+        than 128 MiB (`streamlda.refinement.collapsed`). In `fit` of other rows with whole counts,
+        at least `warmup_documents` of them, for fewer than 100 topics, rounds of ten Gibbs sweeps
+        follow the passes, as long as held-out rows are predicted better. Neither is made if rows
+        ask for an alpha_0 more than 1.7 times the one given. With `epsilon`, rounds of new
         rows refine the topics where that helps (`streamlda.private.refinement`). 0 leaves spectral
         topics. Other values are for `fit` without `epsilon` only: ``"quick"`` leaves out Gibbs
         sweeps, which takes a half to a sixth of the time, with a perplexity 1 to 10 percent higher;

@@ -83,7 +83,7 @@ def _fitted(
     said: dict[str, Any] = {}
     # An engine would not know that alpha_0 is one of several.
     early = n < settings.warmup_documents and not any_alpha_0(settings.n_components, estimate)
-    if passes is None and not (gibbs_sweeps or thorough) and early:
+    if passes is None and not (gibbs_sweeps or thorough or quick) and early:
         # As a stream that ends here; more documents may still make a refinement worth while.
         engine = Engine(settings)
         engine.add(documents)
@@ -110,6 +110,7 @@ def _fitted(
             passes=passes_for(learned.n_documents, thorough),
             rounds=rounds_for(learned, settings.n_components, thorough) if sweeps else None,
             thorough=thorough,
+            quick=quick,
             gibbs_sweeps=gibbs_sweeps,
             seed=seed,
             aside=aside,

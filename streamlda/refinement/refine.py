@@ -39,7 +39,12 @@ from streamlda.model.diagnostics import suggest_n_components, warned_of_backgrou
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
 from streamlda.refinement.choice import choose, chosen, has_too_small_alpha_0
-from streamlda.refinement.collapsed import PASSES_BEFORE, CollapsedVariational, suits, sweeps_for
+from streamlda.refinement.collapsed import (
+    CollapsedVariational,
+    passes_before,
+    suits,
+    sweeps_for,
+)
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import (
@@ -78,6 +83,7 @@ def refined(
     *,
     passes: int = 0,
     thorough: bool = False,
+    quick: bool = False,
     gibbs_sweeps: int = 0,
     rounds: Rounds | None = None,
     seed: int = 0,
@@ -89,10 +95,10 @@ def refined(
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
     (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
-    documents set `aside`, few documents have collapsed sweeps after one pass, and no rounds
-    (`streamlda.refinement.collapsed`). Then `GibbsSampler`, which needs integer counts, draws
-    topics of all tokens `gibbs_sweeps` times, and makes the topics of the mean of the last three
-    sweeps, or the last third; alpha follows them.
+    documents set `aside`, documents that are few have fewer passes, fewest if `quick`, then
+    collapsed sweeps, and no rounds (`streamlda.refinement.collapsed`). Then `GibbsSampler`, which
+    needs integer counts, draws topics of all tokens `gibbs_sweeps` times, and makes the topics of
+    the mean of the last three sweeps, or the last third; alpha follows them.
     With `rounds`, sweeps are as many as documents set aside gain by, and alpha keeps its sum.
     Documents of fewer than 3 tokens are skipped, as in the engine. Equal arguments give equal
     results for any number of threads.
@@ -131,9 +137,9 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
-    collapsed = None
+    collapsed, before = None, passes_before(documents.n_documents, quick)
     if passes and aside is not None:
-        collapsed = _collapsed(model, documents, thorough)
+        collapsed = _collapsed(model, documents, before, thorough)
     if collapsed is not None and aside is not None:
         swept_topics = replace(model, components=collapsed.components)
         choice = choose(model, swept_topics, aside, documents, rival)
@@ -143,7 +149,7 @@ def refined(
         collapsed.add(aside)
         collapsed.sweep(sweeps_for(thorough).after)
         components, passes = collapsed.components, 0
-        done |= {"passes": PASSES_BEFORE, "collapsed_sweeps": collapsed.sweeps}
+        done |= {"passes": before, "collapsed_sweeps": collapsed.sweeps}
         done["documents"] += aside.n_documents
         if gibbs_sweeps or samples is None:
             documents = DocumentBatch.joined([documents, aside])
@@ -218,16 +224,16 @@ def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: 
 
 
 def _collapsed(
-    model: TopicModel, documents: DocumentBatch, thorough: bool
+    model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool
 ) -> CollapsedVariational | None:
-    """Return what a pass and collapsed sweeps make of few documents, None where passes are better.
+    """Return what passes and collapsed sweeps make of few documents, None where passes are better.
 
     Of a false alpha_0 see `sweeping`.
     """
     if not suits(documents, len(model.alpha)):
         return None
     alpha = np.full_like(model.alpha, model.alpha.mean())
-    passed = _passed(model, documents, PASSES_BEFORE, thorough)
+    passed = _passed(model, documents, passes, thorough)
     sweeps = sweeps_for(thorough)
     found = CollapsedVariational(
         documents,

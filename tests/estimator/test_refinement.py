@@ -12,7 +12,12 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.choice import learned_before
-from streamlda.refinement.collapsed import THOROUGH_SWEEPS, USUAL_SWEEPS
+from streamlda.refinement.collapsed import (
+    MORE_PASSES_BEFORE,
+    PASSES_BEFORE,
+    THOROUGH_SWEEPS,
+    USUAL_SWEEPS,
+)
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -128,6 +133,16 @@ def test_fits_of_few_documents_make_collapsed_sweeps_and_thorough_ones_more(X):
     for passes, sweeps in (("auto", USUAL_SWEEPS), ("thorough", THOROUGH_SWEEPS)):
         made = fit(X, passes).diagnostics_["refinement"]
         assert (made["passes"], made["collapsed_sweeps"]) == (1, sweeps.before + sweeps.after)
+
+
+def test_more_documents_have_more_passes_before_collapsed_sweeps_unless_quick(X, monkeypatch):
+    monkeypatch.setattr("streamlda.refinement.collapsed.MORE_DOCUMENTS", learned_before(N))
+    made = [fit(X, passes).diagnostics_["refinement"] for passes in ("auto", "thorough", "quick")]
+    assert [each["passes"] for each in made] == [MORE_PASSES_BEFORE] * 2 + [PASSES_BEFORE]
+    assert all(each["collapsed_sweeps"] for each in made)
+    # A stream refines what it has kept in the same way.
+    stream = StreamLDA(K, random_state=0).partial_fit(X)
+    assert stream.diagnostics_["refinement"] == made[0]
 
 
 def test_seeded_fits_of_few_documents_make_collapsed_sweeps_that_hold_the_words(X, spectral):
