@@ -105,10 +105,11 @@ def _fitted(
         # With many topics the sums of all documents would take longer than all the rest.
         beyond = learned.n_documents > START_DOCUMENTS and not by_documents(settings)
         sweeps = not (quick or gibbs_sweeps)
+        rounds = rounds_for(learned, settings.n_components, thorough) if sweeps else None
         model = refined(
             *(model, learned),
-            passes=passes_for(learned.n_documents, thorough),
-            rounds=rounds_for(learned, settings.n_components, thorough) if sweeps else None,
+            passes=passes_for(learned.n_documents, thorough, rounds is not None),
+            rounds=rounds,
             thorough=thorough,
             quick=quick,
             gibbs_sweeps=gibbs_sweeps,

@@ -38,7 +38,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components, warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
-from streamlda.refinement.choice import choose, chosen, has_too_small_alpha_0
+from streamlda.refinement.choice import chosen, has_too_small_alpha_0, judged
 from streamlda.refinement.collapsed import (
     CollapsedVariational,
     passes_before,
@@ -103,10 +103,10 @@ def refined(
     Documents of fewer than 3 tokens are skipped, as in the engine. Equal arguments give equal
     results for any number of threads.
 
-    With documents set `aside`, of which the model must not know, the passes are kept only if their
-    topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else the
-    model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are not
-    much better, they must predict better than a `rival` too. What is measured is so in the
+    With documents set `aside`, of which the model must not know, passes and sweeps are kept only if
+    their topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else
+    the model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are
+    not much better, they must predict better than a `rival` too. What is measured is so in the
     `samples` of all these documents, which are asked for at last; without them, some are taken.
 
     Topics are the most prevalent first, after seeded ones. Settings say ``refinement_passes`` and
@@ -141,10 +141,8 @@ def refined(
     if passes and aside is not None:
         collapsed = _collapsed(model, documents, before, thorough)
     if collapsed is not None and aside is not None:
-        swept_topics = replace(model, components=collapsed.components)
-        choice = choose(model, swept_topics, aside, documents, rival)
-        model = replace(model, diagnostics={**model.diagnostics, **choice.diagnostics})
-        if not choice.refined:
+        model, kept = judged(model, collapsed.components, aside, documents, rival)
+        if not kept:
             return model
         collapsed.add(aside)
         collapsed.sweep(sweeps_for(thorough).after)
@@ -154,15 +152,18 @@ def refined(
         if gibbs_sweeps or samples is None:
             documents = DocumentBatch.joined([documents, aside])
     if passes:
-        stepwise = _passed(model, documents, passes, thorough)
+        stepwise = _passed(model, documents, passes, thorough, rounds is not None)
         sampled = None
         if aside is not None:
             passed = replace(model, components=stepwise.components, alpha=stepwise.alpha)
-            model, kept = chosen(model, stepwise, aside, documents, rival)
-            if not kept:
-                return model
             if rounds is not None:
                 sampled = swept(passed, documents, aside, rounds, seed)
+            if sampled is None:
+                model, kept = chosen(model, stepwise, aside, documents, rival)
+            else:
+                model, kept = judged(model, sampled.unaware, aside, documents, rival)
+            if not kept:
+                return model
             done["documents"] += aside.n_documents
             if gibbs_sweeps or samples is None:
                 documents = DocumentBatch.joined([documents, aside])
@@ -206,14 +207,17 @@ def refined(
     return most_prevalent_first(found, taken, fit_alpha=not done["sweeps"])
 
 
-def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool) -> StepwiseEM:
+def _passed(
+    model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool, swept: bool = False
+) -> StepwiseEM:
     """Return what passes over the documents make of a model."""
-    settings = pass_settings(documents.n_documents, passes, model.n_components, thorough)
+    n, K = documents.n_documents, model.n_components
+    settings = pass_settings(n, passes, K, thorough, swept)
     settings = replace(
         unflattened(settings, model, documents),
-        smoothing=smoothing_for(documents, model.n_components),
+        smoothing=smoothing_for(documents, K),
     )
-    alpha = prior_of(model.alpha, documents.n_documents, thorough)
+    alpha = prior_of(model.alpha, n, thorough, swept)
     stepwise = StepwiseEM(model.components, alpha, model.background, settings)
     with progress("refinement passes", passes) as advance:
         for _ in range(passes):

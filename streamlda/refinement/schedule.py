@@ -83,18 +83,19 @@ def unflattened(
 #: Steps of a pass: a small corpus has fewer and a large one more.
 STEPS_PER_PASS = 100
 
-#: Most steps until the annealing ends, most passes, and the share of the background in the topics
-#: that all begin from.
-ANNEALING_STEPS, MOST_PASSES, START_FLATNESS = 200, 20, 0.5
+#: Most passes, and the share of the background in the topics that all begin from.
+MOST_PASSES, START_FLATNESS = 20, 0.5
 
 
 #: What a fit has in place of a number of passes where time matters more, and where it matters less:
-#: no sweeps; or longer rounds of them, longer E-steps, and below `LARGE` documents how many times
-#: as many passes. These alone took perplexity of kos (K = 20) from 1489 to 1458, of 8100 abstracts
-#: by about one percent; of 60,000 (K = 50) eight took it from 1387 to 1396.
+#: no sweeps; or longer rounds of them, longer E-steps, and as many times as many passes below
+#: `LARGE` documents, and beyond where sweeps follow. Passes alone took perplexity of kos (K = 20)
+#: from 1489 to 1458, of 8100 abstracts by about one percent; of 60,000 (K = 50) eight took it from
+#: 1387 to 1396. Before 60 sweeps on 195,000 abstracts (K = 50) eight passes had 1284, with the
+#: longer E-steps 1281, four 1287.
 THOROUGH: Literal["thorough"] = "thorough"
 QUICK: Literal["quick"] = "quick"
-THOROUGH_PASSES, THOROUGH_ITERATIONS = 4, 6
+THOROUGH_PASSES, THOROUGH_BEFORE_SWEEPS, THOROUGH_ITERATIONS = 4, 2, 6
 LARGE = 50_000
 Passes = int | Literal["quick", "thorough"] | None
 
@@ -104,7 +105,7 @@ class CorpusSchedule(NamedTuple):
 
     `steps` is what all passes make up, about; None for one pass. `annealing` is the share of the
     background in the topics of the first step; it falls to 0 over the part `annealed` of the steps
-    (at most `ANNEALING_STEPS`): topics that are still held near the background at the end were
+    (at most `annealing_steps`): topics that are still held near the background at the end were
     never sharp. The E-step is cut short after `inner_iterations`: responsibilities that are not yet
     sharp make topics more coherent, at the cost of a percent of perplexity. With an `even` prior
     all topics have the mean of alpha while they are refined; else each has that of its start.
@@ -118,6 +119,8 @@ class CorpusSchedule(NamedTuple):
     step_offset: float = 10.0
     step_exponent: float = 0.7
     even: bool = True
+    annealing_steps: int = 200
+    most_passes: int = MOST_PASSES
 
 
 #: The statistic of few documents is noisy, which anneals by itself. Long first steps suit one pass
@@ -141,28 +144,47 @@ SCHEDULES = (
 MANY_TOPICS, MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS = 100, 10.0, (0.9, 0.8)
 
 
-def schedule_for(n_documents: int) -> CorpusSchedule:
-    """Return the schedule of a corpus of N documents."""
+#: Passes over many documents before Gibbs sweeps. The statistic forgets as fast as it may, and its
+#: noise anneals too; sweeps make topics sharp. 195,000 abstracts (K = 50), two orders, 20 sweeps,
+#: had perplexity 1325 and 1325, NPMI 0.161 and 0.160 with one pass by the schedule above; with a
+#: step exponent of 0.55 in place of 0.65 1315 and 1317; with four such passes 1303 and 1300, with
+#: 0.51 1296 and 1293, NPMI 0.163 and 0.168. 60,000 (K = 50) and 100,000 (K = 20) had 1327 and 1333,
+#: 1511 and 1522 in place of 1339 and 1349, 1525 and 1524.
+BEFORE_SWEEPS = CorpusSchedule(
+    LARGE,
+    *(800, 0.85, 0.5, 4, 1.0, 0.51),
+    even=False,
+    annealing_steps=800,
+    most_passes=4,
+)
+
+
+def schedule_for(n_documents: int, swept: bool = False) -> CorpusSchedule:
+    """Return the schedule of a corpus of N documents, and whether Gibbs sweeps follow."""
+    if swept and n_documents >= BEFORE_SWEEPS.documents:
+        return BEFORE_SWEEPS
     return next(found for found in reversed(SCHEDULES) if n_documents >= found.documents)
 
 
-def passes_for(n_documents: int, thorough: bool = False) -> int:
-    """Return how many passes over N documents topics need, by `SCHEDULES`.
+def passes_for(n_documents: int, thorough: bool = False, swept: bool = False) -> int:
+    """Return how many passes over N documents topics need, by `schedule_for`.
 
     Four below 10,000 documents, and below 3000, of which a step takes 30, up to twenty; eight below
-    50,000; four beyond, and one from 150,000 on. Thorough are `THOROUGH_PASSES` times as many below
-    `LARGE`.
+    50,000; four beyond, and one from 150,000 on, or with sweeps to follow from 530,000 on. Thorough
+    are `THOROUGH_PASSES` times as many below `LARGE`, beyond `THOROUGH_BEFORE_SWEEPS` times.
     """
-    wanted = schedule_for(n_documents).steps
-    times = THOROUGH_PASSES if thorough and n_documents < LARGE else 1
-    if wanted is None:
+    found = schedule_for(n_documents, swept)
+    times = THOROUGH_BEFORE_SWEEPS if thorough and swept else 1
+    if thorough and n_documents < LARGE:
+        times = THOROUGH_PASSES
+    if found.steps is None:
         return times
     size = step_documents(n_documents // STEPS_PER_PASS)
-    return times * min(max(round(wanted * size / max(n_documents, 1)), 1), MOST_PASSES)
+    return times * min(max(round(found.steps * size / max(n_documents, 1)), 1), found.most_passes)
 
 
 def prior_of(
-    alpha: NDArray[np.float64], n_documents: int, thorough: bool = False
+    alpha: NDArray[np.float64], n_documents: int, thorough: bool = False, swept: bool = False
 ) -> NDArray[np.float64]:
     """Return the prior of proportions while topics are refined by passes over N documents.
 
@@ -171,7 +193,7 @@ def prior_of(
     1933, of 8100 abstracts from 1787 to 1768. Of fewer documents it was no better: kos 1472 in
     place of 1487 with NPMI 0.187 in place of 0.216, 1980 of 20 newsgroups 2416 in place of 2394.
     """
-    even = thorough or schedule_for(n_documents).even
+    even = schedule_for(n_documents, swept).even or (thorough and n_documents < LARGE)
     return np.full_like(alpha, alpha.mean()) if even else alpha
 
 
@@ -192,10 +214,14 @@ def smoothing_for(documents: DocumentBatch, n_topics: int) -> float:
 
 
 def pass_settings(
-    n_documents: int, passes: int, n_topics: int = 1, thorough: bool = False
+    n_documents: int,
+    passes: int,
+    n_topics: int = 1,
+    thorough: bool = False,
+    swept: bool = False,
 ) -> StepwiseEMSettings:
-    """Return the settings of these passes over N documents."""
-    size, found = step_documents(n_documents // STEPS_PER_PASS), schedule_for(n_documents)
+    """Return the settings of these passes over N documents, and whether sweeps follow."""
+    size, found = step_documents(n_documents // STEPS_PER_PASS), schedule_for(n_documents, swept)
     if n_topics >= MANY_TOPICS:
         exponent = MANY_TOPICS_EXPONENTS[passes > 1]
         found = found._replace(step_offset=MANY_TOPICS_OFFSET, step_exponent=exponent)
@@ -207,7 +233,7 @@ def pass_settings(
         step_exponent=found.step_exponent,
         start_flatness=START_FLATNESS,
         annealing=found.annealing,
-        annealing_steps=min(ANNEALING_STEPS, int(found.annealed * steps)),
+        annealing_steps=min(found.annealing_steps, int(found.annealed * steps)),
     )
 
 
@@ -232,7 +258,7 @@ class Rounds(NamedTuple):
 #: words 0.072, 0.011, 0.025 and 0.010: perplexity 1343 in place of 1388, 1758 in place of 1928, in
 #: 12 and 2.4 processor seconds. Ten late states of 200 sweeps of tomotopy, eta = 0.1, had 1323 and
 #: 1807, in 91 and 14.
-USUAL_ROUNDS, THOROUGH_ROUNDS = Rounds(10, 5, 10, 0.01), Rounds(30, 15, 5, 0.001)
+USUAL_ROUNDS, THOROUGH_ROUNDS = Rounds(10, 5, 10, 0.01), Rounds(35, 15, 2, 0.001)
 
 #: Tokens of an entry, on average, from which on there are no sweeps: these take time and memory by
 #: tokens, and passes by entries. Of text it is 1.1 to 1.5.

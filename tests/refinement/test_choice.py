@@ -341,6 +341,21 @@ def test_a_prior_is_found_too_small_as_by_all_draws(given_alpha_0, planted, too_
     assert (alpha_0_of(model, batch) > MOST_ALPHA_0 * given_alpha_0) == too_small
 
 
+@pytest.mark.parametrize(("n_components", "times"), [(19, 1.7), (20, 3.0)])
+def test_a_prior_of_several_topics_may_be_smaller(n_components, times):
+    corpus = PlantedLDA(
+        n_components, V, alpha_0=2.2, mean_length=60, topic_concentration=0.05, seed=1
+    )
+    batch = corpus.documents(1000)
+    model = TopicModel(
+        components=corpus.components,
+        alpha=np.full(n_components, 1 / n_components),
+        background=corpus.components.mean(axis=0),
+    )
+    assert 1.8 < alpha_0_of(model, batch) < 2.9
+    assert has_too_small_alpha_0(model, batch) == (times == 1.7)
+
+
 @pytest.mark.parametrize("alpha_0", [0.2, 5.0])
 def test_two_topics_have_the_alpha_0_that_predicts_best(alpha_0):
     """Taken as 1 for 5, topics had an error of 0.4."""

@@ -5,11 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
+from streamlda.refinement import schedule
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import pass_settings, passes_for, smoothing_for, unflattened
+from streamlda.refinement.schedule import (
+    pass_settings,
+    passes_for,
+    prior_of,
+    smoothing_for,
+    unflattened,
+)
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -39,8 +47,12 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
         steps = passes_for(documents) * documents / size
         wanted = 800 if 10_000 <= documents < 50_000 else 400
         assert steps == pytest.approx(wanted, rel=0.34)
-    passes = [passes_for(documents) for documents in range(10_000, 300_000, 997)]
-    assert passes == sorted(passes, reverse=True)
+    # Before Gibbs sweeps, many documents have up to four.
+    few = {0: 20, 49_999: 8, 50_000: 4, 195_000: 4, 400_000: 2, 600_000: 1, 10**9: 1}
+    assert {n: passes_for(n, swept=True) for n in few} == few
+    for swept in (False, True):
+        passes = [passes_for(n, swept=swept) for n in range(10_000, 300_000, 997)]
+        assert passes == sorted(passes, reverse=True)
 
 
 def stepwise(model, batch, passes=1, *, even=False, **settings):
@@ -116,6 +128,8 @@ def test_thorough_passes_are_longer_and_of_one_prior(planted):
 )
 def test_thorough_passes_are_four_times_as_many_of_few_documents(documents, times):
     assert passes_for(documents, thorough=True) == times * passes_for(documents)
+    before = passes_for(documents, thorough=True, swept=True)
+    assert before == max(times, 2) * passes_for(documents, swept=True)
 
 
 @pytest.mark.parametrize(("tokens", "share"), [(5, 0.1), (240, 0.1), (480, 0.05), (10**5, 0.01)])
@@ -152,6 +166,25 @@ def test_corpora_of_different_size_have_different_steps(documents, passes, steps
     moving = found.step_offset, found.step_exponent
     assert (*moving, found.inner_iterations, found.annealing, found.annealing_steps) == steps
     assert found.start_flatness == 0.5
+
+
+def test_passes_before_sweeps_forget_fast_and_are_annealed_for_long(planted, monkeypatch):
+    documents, model = planted
+    assert pass_settings(49_999, 8, swept=True) == pass_settings(49_999, 8)
+    found = pass_settings(195_000, 4, swept=True)
+    assert (found.step_exponent, found.annealing_steps) == (0.51, 390)
+    assert pass_settings(10**6, 4, swept=True).annealing_steps == 800
+    assert prior_of(model.alpha, 60_000, swept=True) is model.alpha
+    assert np.ptp(prior_of(model.alpha, 60_000)) == 0
+    # A fit knows whether sweeps follow.
+    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
+    before = schedule.BEFORE_SWEEPS._replace(documents=0, steps=20)
+    monkeypatch.setattr(schedule, "BEFORE_SWEEPS", before)
+    X, done = documents.to_csr(), {}
+    for passes in ("auto", "quick"):
+        lda = StreamLDA(K, refinement_passes=passes, warmup_documents=100, random_state=0).fit(X)
+        done[passes] = lda.diagnostics_["refinement"]["passes"]
+    assert done == {"auto": 2, "quick": 20}
 
 
 @pytest.mark.parametrize(

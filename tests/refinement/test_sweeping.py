@@ -120,6 +120,10 @@ def test_a_fit_sweeps_by_itself_unless_it_is_to_be_quick(parts, monkeypatch):
     assert [lda.to_model().settings["refinement_sweeps"] for lda in (usual, quick)] == [
         each["sweeps"] for each in done
     ]
+    # What is compared has had its sweeps.
+    choices = [lda.diagnostics_["refinement_choice"] for lda in (usual, quick)]
+    assert choices[0]["start_perplexity"] == choices[1]["start_perplexity"]
+    assert choices[0]["refined_perplexity"] < choices[1]["refined_perplexity"]
     assert usual.alpha_0_ == pytest.approx(1.0)
     assert usual.diagnostics_["refinement"]["documents"] == N
     # The first words of a topic, and one that it hardly has.
