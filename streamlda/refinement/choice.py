@@ -239,13 +239,13 @@ def _least(
 
 def judged(
     model: TopicModel,
-    topics: Array,
+    refined: TopicModel,
     aside: DocumentBatch,
     learned: DocumentBatch,
     rival: Callable[[], TopicModel] | None = None,
 ) -> tuple[TopicModel, bool]:
-    """Return the model, saying what was compared, and whether topics refined from it are kept."""
-    choice = choose(model, replace(model, components=topics), aside, learned, rival)
+    """Return the model, saying what was compared, and whether the refined one is kept."""
+    choice = choose(model, refined, aside, learned, rival)
     return replace(model, diagnostics={**model.diagnostics, **choice.diagnostics}), choice.refined
 
 
@@ -257,7 +257,8 @@ def chosen(
     rival: Callable[[], TopicModel] | None = None,
 ) -> tuple[TopicModel, bool]:
     """Return the same of topics that learn the documents set aside if they are kept."""
-    model, kept = judged(model, stepwise.components, aside, learned, rival)
+    passed = replace(model, components=stepwise.components)
+    model, kept = judged(model, passed, aside, learned, rival)
     if kept:
         stepwise.add(aside)
         stepwise.flush()

@@ -141,7 +141,8 @@ def refined(
     if passes and aside is not None:
         collapsed = _collapsed(model, documents, before, thorough)
     if collapsed is not None and aside is not None:
-        model, kept = judged(model, collapsed.components, aside, documents, rival)
+        found = replace(model, components=collapsed.components)
+        model, kept = judged(model, found, aside, documents, rival)
         if not kept:
             return model
         collapsed.add(aside)
@@ -161,7 +162,8 @@ def refined(
             if sampled is None:
                 model, kept = chosen(model, stepwise, aside, documents, rival)
             else:
-                model, kept = judged(model, sampled.unaware, aside, documents, rival)
+                found = replace(model, components=sampled.unaware, alpha=sampled.alpha)
+                model, kept = judged(model, found, aside, documents, rival)
             if not kept:
                 return model
             done["documents"] += aside.n_documents
