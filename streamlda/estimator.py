@@ -72,20 +72,19 @@ class StreamLDA(BaseTopicEstimator):
         higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes up to 20 passes
         for few rows, four from 50,000 rows on and one from 530,000 on, of 100 topics or more from
         150,000 on (`streamlda.refinement.schedule`), and lets every row of `partial_fit` move the
-        topics. Refined topics are kept if they predict held-out
-        rows better (``diagnostics_["refinement_choice"]``); there is no refinement with fewer
-        than 200 rows or another solver. Fewer than 50,000 rows of 20 tokens have one pass, or
-        four from 5,000 rows on, and then collapsed variational sweeps, where these take no more
-        than 128 MiB (`streamlda.refinement.collapsed`). In `fit` of other rows with whole counts,
-        at least `warmup_documents` of them, for fewer than 100 topics, rounds of ten Gibbs sweeps
-        follow the passes, as long as held-out rows are predicted better. Neither is made if rows
-        ask for an alpha_0 more than 1.7 times the one given, 3 times with 20 topics or more. With
-        `epsilon`, rounds of new rows refine the topics where that helps
-        (`streamlda.private.refinement`). 0 leaves spectral topics. Other values are for `fit`
-        without `epsilon` only: ``"quick"`` leaves out Gibbs sweeps, which takes a half to a tenth
-        of the time, with a perplexity 1 to 10 percent higher;
-        ``"thorough"`` makes longer rounds, and more passes or collapsed sweeps; a number makes that
-        many passes.
+        topics. Refined topics are kept if they predict held-out rows better
+        (``diagnostics_["refinement_choice"]``); there is no refinement with fewer than 200 rows or
+        another solver. Fewer than 50,000 rows of 20 tokens have one pass, or four from 5,000 rows
+        on, and then collapsed variational sweeps, where these take no more than 128 MiB
+        (`streamlda.refinement.collapsed`). In `fit` of other rows with whole counts, at least
+        `warmup_documents` of them, for fewer than 100 topics, rounds of ten Gibbs sweeps follow the
+        passes, as long as held-out rows are predicted better. Neither is made if rows ask for an
+        alpha_0 more than 1.7 times the one given, 3 times with 20 topics or more. With `epsilon`,
+        rounds of new rows refine the topics where that helps (`streamlda.private.refinement`). 0
+        leaves spectral topics. Other values are for `fit` without `epsilon` only: ``"quick"`` makes
+        no Gibbs sweeps, and one pass before collapsed ones, which takes down to a tenth of the
+        time, with a perplexity up to 10 percent higher; ``"thorough"`` makes longer rounds, and
+        more passes or collapsed sweeps; a number makes that many passes.
     gibbs_sweeps : int, default 0
         How often `fit` then draws the topics of all tokens by Gibbs sampling, in place of rounds
         that end when they no longer help; the last third of the sweeps is averaged, and `alpha_`

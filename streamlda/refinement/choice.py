@@ -87,9 +87,8 @@ LARGER_ALPHA_0, SMALLER_ALPHA_0 = 1.3, 0.35
 #: true, with few topics and with `SEVERAL_TOPICS` or more. Of text it was up to 1.4 times with 20
 #: topics and 2.6 with 50, of planted documents with alpha_0 = 5 from 1.7 with 2 topics, 3.8 with 20
 #: and 4.8 with 50. And the share of that below which a sum that falls from draw to draw is not
-#: drawn further.
-#: Of kos (K = 20) it is 1.46, 1.34, 1.26 and at the tenth draw 1.02. Of 28 planted corpora, alpha_0
-#: from 0.5 to 20, every fit was the same as with all draws.
+#: drawn further. Of kos (K = 20) it is 1.46, 1.34, 1.26 and at the tenth draw 1.02. Of 28 planted
+#: corpora, alpha_0 from 0.5 to 20, every fit was the same as with all draws.
 MOST_ALPHA_0, MOST_OF_SEVERAL, SEVERAL_TOPICS, SURE_OF_LESS = 1.7, 3.0, 20, 0.9
 
 #: What a start that was made with too small an alpha_0, or an unknown one, must gain to stay, in
@@ -256,7 +255,7 @@ def chosen(
     learned: DocumentBatch,
     rival: Callable[[], TopicModel] | None = None,
 ) -> tuple[TopicModel, bool]:
-    """Return the same of topics that learn the documents set aside if they are kept."""
+    """Return the same of passes, which learn the documents set aside if they are kept."""
     passed = replace(model, components=stepwise.components)
     model, kept = judged(model, passed, aside, learned, rival)
     if kept:

@@ -91,8 +91,7 @@ MOST_PASSES, START_FLATNESS = 20, 0.5
 #: no sweeps; or longer rounds of them, longer E-steps, and as many times as many passes below
 #: `LARGE` documents, and beyond where sweeps follow. Passes alone took perplexity of kos (K = 20)
 #: from 1489 to 1458, of 8100 abstracts by about one percent; of 60,000 (K = 50) eight took it from
-#: 1387 to 1396. Before 60 sweeps on 195,000 abstracts (K = 50) eight passes had 1284, with the
-#: longer E-steps 1281, four 1287.
+#: 1387 to 1396. With sweeps 195,000 (K = 50) had 1287, thorough 1278.
 THOROUGH: Literal["thorough"] = "thorough"
 QUICK: Literal["quick"] = "quick"
 THOROUGH_PASSES, THOROUGH_BEFORE_SWEEPS, THOROUGH_ITERATIONS = 4, 2, 6
@@ -145,11 +144,10 @@ MANY_TOPICS, MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS = 100, 10.0, (0.9, 0.8)
 
 
 #: Passes over many documents before Gibbs sweeps. The statistic forgets as fast as it may, and its
-#: noise anneals too; sweeps make topics sharp. 195,000 abstracts (K = 50), two orders, 20 sweeps,
-#: had perplexity 1325 and 1325, NPMI 0.161 and 0.160 with one pass by the schedule above; with a
-#: step exponent of 0.55 in place of 0.65 1315 and 1317; with four such passes 1303 and 1300, with
-#: 0.51 1296 and 1293, NPMI 0.163 and 0.168. 60,000 (K = 50) and 100,000 (K = 20) had 1327 and 1333,
-#: 1511 and 1522 in place of 1339 and 1349, 1525 and 1524.
+#: noise anneals too; sweeps make topics sharp. With 20 of them 195,000 abstracts (K = 50), two
+#: orders, had perplexity 1295 and 1304 in place of 1327 and 1328, NPMI 0.168 and 0.169 in place of
+#: 0.163 and 0.159; 60,000 (K = 50) 1327 and 1333 in place of 1339 and 1349, 100,000 (K = 20) 1511
+#: and 1522 in place of 1525 and 1524.
 BEFORE_SWEEPS = CorpusSchedule(
     LARGE,
     *(800, 0.85, 0.5, 4, 1.0, 0.51),
