@@ -4,7 +4,7 @@ import time
 from threading import Event
 
 import pytest
-from kafka import KafkaConsumer
+from confluent_kafka import Consumer
 from kafka.admin import MemberToRemove
 
 from streamlda.errors import SourceError
@@ -97,12 +97,13 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
 def test_a_group_of_members_of_another_kind_is_refused(topics, topic, member_of):
     topics.make(topic)
     # It may join before it knows of the partitions, and again once it does.
-    soon = {"metadata_max_age_ms": 500}
-    other = KafkaConsumer(topic, bootstrap_servers=topics.bootstrap, group_id=topic, **soon)
+    soon = {"topic.metadata.refresh.interval.ms": 500}
+    other = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": topic, **soon})
     try:
-        wait_until(lambda: other.poll(100) or other.assignment(), 120)
+        other.subscribe([topic])
+        wait_until(lambda: other.poll(0.1) or other.assignment(), 120)
         member = member_of()
         with pytest.raises(SourceError, match="let it join the group"):
             wait_until(lambda: member.has)
     finally:
-        other.close(autocommit=False)
+        other.close()

@@ -363,7 +363,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
     names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed", "snapshots", "shares")]
     flushed = letters_to(own_topics, names[0])
     put(flushed, record(0))
-    short = {"request_timeout_seconds": 1.0}
+    short = {"request_timeout_seconds": 5.0}
     bounded = letters_to(own_topics, names[1], **short, max_pending_bytes=50_000)
     closing = subprocess.Popen(
         [sys.executable, "-c", CLOSING, own_topics.bootstrap, names[2]],
