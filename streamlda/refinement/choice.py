@@ -43,7 +43,6 @@ from streamlda.model.evaluation import DocumentCompletion
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import FREE_ALPHA_DOCUMENTS, fitted_alpha
 from streamlda.refinement.sample import Drawn
-from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.topics import ESTIMATE, LEAST_TOPICS
 
 Array = NDArray[np.float64]
@@ -236,7 +235,7 @@ def _least(
     return LEAST_GAIN, LEAST_ERRORS
 
 
-def judged(
+def chosen(
     model: TopicModel,
     refined: TopicModel,
     aside: DocumentBatch,
@@ -246,22 +245,6 @@ def judged(
     """Return the model, saying what was compared, and whether the refined one is kept."""
     choice = choose(model, refined, aside, learned, rival)
     return replace(model, diagnostics={**model.diagnostics, **choice.diagnostics}), choice.refined
-
-
-def chosen(
-    model: TopicModel,
-    stepwise: StepwiseEM,
-    aside: DocumentBatch,
-    learned: DocumentBatch,
-    rival: Callable[[], TopicModel] | None = None,
-) -> tuple[TopicModel, bool]:
-    """Return the same of passes, which learn the documents set aside if they are kept."""
-    passed = replace(model, components=stepwise.components)
-    model, kept = judged(model, passed, aside, learned, rival)
-    if kept:
-        stepwise.add(aside)
-        stepwise.flush()
-    return model, kept
 
 
 def gain_of(before: TopicModel, after: TopicModel, aside: DocumentBatch) -> float:

@@ -38,7 +38,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components, warned_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
-from streamlda.refinement.choice import chosen, has_too_small_alpha_0, judged
+from streamlda.refinement.choice import chosen, has_too_small_alpha_0
 from streamlda.refinement.collapsed import (
     CollapsedVariational,
     passes_before,
@@ -142,7 +142,7 @@ def refined(
         collapsed = _collapsed(model, documents, before, thorough)
     if collapsed is not None and aside is not None:
         found = replace(model, components=collapsed.components)
-        model, kept = judged(model, found, aside, documents, rival)
+        model, kept = chosen(model, found, aside, documents, rival)
         if not kept:
             return model
         collapsed.add(aside)
@@ -156,16 +156,18 @@ def refined(
         stepwise = _passed(model, documents, passes, thorough, rounds is not None)
         sampled = None
         if aside is not None:
-            passed = replace(model, components=stepwise.components, alpha=stepwise.alpha)
+            found = replace(model, components=stepwise.components)
             if rounds is not None:
+                passed = replace(found, alpha=stepwise.alpha)
                 sampled = swept(passed, documents, aside, rounds, seed)
-            if sampled is None:
-                model, kept = chosen(model, stepwise, aside, documents, rival)
-            else:
+            if sampled is not None:
                 found = replace(model, components=sampled.unaware, alpha=sampled.alpha)
-                model, kept = judged(model, found, aside, documents, rival)
+            model, kept = chosen(model, found, aside, documents, rival)
             if not kept:
                 return model
+            if sampled is None:
+                stepwise.add(aside)
+                stepwise.flush()
             done["documents"] += aside.n_documents
             if gibbs_sweeps or samples is None:
                 documents = DocumentBatch.joined([documents, aside])

@@ -107,9 +107,12 @@ def refined_on(
             saved.save(digest, number + 1, refinement.state())
         on_progress("refinement", store.contents.counts, number + 1, total)
     if aside is not None:
-        model, kept = chosen(model, refinement, aside, first, rival)
+        averaged = replace(model, components=refinement.components)
+        model, kept = chosen(model, averaged, aside, first, rival)
         if not kept:
             return model
+        refinement.add(aside)
+        refinement.flush()
     return published(model, refinement, plan, sum(store.contents.usable.values()))
 
 

@@ -320,9 +320,12 @@ def topics(
     assert sums.measures is not None
     judged = _joined(aside, projection.vocabulary, start.n_features)
     stepwise = StepwiseEM.from_state(*refinement._state)
-    model, kept = chosen(start, stepwise, judged, refinement._some)
+    passed = replace(start, components=stepwise.components)
+    model, kept = chosen(start, passed, judged, refinement._some)
     if not kept:
         return model
+    stepwise.add(judged)
+    stepwise.flush()
     documents = sums.documents + judged.n_documents
     found = published(model, stepwise, refinement.schedule, documents)
     return of_one_interval(most_prevalent_first(found, sums.measures.samples))
