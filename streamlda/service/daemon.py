@@ -277,17 +277,16 @@ class Daemon:
             try:
                 self._polling = True
                 batch = RecordBatch()
-                if asked:
-                    batch = source.poll(asked, WAIT_SECONDS)
-                elif hasattr(source, "pause"):
-                    # A paused client looks after its connections, and brings nothing.
-                    source.poll(1, 0.0)
+                # A client that fetches ahead looks after its connections only while it is polled.
+                # It may have been resumed since a poll for no records was asked for.
+                if asked or hasattr(source, "pause"):
+                    batch = source.poll(asked, WAIT_SECONDS if asked else 0.0)
             finally:
                 self._polling = False
+            batch.check(asked)
             if not asked:
                 self._tell(m.Polled(time.monotonic(), 0, 0))
                 return
-            batch.check(asked)
             position = source.position()
         except PollEndedError:
             # What it would have brought is read again next time.
