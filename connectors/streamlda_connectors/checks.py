@@ -19,9 +19,7 @@ def check_has_fields(
         values: dict[str, Any] = {"format": format, f"{what}_field": name}
         rule = f"{what}s can only be read from a format with fields"
         remedy = f"name another format, or leave {what}_field out"
-        require(
-            format not in ("text", "file", "html") or name is None, rule, remedy=remedy, **values
-        )
+        require(format not in ("text", "file") or name is None, rule, remedy=remedy, **values)
 
 
 def check_open(closed: bool) -> None:

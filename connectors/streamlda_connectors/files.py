@@ -1,4 +1,4 @@
-"""Documents in files: text, JSON, CSV, Parquet, mail or HTML, compressed or not, anywhere."""
+"""Documents in files: text, JSON, CSV or Parquet, compressed or not, anywhere."""
 
 from __future__ import annotations
 
@@ -45,13 +45,11 @@ class FileSource:
     paths : str, path or iterable of them
         Files, directories (all files below, sorted), globs, or fsspec URLs
         (``s3://bucket/*.jsonl.gz``); hidden files only by name.
-    format : {"auto", "text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html"}
+    format : {"auto", "text", "file", "jsonl", "json", "csv", "parquet"}
         By default ``"auto"``, which goes by each name without the compression's ending: .jsonl,
         .ndjson (JSON Lines), .json (an array, or objects, one a line or over several), .csv, .tsv,
-        .parquet, .mbox, .eml (one message; its text is subject and body, its other fields
-        are ``body`` and its headers, as ``message-id``), .html, .htm. Anything else is text: in
-        folders one document a file (``"file"``; its name is the id, as that of a page or
-        a message), named or by a glob one document a line (``"text"``).
+        .parquet. Anything else is text: in folders one document a file (``"file"``; its name is
+        the id), named or by a glob one document a line (``"text"``).
     text_field : str, default "text"
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
         the whole name is a key.
@@ -69,7 +67,7 @@ class FileSource:
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
-        Of text, JSON, CSV and HTML that is not in what it says; a codec that extends ASCII.
+        Of text, JSON and CSV; a codec that extends ASCII.
     delimiter : str, optional
         Of CSV, one ASCII character; ``"tab"`` is one. Without it, the first of comma, tab,
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
@@ -85,7 +83,8 @@ class FileSource:
         Parquet file without the column. Of remote files, only the first of each format is opened
         here; a later one without the column is counted as a reject.
     InvalidSettingError, MissingExtraError
-        For an option out of range; if zstandard or pyarrow is needed and not installed.
+        For an option out of range, and for mail and HTML by their names (.mbox, .eml, .html); if
+        zstandard or pyarrow is needed and not installed.
 
     Notes
     -----

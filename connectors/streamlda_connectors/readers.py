@@ -1,8 +1,8 @@
-"""One stored file as a run of documents: lines, CSV or JSON records, rows, mail."""
+"""Readers of one stored file, by its format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import accumulate, pairwise
 from typing import IO
@@ -25,7 +25,6 @@ from streamlda_connectors.lines import (
     json_parser,
     text_parser,
 )
-from streamlda_connectors.mail import MboxSplitter, mail_parser, page_parser
 from streamlda_connectors.npy import NpyReader
 from streamlda_connectors.parquet import ParquetReader, row_groups
 from streamlda_connectors.records import (
@@ -38,13 +37,6 @@ from streamlda_connectors.records import (
     Skipped,
     StoredRecords,
 )
-
-#: Formats of files that are one document, and what makes its parser.
-WHOLE: dict[str, Callable[[ReadOptions], Parser]] = {
-    "file": lambda options: text_parser(options.encoding),
-    "html": lambda options: page_parser(options.encoding),
-    "email": mail_parser,
-}
 
 #: What CSV files are tried by, in this order, where no delimiter is given.
 DELIMITERS = (",", "\t", ";", "|")
@@ -61,7 +53,7 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
         return ParquetReader(file, options, record)
     if file.format == "npy":
         return NpyReader(file, record)
-    if file.format in WHOLE:
+    if file.format == "file":
         return WholeReader(file, options, record)
     return LineReader(file, options, record, offset)
 
@@ -197,7 +189,7 @@ def _find_column(line: str, end: int, delimiter: str, options: ReadOptions) -> C
 
 
 class LineReader(StoredRecords):
-    """Reads text, JSON, CSV or several messages."""
+    """Reads text, JSON or CSV."""
 
     records: RecordStream
 
@@ -216,9 +208,6 @@ class LineReader(StoredRecords):
                 splitter, start = layout_of(file, options)
                 offset = max(offset, start)
             parse = json_parser(options)
-        elif file.format == "mbox":
-            splitter = MboxSplitter(options.max_document_bytes)
-            parse = mail_parser(options)
         else:
             parse = text_parser(options.encoding)
         raw, self._begin, end, members = file.open(), 0, None, None
@@ -265,16 +254,16 @@ class LineReader(StoredRecords):
 
 
 class WholeReader(StoredRecords):
-    """Reads a file that is one document; its name is the id, if it is not to have another."""
+    """Reads a file that is one document; its name is the id."""
 
     def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
         self._size, self._most = 0, options.max_document_bytes
         self._parts: list[bytes] = []
-        parse = WHOLE[file.format](options)
+        parse = text_parser(options.encoding)
 
         def named(data: bytes) -> Document | None:
             found = parse(data.removeprefix(BYTE_ORDER_MARK))
-            return found if found is None or options.id_field else (*found[:3], file.name)
+            return found if found is None else (*found[:3], file.name)
 
         self.records = RecordQueue(file.name, named, record)
         self._blocks = BlockReader(file.open(), file.compression)

@@ -28,8 +28,6 @@ REASONS = {
     "missing-column": "a file without the text column; the whole file is skipped",
     "missing-field": "a record without the text field, or a null in its place",
     "not-a-letter": "a record that is no dead letter",
-    "not-a-message": "mail without headers, or that cannot be taken apart",
-    "not-a-page": "HTML that cannot be read, such as a character with thousands of digits",
     "not-an-object": "a JSON line that is no object, a schema that is of no record",
     "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
     "not-text": "a text field, or a whole Parquet column, that holds something else than text",

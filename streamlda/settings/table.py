@@ -39,15 +39,14 @@ class SourceSettings:
     format: str = entry(
         "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
         "in text each line is a document, in file each file; json is an array, or objects over "
-        "several lines; mbox is several messages, email one; auto decides by file names (.json, "
-        ".mbox, .eml, .html ...; others are text, in folders file) and --registry-url; otherwise "
+        "several lines; auto decides by file names (.json, .csv ...; others are text, in folders "
+        "file) and --registry-url; otherwise "
         "jsonl from Kafka and files that grow, text from standard input.",
-        choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html",
-                 "registry"),
+        choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "registry"),
         flag="--format")
     text_field: str = entry(
-        "text", "text", "Key (jsonl, json), field (registry) or column (csv, parquet) of the text, "
-        "or header of mail; use a.b for nested ones.")
+        "text", "text", "Key (jsonl, json), field (registry) or column (csv, parquet) of the text; "
+        "use a.b for nested ones.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user who wrote the document, text or an integer.")
     time_field: str | None = entry(

@@ -42,19 +42,22 @@ FORMAT_SUFFIXES = {
     ".parquet": "parquet",
 }
 
-#: Those that were text in version 0.1, as they are to "auto-lines".
-LATER_SUFFIXES = {
-    ".mbox": "mbox",
-    ".eml": "email",
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
+#: Endings of mail and HTML, which are refused where a format goes by names ("auto", "auto-file").
+UNREAD_SUFFIXES = {
+    ".mbox": "mail",
+    ".eml": "mail",
+    ".html": "HTML",
+    ".htm": "HTML",
+    ".xhtml": "HTML",
 }
+
+#: The page that shows how to extract their text.
+HOW_TO_EXTRACT = "streamlda/docs/howto/mail-and-html.md"
 
 #: Rows of numbers, as they are to "auto-rows"; else they are lines of text.
 ROW_SUFFIXES = {".npy": "npy"}
 
-FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet", "mbox", "email", "html")
+FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet")
 
 #: What goes by names: text is a document a file in folders, lines elsewhere; or one of these.
 AUTO = ("auto", "auto-lines", "auto-file", "auto-rows")
@@ -147,11 +150,13 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
 
     A name that exists is no glob, whatever characters it has. `format` is one of `AUTO` or
     `FORMATS`, `compression` ``"infer"``, None or one of `COMPRESSIONS`. Raises
-    `InvalidSettingError` for others, a Parquet or .npy file compressed as a whole, or a .npy file
-    elsewhere, and `SourceError` for a path without files, or a file that is named twice.
+    `InvalidSettingError` for others, mail and HTML by their names, a Parquet or .npy file
+    compressed as a whole, or a .npy file elsewhere, and `SourceError` for a path without files, or
+    a file that is named twice.
     """
     by_name = "leave it out to go by the file names"
-    one_of((*AUTO, *FORMATS), format=format, remedy=by_name)
+    convert = f"{by_name}, or convert the files (mail and HTML: {HOW_TO_EXTRACT})"
+    one_of((*AUTO, *FORMATS), format=format, remedy=convert)
     one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
     files: dict[str, StoredFile] = {}
     for given in named_paths(paths):
@@ -296,8 +301,13 @@ def _stored(
     if by_name is not None:
         suffix = posixpath.splitext(stem)[1]
     text = "file" if format == "auto-file" else "text"
-    later = {} if format == "auto-lines" else LATER_SUFFIXES
-    suffixes = ROW_SUFFIXES if format == "auto-rows" else {**FORMAT_SUFFIXES, **later}
+    require(
+        suffix not in UNREAD_SUFFIXES or format not in ("auto", "auto-file"),
+        "mail and HTML are not read",
+        name=name,
+        remedy=f"extract their text first ({HOW_TO_EXTRACT}), or leave these files out",
+    )
+    suffixes = ROW_SUFFIXES if format == "auto-rows" else FORMAT_SUFFIXES
     by_suffix = suffixes.get(suffix, text)
     found_format = by_suffix if format in AUTO else format
     found_compression = by_name if compression == "infer" else compression

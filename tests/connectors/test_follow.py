@@ -96,7 +96,7 @@ def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
 def test_a_folder_of_files_without_lines_is_refused(tmp_path, follow):
     for name in ("a.html", "b.eml"):
         (tmp_path / name).write_text("<p>one</p>\n")
-    with pytest.raises(InvalidSettingError, match=r"a line.*files=2 formats=.email, html"):
+    with pytest.raises(InvalidSettingError, match=r"a line.*files=2 formats=.HTML, mail"):
         follow(tmp_path, format="jsonl")
     texts(follow(tmp_path), ["<p>one</p>"] * 2)
     (tmp_path / "c.json").write_text('{"text": "two"}\n')

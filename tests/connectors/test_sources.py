@@ -217,6 +217,9 @@ def test_source_passes(make_case, check, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "paths", "options", "match"),
     [
+        (FileSource, "a.eml", {}, r"a\.eml'; extract their text first \(\S+mail-and-html\.md\)"),
+        (FileSource, "a.html", {}, r"a\.html'; extract their text"),
+        (FileSource, "a.txt", {"format": "mbox"}, r"format='mbox'.*mail-and-html\.md"),
         (FileSource, "a.txt", {"encoding": "utf-16"}, "encoding='utf-16'"),
         (FileSource, "a.txt", {"encoding": "rot13"}, "encoding='rot13'"),
         (FileSource, "a.txt", {"encoding": "no-such"}, "encoding='no-such'"),
@@ -242,7 +245,8 @@ def test_source_passes(make_case, check, tmp_path):
 )
 def test_what_cannot_work_is_refused(kind, paths, options, match, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").touch()
+    for name in ("a.txt", "a.eml", "a.html"):
+        (tmp_path / name).touch()
     with pytest.raises((InvalidSettingError, SourceError), match=match):
         kind(paths, **options)
 

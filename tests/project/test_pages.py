@@ -7,6 +7,7 @@ more than this machine (``console``), commands, options and targets of make exis
 
 import csv
 import json
+import mailbox
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -68,6 +70,8 @@ def folder(tmp_path, texts):
     }
     for name, part in parts.items():
         write_lines(tmp_path / f"{name}.jsonl", part)
+    with closing(mailbox.mbox(tmp_path / "mail.mbox")) as box:
+        box.add("Subject: one\nMessage-ID: <1@a>\n\ntext\n")
     for name, part in {"reviews": texts[:1500], "more": texts[1500:1600]}.items():
         with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

@@ -17,7 +17,7 @@ from streamlda.errors import SourceError
 from streamlda.stream.listing import (
     COMPRESSION_SUFFIXES,
     FORMAT_SUFFIXES,
-    LATER_SUFFIXES,
+    UNREAD_SUFFIXES,
     Paths,
     named_paths,
     not_a_file,
@@ -73,7 +73,7 @@ def check_paths(paths: Paths) -> list[str]:
 
 def check_has_lines(names: Sequence[str]) -> None:
     """Raise if there are files and the name of each says that it is no JSON Lines, as .html."""
-    known = {**FORMAT_SUFFIXES, **LATER_SUFFIXES}
+    known = {**FORMAT_SUFFIXES, **UNREAD_SUFFIXES}
     formats = {known.get(posixpath.splitext(name)[1].lower(), "jsonl") for name in names}
     require(
         not formats or not formats.isdisjoint(("jsonl", "json")),
