@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import SourceError
 from streamlda.stream.source import Reject
-from streamlda_connectors.follow import FollowSource, descriptors
+from streamlda_connectors.follow import FollowSource, tracked_file
 from tests.connectors.logs import Log, texts, without_rights
 
 
@@ -93,38 +93,6 @@ def test_directory_that_is_away_for_a_while_is_not_read_twice(tmp_path, follow):
         follow(folder, unread)
 
 
-def test_a_folder_of_files_without_lines_is_refused(tmp_path, follow):
-    for name in ("a.html", "b.eml"):
-        (tmp_path / name).write_text("<p>one</p>\n")
-    with pytest.raises(InvalidSettingError, match=r"a line.*files=2 formats=.HTML, mail"):
-        follow(tmp_path, format="jsonl")
-    texts(follow(tmp_path), ["<p>one</p>"] * 2)
-    (tmp_path / "c.json").write_text('{"text": "two"}\n')
-    assert "two" in follow(tmp_path, format="jsonl").poll(9, 5.0).documents
-
-
-def test_rejects_are_logged_once_a_file_with_their_number(tmp_path, follow, caplog):
-    Log(tmp_path / "a.jsonl").write('{"text": "one"}')
-    source = follow(tmp_path, format="jsonl")
-    texts(source, ["one"])
-    assert not caplog.records
-    # A page that comes later, and lines of another kind in a file that has documents.
-    Log(tmp_path / "b.html").write("<p>secret</p>", "<p>words</p>")
-    Log(tmp_path / "a.jsonl").write('{"text": "two"}', '{"title": "hidden"}')
-    assert source.poll(9, 5.0).documents == ["two"]
-    (said,) = caplog.messages
-    assert (
-        "must hold a document a line, got rejected=3 reasons='missing-field 1, not-json 2'" in said
-    )
-    assert f"files=2 name='{tmp_path / 'a.jsonl'}'; move" in said
-    assert not any(word in said for word in ("secret", "hidden", "title"))
-    Log(tmp_path / "b.html").write("<p>more</p>")
-    Log(tmp_path / "c.html").write("<p>other</p>")
-    assert len(source.poll(9, 5.0).rejects) == 2
-    assert len(caplog.messages) == 2
-    assert "rejected=1 reasons='not-json 1' files=1" in caplog.messages[1]
-
-
 def test_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a")
     (tmp_path / "b").write_text("one\n")
@@ -170,7 +138,7 @@ def test_permission_lost_and_regained(follow):
 
 
 def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
-    monkeypatch.setattr(descriptors, "MAX_OPEN", 16)
+    monkeypatch.setattr(tracked_file, "MAX_OPEN", 16)
     n_files = 200
     for i in range(n_files):
         (tmp_path / f"{i:05}.txt").write_text(f"document {i}\n")
@@ -181,7 +149,7 @@ def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
         seen += source.poll(60, 5.0).documents
         half = half or (len(seen), source.position())
     assert seen == [f"document {i}" for i in range(n_files)]
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + descriptors.MAX_OPEN
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + tracked_file.MAX_OPEN
     assert len(json.dumps(dict(source.position()))) < 120 * n_files
     Log(tmp_path / "00007.txt").write("more")
     texts(source, ["more"])

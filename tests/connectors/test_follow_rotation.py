@@ -9,8 +9,7 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda_connectors.follow import watch
-from streamlda_connectors.follow.scan import StreamFile, bases
-from streamlda_connectors.follow.tracked_file import find_copy
+from streamlda_connectors.follow.listing import get_bases
 from tests.connectors.logs import LINES, Log, texts
 
 as_file_or_directory = pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
@@ -230,23 +229,20 @@ def test_names_from_which_rotation_makes_a_name():
         ".1": [],
         "part-0001-of-0009.txt": ["part-0001-of.txt"],
     }.items():
-        assert list(bases(name)) == wanted
+        assert list(get_bases(name)) == wanted
 
 
-def test_what_is_shorter_than_what_was_read_is_no_copy(log, follow):
-    log.write(*LINES)
+def test_a_copy_that_is_shorter_than_what_was_read_is_not_read_again(log, follow):
+    log.write(*LINES[:4])
     source = follow(log.path)
-    texts(source, LINES)
-    (file,) = source._watch.files
-    found = []
-    # The first is whole, and the second broke off later.
-    for number, lines in enumerate((LINES, LINES[:7]), 1):
-        copy = Log(f"{log.path}.{number}")
-        copy.write(*lines)
-        status = copy.path.stat()
-        identity = status.st_dev, status.st_ino
-        facts = str(log.path), False, (str(log.path),)
-        found.append(StreamFile(str(copy.path), identity, status.st_size, number, *facts))
-    for anywhere in (False, True):
-        assert find_copy(file, found, anywhere=anywhere) == found[0]
-        assert find_copy(file, found[1:], anywhere=anywhere) is None
+    texts(source, LINES[:4])
+    copy = log.path.read_bytes()
+    log.write(*LINES[4:])
+    texts(source, LINES[4:])
+    position = source.position()
+    # As if it had been made before the last lines, and is only seen now.
+    Path(f"{log.path}.1").write_bytes(copy)
+    log.path.write_text("new\n")
+    for each in (source, follow(log.path, position)):
+        texts(each, ["new"])
+        assert lost(each) == (0, 0)

@@ -232,6 +232,7 @@ def test_source_passes(make_case, check, tmp_path):
         (FollowSource, "a", {"encoding": "utf-16"}, "encoding='utf-16'"),
         (FollowSource, "s3://bucket/a", {}, "path='s3://bucket/a'"),
         (FollowSource, "a.log.gz", {}, r"path='a\.log\.gz'"),
+        (FollowSource, "a.html", {}, r"path='a\.html'; extract their text"),
         (FollowSource, [], {}, r"paths=\[\]"),
         (StdinSource, None, {"format": "csv"}, "format='csv'"),
         (StdinSource, None, {"max_document_bytes": 0}, "max_document_bytes=0"),

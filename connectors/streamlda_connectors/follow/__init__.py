@@ -1,9 +1,4 @@
-"""Documents in files that grow, rotate and come and go, at positions that the caller stores.
-
-``source`` has the connector, ``watch`` knows which file is which from one scan to the next,
-``scan`` lists what stands under the paths, ``descriptors`` reads, and ``tracked_file`` is what is
-known of one file, stands in a position, and tells a new file from a copy.
-"""
+"""Source of files that grow and rotate, at positions that the caller stores."""
 
 from streamlda_connectors.follow.source import FollowSource
 

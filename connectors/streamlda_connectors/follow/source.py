@@ -1,27 +1,20 @@
-"""The connector itself: polls the files under some paths, and turns their lines into documents."""
+"""Source of lines in files that grow and rotate."""
 
 from __future__ import annotations
 
-import logging
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import deque
 from time import monotonic, sleep
 
-from streamlda.checks import at_least, failure, one_of
-from streamlda.errors import SourceError, StreamLDAError
+from streamlda.checks import at_least, one_of
+from streamlda.errors import StreamLDAError
 from streamlda.stream.listing import Paths
-from streamlda.stream.source import Position, Progress, RecordBatch, Reject
+from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, unreadable
-from streamlda_connectors.follow.scan import check_has_lines, check_paths
+from streamlda_connectors.follow.listing import check_paths
 from streamlda_connectors.follow.tracked_file import TrackedFile
 from streamlda_connectors.follow.watch import Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
-
-logger = logging.getLogger(__name__)
-
-#: Most files whose rejects are remembered as logged; with more they may be logged again.
-MOST_TOLD = 10_000
 
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
@@ -38,11 +31,11 @@ BLOCK_BYTES = 256 * 1024
 class FollowSource:
     r"""Read documents from files that grow and rotate, one a line, without end.
 
-    A line is read once its line end is written, and once only, whatever is renamed meanwhile:
-    files are known by device, inode and a fingerprint of their first 256 bytes, so `position`
-    holds across rotation and restarts. A scan takes one stat of each file at most every
-    0.2 s, where there are very many at least every 5 s. Memory is O(files under the paths, about
-    2 kB each in a scan, + `max_document_bytes` + one poll).
+    A line is read once its line end is written, and once only: files are known by device, inode
+    and a fingerprint of their first 256 bytes, so `position` holds across rotation and restarts.
+    A scan takes one stat of each file every 0.2 s, where there are very many at least every 5 s.
+    Memory is O(files under the paths, about 2 kB each in a scan, + `max_document_bytes` + one
+    poll).
 
     Parameters
     ----------
@@ -69,35 +62,26 @@ class FollowSource:
     SourceError
         If a directory cannot be read, or a path is neither file nor directory.
     InvalidSettingError
-        For an option out of range, for paths that are URLs or compressed, and for JSON Lines where
-        all files that are there have the names of other formats, as .html.
+        For an option out of range, and for paths that are URLs, compressed, mail or HTML.
 
     Notes
     -----
-    *Rotation.* ``app.log.1``, ``app.log-20250131``, ``app.log.old`` and ``app.1.log`` count as
-    rotated from ``app.log``. Where a path names ``app.log``, those that are there at the start are
-    not read, and those that come later are, so that no number of rotations between two scans, or
-    between two runs, loses a line. A file under one of `paths` may be renamed at will. The
-    files of one name are read one after the other, in the order in which they were last written.
-    When a newer one has begun and the older one has not grown for 1 s, what is left in that
-    without a line end is its last record.
+    *Rotation* as logrotate does it is followed: a file is renamed and another one created, or it is
+    copied and cut (copytruncate), between two scans or between two runs, any number of times.
+    ``app.log.1``, ``app.log-20250131``, ``app.log.old`` and ``app.1.log`` count as rotated from
+    ``app.log``: where a path names ``app.log``, those that are there at the start are not read,
+    and those that come later are. The files of one name are read one after the other, in the order
+    in which they were last written. When a newer one has begun and the older one has not grown for
+    1 s, the rest of that without a line end is its last record. The connectors' README names the
+    limits.
 
-    *Copying and cutting* (copytruncate). A file that got shorter, or begins otherwise than it
-    did, is new; what was not read of the old one is read from its copy. Two generations of a
-    file that agree in their first 256 bytes, the later one being longer, cannot be told apart,
-    nor can a copy be seen that is compressed at once.
-
-    *Gaps.* Bytes that were seen and not read are gone; or, between two runs, a file was
-    replaced or cut, or the only file of a path was removed, and its old content is not found: then
-    a number of bytes is lost that is known only in part. A file in a directory, or under a
-    pattern, that was read to its end as far as seen, and has no successor, may be removed.
-
-    *Rejects.* A line that is no document is a reject; of each file with any, the first poll that
-    has some logs how many.
+    *Gaps.* Bytes that were seen and not read are gone; or, between two runs, a file was replaced
+    or cut, or the only file of a path was removed, and its old content is not found. A file in a
+    directory, or under a pattern, that was read to its end and has no successor may be removed.
 
     *Order.* Files that were there at one scan are read by name, each as far as it went then,
-    before the next scan; what grows meanwhile has its turn later, oldest file first. So the
-    order between files is that of arrival, and a private run should follow one.
+    before the next scan. So the order between files is that of arrival, and a private run should
+    follow one.
     """
 
     def __init__(
@@ -122,30 +106,25 @@ class FollowSource:
         self._parse = line_parser(("jsonl", "text"), format, options)
         self._known = {"users": user_field is not None, "times": time_field is not None}
         self._max_bytes = max_document_bytes
-        self._paths = check_paths(paths)
+        self._paths = check_paths(paths, format)
         self._start = start
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
         self._done = 0
-        self._told: set[str] = set()
         self._file: TrackedFile | None = None
         self._stream: RecordStream | None = None
         self._read_to = 0
         self._finished = False
-        self._watch = self._new_watch(None)
-        if format == "jsonl":
-            check_has_lines([file.name for file in self._work])
+        self._watch = self._open_watch(None)
 
-    def _new_watch(self, position: Position | None) -> Watch:
-        watch = Watch(
-            self._paths, start=self._start, allow_gaps=self._allow_gaps, position=position
-        )
+    def _open_watch(self, position: Position | None) -> Watch:
+        watch = Watch(self._paths, self._start, self._allow_gaps, position)
         try:
             watch.scan()
         except OSError as error:
-            watch.close()
-            raise _loud(error) from error
-        self._work: deque[TrackedFile] = deque(watch.unread())
+            watch.descriptors.close()
+            raise _name_cause(error) from error
+        self._work: deque[TrackedFile] = deque(watch.plan_reading())
         self._leave()
         self._scan_at = monotonic() + SCAN_SECONDS
         return watch
@@ -163,42 +142,23 @@ class FollowSource:
             if not self._paused:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
-                self._tell(batch.rejects)
                 return batch.build(exhausted=False, **self._known)
             if problem is not None:
-                raise _loud(problem) from problem
+                raise _name_cause(problem) from problem
             if not self._work or self._paused:
                 sleep(max(0.0, min(self._scan_at, batch.deadline) - monotonic()))
-
-    def _tell(self, rejects: Iterable[Reject]) -> None:
-        """Log how many lines are no documents, in files of which it was not said yet."""
-        found = [reject for reject in rejects if reject.location not in self._told]
-        if found:
-            files = dict.fromkeys(reject.location for reject in found)
-            if len(self._told) >= MOST_TOLD:
-                self._told.clear()
-            self._told.update(files)
-            reasons = Counter(reject.reason for reject in found)
-            problem = failure(
-                "files that are followed must hold a document a line",
-                rejected=len(found),
-                reasons=", ".join(f"{reason} {n}" for reason, n in sorted(reasons.items())),
-                files=len(files),
-                name=next(iter(files)),
-                remedy="move what holds no such lines out of the paths, or read it from files "
-                "(--source-kind files)",
-                error=SourceError,
-            )
-            logger.warning("%s", problem)
 
     def _scan(self) -> OSError | StreamLDAError | None:
         """Scan all files if it is time to; return what went wrong."""
         begun = monotonic()
         if begun < self._scan_at:
             return None
-        busy = None if self._stream is None or self._stream.empty else self._file
+        if self._file is not None and self._stream is not None and not self._stream.empty:
+            # Queued lines are read again: their file may have been cut, and go on in its copy.
+            self._file.read_to = self._file.offset
+            self._leave()
         try:
-            self._watch.scan(busy)
+            self._watch.scan()
         except OSError as error:
             # The next poll scans again, and meets it again.
             return error
@@ -206,7 +166,7 @@ class FollowSource:
         rest = min((SCAN_SHARE - 1) * (now - begun), LONGEST_SCAN_SECONDS)
         self._scan_at = now + max(SCAN_SECONDS, rest)
         if not self._work:
-            self._work.extend(self._watch.unread())
+            self._work.extend(self._watch.plan_reading())
         return None
 
     def _read(self, batch: BatchBuilder) -> StreamLDAError | None:
@@ -234,7 +194,7 @@ class FollowSource:
         while self._work:
             file = self._work[0]
             waits = file.read_to < file.goal or file.flush
-            if waits and not file.cut and not self._watch.blocked(file):
+            if waits and not self._watch.is_blocked(file):
                 return file
             self._work.popleft()
         return None
@@ -302,8 +262,8 @@ class FollowSource:
         `allow_gaps` is not set.
         """
         check_open(self._closed)
-        watch = self._new_watch(position)
-        self._watch.close()
+        watch = self._open_watch(position)
+        self._watch.descriptors.close()
         self._watch = watch
         self._done = sum(file.offset for file in watch.files)
 
@@ -325,8 +285,8 @@ class FollowSource:
     def close(self) -> None:
         """Close all files. Closing twice is allowed."""
         self._closed = True
-        self._watch.close()
+        self._watch.descriptors.close()
 
 
-def _loud(error: OSError | StreamLDAError) -> StreamLDAError:
+def _name_cause(error: OSError | StreamLDAError) -> StreamLDAError:
     return error if isinstance(error, StreamLDAError) else unreadable(str(error.filename), error)

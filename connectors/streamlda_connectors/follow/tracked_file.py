@@ -1,21 +1,28 @@
-"""What is known of one file that is followed, how it stands in a position, and what is its copy."""
+"""A file that is followed: its state, its place in a position, and its open descriptor."""
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamlda.stream.source import Position
 from streamlda_connectors.checks import count_at, not_a_position
-from streamlda_connectors.follow.scan import Identity, StreamFile
+from streamlda_connectors.follow.listing import Identity
 
 #: First bytes by which files are told apart where inodes are reused.
 HEAD_BYTES = 256
+
+#: Files kept open, so that they can be read to their end after they were removed.
+MAX_OPEN = 128
+
+#: Bytes read at once when the end of the last line is sought.
+BACKWARD_BYTES = 64 * 1024
 
 POSITION_KEYS = {"paths", "folders", "files", "gaps", "lost_bytes"}
 
@@ -27,7 +34,7 @@ class State(IntEnum):
     OPEN = 0
     #: A newer file has taken its place, and it was read to its end.
     DONE = 1
-    #: It is not to be read: a copy of what is read elsewhere, or rotated before the start.
+    #: It is not to be read: a copy of another file, or rotated before the start.
     IGNORED = 2
 
 
@@ -44,44 +51,40 @@ class Head(NamedTuple):
         return cls(len(first), blake2b(first, digest_size=8).hexdigest()) if first else cls()
 
     def begins(self, data: bytes) -> bool:
-        """Whether `data`, the first bytes of a file, begins with what this was made of."""
+        """Return whether `data`, the first bytes of a file, begins with the same bytes."""
         return len(data) >= self.size and Head.of(data[: self.size]) == self
 
 
 @dataclass(slots=True, eq=False)
 class TrackedFile:
-    """A file that is followed; first what a position holds."""
+    """A file that is followed; the fields up to `state` are stored in a position."""
 
     #: Full path, as last seen.
     name: str
-    #: Full path of the name it is, or was, written under. The files of one family come one after
-    #: the other: rotated ones first, in the order in which they were written.
+    #: Full path of the name that it is, or was, written under. The files of a family are read one
+    #: after the other: rotated ones first, in the order in which they were written.
     family: str
     identity: Identity
-    #: Fingerprint of its first bytes, from a position; see `head`.
+    #: Fingerprint from a position, until this process has read the first bytes.
     stored: Head = field(default_factory=Head)
-    #: Bytes and records handed out.
+    #: Bytes and records handed out, and bytes known to have been in it.
     offset: int = 0
     record: int = 0
-    #: Bytes known to have been in it.
     seen: int = 0
     state: State = State.OPEN
-    #: Its first bytes, as far as seen; empty until this process has read them.
+    #: Its first bytes, its size and the time of its last write, when it was last looked at.
     first: bytes = b""
-    #: Bytes, and time of the last write, at the last scan.
     size: int = 0
     modified_ns: int = 0
-    #: Up to where it was read; what lies between `offset` and here is no whole line.
+    #: Up to where it was read (an unfinished line lies between `offset` and here), and up to where
+    #: it is to be read before other files have their turn.
     read_to: int = 0
-    #: Up to where it is to be read before others have their turn.
     goal: int = 0
     #: Whether its last line is a record without a line end.
     flush: bool = False
-    #: Whether this process has seen that it is the file it is taken for.
+    #: Whether this process has seen that it is the file of the position.
     verified: bool = False
-    #: Whether its first bytes were seen to have changed.
-    cut: bool = False
-    #: Whether it has no name where it is looked for, and whether it has none at all.
+    #: Whether the last listing did not find it, and whether it has no name at all.
     away: bool = False
     unlinked: bool = False
     #: Since when it has not grown, in the seconds of `time.monotonic`.
@@ -90,14 +93,11 @@ class TrackedFile:
     @property
     def unread(self) -> int:
         """Bytes known to have been in it that were not handed out."""
-        return max(0, self.seen - self.offset)
+        return 0 if self.state == State.IGNORED else max(0, self.seen - self.offset)
 
     @property
     def head(self) -> Head:
-        """The fingerprint of what was handed out or, if that is nothing, of what was seen.
-
-        An unfinished line may be taken back, so it must not count.
-        """
+        """The fingerprint of its first bytes as far as handed out or, before that, as seen."""
         return Head.of(self.first[: self.offset or HEAD_BYTES]) if self.first else self.stored
 
     def grow(self, size: int, time: float) -> None:
@@ -105,6 +105,76 @@ class TrackedFile:
         if size != self.size:
             self.size, self.still_since, self.flush = size, time, False
         self.seen = max(self.seen, size)
+
+
+class Descriptors:
+    """Open files, at most `MAX_OPEN` of them besides those that could not be opened again."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[TrackedFile, int] = OrderedDict()
+
+    def has(self, file: TrackedFile) -> bool:
+        """Return whether `file` is open."""
+        return file in self._open
+
+    def get(self, file: TrackedFile) -> int:
+        """Return a descriptor; `FileNotFoundError` also if the name leads to another file."""
+        held = self._open.get(file)
+        if held is not None:
+            self._open.move_to_end(file)
+            return held
+        # Without O_NONBLOCK, a pipe that has taken the name would hold this up.
+        descriptor = os.open(file.name, os.O_RDONLY | os.O_NONBLOCK)
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) != file.identity:
+            os.close(descriptor)
+            raise FileNotFoundError(file.name)
+        if len(self._open) >= MAX_OPEN:
+            self.drop(next((other for other in self._open if not other.away), file))
+        self._open[file] = descriptor
+        return descriptor
+
+    def look(self, file: TrackedFile) -> tuple[bytes, int]:
+        """Return the first bytes of `file`, and its size at the same time."""
+        descriptor = self.get(file)
+        while True:
+            first = os.pread(descriptor, HEAD_BYTES, 0)
+            size = os.fstat(descriptor).st_size
+            if os.pread(descriptor, HEAD_BYTES, 0) == first and size >= len(first):
+                return first, size
+
+    def read(self, file: TrackedFile, max_bytes: int) -> bytes:
+        """Return the bytes that follow in `file`; none if it was cut, for the next scan to see."""
+        block = os.pread(self.get(file), max_bytes, file.read_to)
+        # Looked at after the block was read: if the beginning is as before, so was the block.
+        first, _ = self.look(file)
+        if not file.head.begins(first):
+            file.modified_ns = 0
+            return b""
+        file.first = first
+        return block
+
+    def find_last_line_end(self, file: TrackedFile) -> int:
+        r"""Return the offset after the last ``\n`` in `file`, 0 without one."""
+        descriptor, end = self.get(file), file.size
+        while end > 0:
+            start = max(0, end - BACKWARD_BYTES)
+            at = os.pread(descriptor, end - start, start).rfind(b"\n")
+            if at >= 0:
+                return start + at + 1
+            end = start
+        return 0
+
+    def drop(self, file: TrackedFile) -> None:
+        """Close `file`, if it is open."""
+        descriptor = self._open.pop(file, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close all."""
+        while self._open:
+            os.close(self._open.popitem()[1])
 
 
 def write_position(
@@ -115,133 +185,44 @@ def write_position(
     rows = []
     for file in files:
         folder, name = posixpath.split(file.name)
-        rows.append(
-            [
-                folders.setdefault(folder, len(folders)),
-                name,
-                "" if file.family == file.name else file.family,
-                *file.identity,
-                *file.head,
-                file.offset,
-                file.record,
-                file.unread,
-                int(file.state),
-            ]
-        )
-    return {
-        "paths": sorted(paths),
-        "folders": list(folders),
-        "files": rows,
-        "gaps": gaps,
-        "lost_bytes": lost_bytes,
-    }
+        place = folders.setdefault(folder, len(folders)), name
+        family = "" if file.family == file.name else file.family
+        counts = file.offset, file.record, file.unread, int(file.state)
+        rows.append([*place, family, *file.identity, *file.head, *counts])
+    lost = {"gaps": gaps, "lost_bytes": lost_bytes}
+    return {"paths": sorted(paths), "folders": list(folders), "files": rows, **lost}
 
 
 def read_position(position: Position) -> tuple[set[str], list[TrackedFile], int, int]:
     """Return the paths, files, gaps and lost bytes of a position."""
     if set(position) != POSITION_KEYS:
         raise not_a_position("keys")
-    folders = _texts(position, "folders")
-    rows = position["files"]
+    folders, rows = _get_texts(position, "folders"), position["files"]
     if not isinstance(rows, list):
         raise not_a_position("files")
     files = [_read_row(row, folders) for row in rows]
     if len({file.identity for file in files}) != len(files):
         raise not_a_position("files")
     gaps, lost_bytes = count_at(position, "gaps"), count_at(position, "lost_bytes")
-    return set(_texts(position, "paths")), files, gaps, lost_bytes
+    return set(_get_texts(position, "paths")), files, gaps, lost_bytes
 
 
 def _read_row(row: Any, folders: list[str]) -> TrackedFile:
     kinds = (int, str, str, int, int, int, str, int, int, int, int)
     if not isinstance(row, list) or tuple(map(type, row)) != kinds:
         raise not_a_position("files")
-    numbers = [value for value in row if type(value) is int]
     folder, name, family, device, inode, size, digest, offset, record, unread, state = row
-    if min(numbers) < 0 or folder >= len(folders) or size > HEAD_BYTES or state > max(State):
+    least = min(value for value in row if type(value) is int)
+    if least < 0 or folder >= len(folders) or size > HEAD_BYTES or state > max(State):
         raise not_a_position("files")
-    full = posixpath.join(folders[folder], name)
-    return TrackedFile(
-        full,
-        family or full,
-        (device, inode),
-        Head(size, digest),
-        offset,
-        record,
-        offset + unread,
-        State(state),
-        read_to=offset,
-    )
+    full, head = posixpath.join(folders[folder], name), Head(size, digest)
+    file = TrackedFile(full, family or full, (device, inode), head, offset, record, offset + unread)
+    file.state, file.read_to = State(state), offset
+    return file
 
 
-def _texts(position: Mapping[str, Any], key: str) -> list[str]:
+def _get_texts(position: Mapping[str, Any], key: str) -> list[str]:
     value = position[key]
     if not isinstance(value, list) or not all(type(item) is str for item in value):
         raise not_a_position(key)
     return value
-
-
-def by_age(
-    new: Iterable[StreamFile], families: set[str], paths: Sequence[str]
-) -> list[tuple[StreamFile, str]]:
-    """Return new files with their families, in reading order.
-
-    That is the order of `paths`, then by name, but what was rotated from a file comes before it,
-    in the order of the last write. A name that looks rotated is so if the other one is known.
-    """
-    listed = [found for found in new if found.named or found.bases]
-    known = families | {found.name for found in listed}
-    rank = {path: i for i, path in enumerate(paths)}
-    rows = []
-    for found in listed:
-        named = (base for base in found.bases if not found.named or base in known)
-        rows.append((found, next(named, found.name)))
-
-    def age(row: tuple[StreamFile, str]) -> tuple[int, str, bool, int, str]:
-        found, family = row
-        return rank[found.path], family, family == found.name, found.modified_ns, found.name
-
-    return sorted(rows, key=age)
-
-
-def find_copy(
-    file: TrackedFile, others: Iterable[StreamFile], *, anywhere: bool
-) -> StreamFile | None:
-    """Return one of `others` that begins as `file` did and holds what was not read of it.
-
-    With `anywhere` it may be one that was put back under an old name, not only one that was left
-    behind by copying and then cutting. A few bytes are no proof of that.
-    """
-    if file.head.size < (HEAD_BYTES if anywhere else 1):
-        return None
-    names = {file.name, file.family} if anywhere else set()
-    fits = [
-        other
-        for other in others
-        if other.identity != file.identity and (file.family in other.bases or other.name in names)
-    ]
-    for other in sorted(fits, key=lambda other: other.modified_ns, reverse=True):
-        if other.size >= file.offset and file.head.begins(first_bytes(other.name, HEAD_BYTES)):
-            return other
-    return None
-
-
-def is_copy(file: TrackedFile, standing: TrackedFile | None) -> bool | None:
-    """Return whether `file` is a copy, maybe unfinished, of the one under its family's name.
-
-    None if one of the two was empty when it was looked at, so that it cannot be told yet.
-    """
-    if standing is None:
-        return False
-    # What stands there by now may be something else already; so its beginning as it was seen.
-    both = min(len(file.first), len(standing.first))
-    return file.first[:both] == standing.first[:both] if both else None
-
-
-def first_bytes(name: str, size: int) -> bytes:
-    """Return up to `size` first bytes of a file, none if it is not there any more."""
-    try:
-        with Path(name).open("rb") as file:
-            return file.read(size)
-    except FileNotFoundError:
-        return b""
