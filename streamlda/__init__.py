@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from streamlda.documents import DocumentBatch
     from streamlda.engine.engine import Engine
     from streamlda.engine.settings import EngineSettings
-    from streamlda.engine.splitting import split_topic
     from streamlda.errors import StreamLDAError
     from streamlda.estimator import StreamLDA
     from streamlda.model.topic_model import TopicModel, load
@@ -31,7 +30,6 @@ __all__ = [
     "Vocabulary",
     "load",
     "open_source",
-    "split_topic",
     "visualize",
 ]
 
@@ -46,7 +44,6 @@ _HOMES = {
     "Vocabulary": "text.vocabulary",
     "load": "model.topic_model",
     "open_source": "stream.source",
-    "split_topic": "engine.splitting",
     "visualize": "report.notebook",
 }
 

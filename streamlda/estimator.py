@@ -4,25 +4,59 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
-from streamlda.checks import require
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from streamlda.checks import at_least, failure, require
+from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.estimator_base import BaseTopicEstimator
-from streamlda.learner import Users, feed
-from streamlda.matrices import counts_of, texts_of
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.learner import Learner, Users, feed
+from streamlda.matrices import counts_of, holds_texts, rounded, texts_of
+from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
+from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
+from streamlda.private.plan import Plan
 from streamlda.progress import shown
-from streamlda.settings.build import engine_settings, fit_settings, passes_of
-from streamlda.settings.seeds import seeded_by_columns
-from streamlda.stream.vocabulary_choice import check_of_texts
+from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
+from streamlda.settings.load import settings_of_parameters
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.seeds import names_of_columns, seeded_by_columns
+from streamlda.stream.blocks import cuts
+from streamlda.stream.growing_words import GrowingWords
+from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
+from streamlda.text.vocabulary import Vocabulary
+
+Array = NDArray[np.float64]
+
+#: Attributes for the columns of a fit.
+COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_", "_growing")
+
+#: Their values, where there are any.
+Columns = dict[str, Any]
 
 
-class StreamLDA(BaseTopicEstimator):
+class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
+    """A private estimator has not read a whole window of rows yet."""
+
+
+class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation learned in one pass by online tensor decomposition.
 
     Parameters
@@ -119,9 +153,6 @@ class StreamLDA(BaseTopicEstimator):
         the same rows spends again unnoticed*.
     stream : str, default "matrix"
         Name of the rows in the ledger; give each matrix its own.
-    noise_in_state : bool, default False
-        Begin sums with noise, so that a state saved by ``streamlda.storage.state`` shows no more
-        than a release; memory does. Noise is sqrt(2) times as large.
     public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
         With `epsilon`: topics of public documents, or of a private fit of other documents, with
         which a window begins if its rows fit them (``diagnostics_["public_model"]``). Columns must
@@ -217,9 +248,14 @@ class StreamLDA(BaseTopicEstimator):
     ('private', 4.0, (5, 3))
     """
 
-    #: None for a private fit that has ended, of which only its model is kept.
+    #: Words of a fit of texts, and the rule that changes them.
+    vocabulary_: Vocabulary
+    _growing: GrowingWords | None
+    #: Parameters that `partial_fit` continues with.
+    _begun_with: dict[str, Any]
+    #: None after a private fit has ended: only its model is kept.
     _learner: Engine | MatrixFit | None
-    #: None when documents came since it was made, or no window was full.
+    #: None after further documents, and before the first full window.
     _model: TopicModel | None
 
     def __init__(
@@ -250,7 +286,6 @@ class StreamLDA(BaseTopicEstimator):
         clipping: str | ClipBounds = "quantile",
         ledger: str | os.PathLike[str] | None = None,
         stream: str = "matrix",
-        noise_in_state: bool = False,
         public_model: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -279,7 +314,6 @@ class StreamLDA(BaseTopicEstimator):
         self.clipping = clipping
         self.ledger = ledger
         self.stream = stream
-        self.noise_in_state = noise_in_state
         self.public_model = public_model
         self.verbose = verbose
 
@@ -400,6 +434,213 @@ class StreamLDA(BaseTopicEstimator):
                 self._learn_growing(self._learner, texts)
         return self
 
+    @property
+    def components_(self) -> Array:
+        """Word probabilities of each topic."""
+        return self._fitted.components
+
+    @property
+    def n_components_(self) -> int:
+        """Number of topics."""
+        return self._fitted.n_components
+
+    @property
+    def snapshots_(self) -> list[TopicModel]:
+        """The private models of the last call that paid for any, oldest first."""
+        self._check_fitted()
+        return list(vars(self).get("_snapshots", []))
+
+    @property
+    def privacy_(self) -> dict[str, Any]:
+        """The privacy statement."""
+        return dict(self._fitted.privacy)
+
+    @property
+    def prevalence_(self) -> Array | None:
+        """Share of all tokens that each topic has; None where it was not measured."""
+        return self._fitted.prevalence
+
+    @property
+    def alpha_(self) -> Array:
+        """Dirichlet parameters of the topic mixtures: the prior."""
+        return self._fitted.alpha
+
+    @property
+    def alpha_0_(self) -> float:
+        """Sum of `alpha_`."""
+        return self._fitted.alpha_0
+
+    @property
+    def background_(self) -> Array:
+        """Word frequencies of the documents."""
+        return self._fitted.background
+
+    @property
+    def diagnostics_(self) -> dict[str, Any]:
+        """What the data cannot support."""
+        return dict(self._fitted.diagnostics)
+
+    @property
+    def documents_seen_(self) -> int:
+        """Documents learned from."""
+        return self._fitted.documents_seen
+
+    def transform(self, X: Any) -> Any:
+        """Return the topic proportions of documents; the model is not changed.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
+            Word counts, or texts after a fit of texts. A text on which the analyzer fails counts as
+            a document without words, with a warning.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            Rows sum to 1. Each row depends only on its document.
+        """
+        self._check_fitted()
+        X = self._validated(X, reset=False)
+        topics = smoothed(self.components_, self.background_, SMOOTHING)
+        batch = DocumentBatch.from_matrix(X, integral=False)
+        proportions: Array = topic_proportions(batch, topics, self.alpha_)
+        return proportions.astype(np.float32) if X.dtype == np.float32 else proportions
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the log-likelihood, in nats, of held-out halves of documents.
+
+        Document completion (`streamlda.model.evaluation.DocumentCompletion`): topic proportions
+        come from a random half of a document's tokens, the other half is scored. Only tokens can be
+        split: fractional entries are rounded to whole ones, with a warning.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Word counts of documents that were not learned from.
+        y : ignored
+
+        Raises
+        ------
+        ValueError
+            If rounding keeps less than half of the sum of `X`, as of TF-IDF, or if no document has
+            2 tokens.
+        """
+        return float(self._completion(X).log_likelihood_nats)
+
+    def perplexity(self, X: Any) -> float:
+        """Return the perplexity of held-out halves of documents; see `score`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Word counts of documents that were not learned from.
+        """
+        return float(self._completion(X).perplexity)
+
+    def top_words(self, n: int = 10, names: Any = None) -> list[list[str]]:
+        """Return the `n` most probable words of each topic.
+
+        Parameters
+        ----------
+        n : int, default 10
+        names : iterable of str, or object with ``get_feature_names_out``, optional
+            A name for each column, such as the fitted ``CountVectorizer``; by default the column
+            names of a fitted data frame, else the word ids.
+
+        Raises
+        ------
+        ValueError
+            If there is not one name for each column.
+        """
+        self._check_fitted()
+        known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
+        return [[known[i] for i in row] for row in top_words(self.components_, n)]
+
+    def representative_rows(self, X: Any, n: int = 5) -> list[list[tuple[int, float]]]:
+        """Return the documents with most of each topic: rows of `X`, the best first.
+
+        With `epsilon` too: what is returned about documents is not protected.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Word counts. Rows of fewer than 3 tokens are left out.
+        n : int, default 5
+            Rows of each topic, fewer if it is the largest of fewer documents.
+
+        Returns
+        -------
+        list of K lists of (row, proportion)
+        """
+        at_least(1, n=n)
+        self._check_fitted()
+        batch = DocumentBatch.from_matrix(self._validated(X, reset=False), integral=False)
+        usable = np.flatnonzero(batch.usable).tolist()
+        theta = self._fitted.transform(batch.where(batch.usable))
+        return [
+            [(usable[row], float(theta[row, k])) for row in rows]
+            for k, rows in enumerate(most_of_topics(theta, n))
+        ]
+
+    def to_model(self, names: Any = None) -> TopicModel:
+        """Return what was learned as a `TopicModel`.
+
+        Parameters
+        ----------
+        names : iterable of str, or object with ``get_feature_names_out``, optional
+            As in `top_words`; stored as a given vocabulary.
+        """
+        self._check_fitted()
+        vocabulary: Vocabulary | None = getattr(self, "vocabulary_", None)
+        if names is not None or vocabulary is None:
+            known = self._named(names)
+            vocabulary = None if known is None else Vocabulary.given(known)
+        return replace(self._fitted, vocabulary=vocabulary)
+
+    def plan(self, n_rows: int, n_features: int) -> Plan:
+        """Return what a private fit will give, from numbers alone.
+
+        Nothing is read and nothing is spent.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows; without `documents_per_snapshot` they are one window.
+        n_features : int
+            Columns, words.
+
+        Returns
+        -------
+        Plan
+            Stages, noise and the topics to expect; `str` shows it in words.
+
+        Raises
+        ------
+        InvalidSettingError
+            Without epsilon and delta, or for parameters that do not fit together.
+        """
+        settings = self._settings(self._seed())
+        require(
+            settings.private,
+            "a plan needs a private fit",
+            epsilon=self.get_params()["epsilon"],
+            remedy="set epsilon and delta",
+        )
+        rows = None if settings.snapshots.every else n_rows
+        asked, _ = window_settings(settings, n_features, rows)
+        return Plan.of(asked, n_rows)
+
+    def save(self, path: str | os.PathLike[str], names: Any = None) -> None:
+        """Write the model to a file that `streamlda.load` reads.
+
+        Parameters
+        ----------
+        path : str or path-like
+        names : iterable of str, or object with ``get_feature_names_out``, optional
+            As in `top_words`.
+        """
+        self.to_model(names).save(path)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner") and (not self._is_private or self._model is not None)
 
@@ -427,6 +668,256 @@ class StreamLDA(BaseTopicEstimator):
         if self._is_private and self._model is None:
             raise self._no_snapshot()
         if not self.__sklearn_is_fitted__():
-            from sklearn.utils.validation import check_is_fitted
-
             check_is_fitted(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _named(self, names: Any) -> list[str] | None:
+        """Return a name for each column, or None where there are none."""
+        if names is None:
+            names = names_of_columns(vars(self))
+        elif hasattr(names, "get_feature_names_out"):
+            names = names.get_feature_names_out()
+        if names is None:
+            return None
+        require(
+            isinstance(names, Iterable) and not isinstance(names, str),
+            "names must be words, or an object that gives them by get_feature_names_out",
+            type=type(names).__name__,
+        )
+        known = list(names)
+        require(
+            len(known) == self.n_features_in_,
+            "names must have one word for each column",
+            n_names=len(known),
+            n_features=self.n_features_in_,
+            remedy="pass the vectorizer that made the counts",
+        )
+        return known
+
+    def _completion(self, X: Any) -> CompletionResult:
+        self._check_fitted()
+        X = self._validated(X, reset=False)
+        completion = DocumentCompletion(self.components_, self.alpha_, self.background_)
+        completion.add(rounded(X))
+        result = completion.result()
+        require(
+            result.held_out_tokens,
+            "documents must have at least 2 tokens to be scored",
+            held_out_tokens=0,
+            n_samples=X.shape[0],
+            remedy="pass more or longer documents",
+            error=InsufficientDataError,
+        )
+        return result
+
+    @property
+    def _is_private(self) -> bool:
+        """Whether what was learned is private."""
+        return hasattr(self, "_learner") and not isinstance(self._learner, Engine)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int):
+            return self.random_state
+        if self.random_state is None:  # NumPy's global generator, as everywhere in scikit-learn.
+            return int(np.random.randint(2**31))  # noqa: NPY002
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
+        """Return the parameters as settings, checked."""
+        given = {**self.get_params(deep=False), "random_state": seed}
+        del given["verbose"]
+        if isinstance(public := given["public_model"], StreamLDA):
+            given["public_model"] = public.to_model()
+        settings = settings_of_parameters(given)
+        require(
+            settings.private or users is None,
+            "users need epsilon, whose unit they are",
+            epsilon=self.epsilon,
+            remedy="set epsilon and delta, or leave users out",
+        )
+        return settings
+
+    def _warn_of_few_words(self, n_features: int) -> None:
+        if self.n_components > n_features:
+            warnings.warn(
+                "there should be at least as many words as topics, got "
+                f"n_components={self.n_components} n_features={n_features}: the topics "
+                "beyond the words repeat the corpus frequencies; ask for fewer topics",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _warn_of_unreadable(self, failed: int, n_texts: int) -> None:
+        if failed:
+            message = f"the analyzer failed on {failed} of {n_texts} texts: rows of no words"
+            warnings.warn(message, UserWarning, stacklevel=5)
+
+    def _first_rows(self, X: Any, analyzer: Any, *, whole: bool) -> tuple[Any, Columns]:
+        """Return the checked rows that a fit begins with, or its `whole`; and columns by attribute.
+
+        Of texts, words are learned first. Columns are set with what is learned
+        (`_set_beginning`): a fit that fails changes none.
+        """
+        parameters = self.get_params(deep=False)
+        new = type(self)(**parameters)
+        texts = texts_of(X) if parameters["epsilon"] is None else None
+        every = parameters["grow_every"]
+        check_of_texts(analyzer, every, texts is not None, X)
+        if texts is not None:
+            words = VocabularyLearner.by(analyzer, self.n_components, every)
+            of_all = every is not None and whole
+            new.vocabulary_ = words.learn(texts if of_all else words.beginning(texts))
+            new._growing = words.growing()
+        X = new._validated(X, reset=True, min_samples=1 + whole)
+        self._warn_of_few_words(X.shape[1])
+        return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
+
+    def _learn_growing(self, learner: Learner, texts: list[str]) -> None:
+        """Learn from texts whose words grow."""
+        growing = self._growing
+        assert growing is not None
+        start = failed = 0
+        for stop in cuts(texts, growing.borders()):
+            encoded = self.vocabulary_.encode(texts[start:stop])
+            failed += len(encoded.unreadable)
+            feed(learner, encoded.batch)
+            growing.add(texts[start:stop])
+            if not growing.missing and (found := growing.grow(self.vocabulary_, learner)):
+                self.vocabulary_ = found[0]
+                self.n_features_in_ = self.vocabulary_.n_features
+            start = stop
+        self._warn_of_unreadable(failed, len(texts))
+
+    def _set_beginning(self, columns: Columns) -> None:
+        """Remember the columns and the parameters of a new fit."""
+        for name in COLUMNS:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(columns)
+        self._begun_with = self._lasting_parameters()
+
+    def _lasting_parameters(self) -> dict[str, Any]:
+        """Return the parameters without the seed, and without what is for one `fit` alone."""
+        parameters: dict[str, Any] = self.get_params(deep=False)
+        if parameters["refinement_passes"] != 0:
+            parameters["refinement_passes"] = "auto"
+        for name in ("gibbs_sweeps", "random_state", "verbose"):
+            del parameters[name]
+        return parameters
+
+    def _check_parameters_kept(self) -> None:
+        now, begun = self._lasting_parameters(), self._begun_with
+        changed = [name for name in begun if now[name] != begun[name]]
+        old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
+        require(
+            not changed,
+            "parameters must stay as they were when a fit began",
+            **{name: now[name] for name in changed},
+            remedy=f"set {old} again, or call fit",
+        )
+
+    def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
+        if hasattr(self, "vocabulary_") and (texts := texts_of(X)) is not None:
+            encoded = self.vocabulary_.encode(texts)
+            self._warn_of_unreadable(len(encoded.unreadable), len(texts))
+            X = encoded.batch.to_csr()
+        require(
+            scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X)),
+            "X must be a matrix of word counts or, without epsilon, a list of texts",
+            type=type(X).__name__,
+            remedy="put texts into a list; or count words, for example by scikit-learn's "
+            "CountVectorizer (with epsilon: public words); or learn from files by the command "
+            "streamlda fit",
+            error=InvalidDocumentsError,
+        )
+        matrix: Any = X
+        if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
+            # Conversion adds up duplicates, which small integers cannot hold.
+            matrix = matrix.astype(np.float64)
+        return validate_data(
+            self,
+            matrix,
+            reset=reset,
+            ensure_min_samples=min_samples,
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_non_negative=True,
+        )
+
+    def _no_snapshot(self) -> Exception:
+        values: dict[str, int] = {"copied": True}
+        remedy = "fit it"
+        if isinstance(self._learner, MatrixFit):
+            values = {"slots_missing": self._learner.slots_missing}
+            remedy = "pass that many further rows to partial_fit"
+            if self._learner.failed_at is not None:
+                remedy = "a call failed half way: fit another estimator with other rows"
+        return failure(
+            "a private estimator must have read a whole window before its topics are read",
+            **values,
+            documents_per_snapshot=self.documents_per_snapshot,
+            remedy=remedy,
+            error=NoSnapshotError,
+        )
+
+    @staticmethod
+    def _new_noise() -> Noise:
+        """Return the noise of a private fit; there is no parameter for it on purpose."""
+        return SecureNoise()
+
+    def _fit_privately(
+        self,
+        settings: RunSettings,
+        X: Any,
+        users: Users | None,
+        columns: Columns | None,
+        *,
+        finish: bool,
+    ) -> Self:
+        """Learn rows; columns come with the first ones."""
+        batch = DocumentBatch.from_matrix(X)
+        ends = finish and settings.snapshots.every is None
+        learner = vars(self).get("_learner")
+        if columns is not None:
+            names, rows = columns.get("feature_names_in_"), batch.n_documents if ends else None
+            asked, public = window_settings(settings, batch.n_features, rows, names)
+            asked = seeded_by_columns(asked, settings.topics.seeds, columns, stacklevel=4)
+            stream = settings.source.stream or "matrix"
+            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream, public)
+        assert isinstance(learner, MatrixFit)
+        try:
+            learner.add(batch, users, finish=finish)
+        finally:
+            # Also after an error on the way: what was released stays released.
+            if learner.begun and (not finish or learner.model is not None):
+                self._keep(None if ends else learner, learner.model, columns)
+                self._snapshots = learner.models
+        return self
+
+    def _keep(
+        self, learner: Engine | MatrixFit | None, model: TopicModel | None, columns: Columns | None
+    ) -> None:
+        """Take over what was learned; columns come with a new fit."""
+        self._learner, self._model = learner, model
+        if columns is not None:
+            self._set_beginning(columns)
+
+    def _check_goes_on(self) -> None:
+        """Refuse to go on with a fit that has ended, or with other parameters."""
+        if self._is_private and not isinstance(self._learner, MatrixFit):
+            raise failure(
+                "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
+                "the published model only, got no sums",
+                remedy="call fit, or save the state of a running learner with "
+                "streamlda.storage.state",
+            )
+        self._check_parameters_kept()

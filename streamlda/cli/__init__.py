@@ -30,7 +30,6 @@ from streamlda.cli.reproduce import reproduce
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
 from streamlda.cli.site import site
-from streamlda.cli.split import split
 from streamlda.cli.topics import topics
 from streamlda.errors import StreamLDAError
 from streamlda.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code
@@ -126,7 +125,7 @@ def commands(context: click.Context) -> None:
 COMMANDS = {
     "Learn topics": (fit, run),
     "Use a model": (topics, report, infer, evaluate),
-    "Change or join models": (compare, merge, reduce, split, projection),
+    "Change or join models": (compare, merge, reduce, projection),
     "Privacy and sites": (plan, budget, site, aggregate),
     "Try and check": (demo, simulate, doctor, reproduce),
 }

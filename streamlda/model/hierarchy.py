@@ -149,7 +149,7 @@ def _settings(model: TopicModel, groups: Sequence[Sequence[int]]) -> dict[str, A
 
 
 def lasting_settings(model: TopicModel) -> dict[str, Any]:
-    """Return the settings that stay true where topics or models are joined, or a topic divided."""
+    """Return the settings that stay true where topics or models are joined."""
     return {name: value for name, value in model.settings.items() if name not in OF_ONE_FIT}
 
 

@@ -39,7 +39,6 @@ from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.noise import Noise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.privacy.users import UserBound
@@ -62,27 +61,19 @@ Sums = dict[str, NDArray[np.float64]]
 class PrivateEngine:
     """Learns topics from slots of a stream through noisy sums only; see the module.
 
-    With ``settings.noise_in_state`` sums begin with `state_noise`. Memory: 16 d m bytes for the
-    pair sums (8 d^2 to 16 d^2 without a projection), 16 t^3 / 3 for the triples, one block of
-    documents, and their projections; in rounds of refinement, when those are gone, at most 100 d K
-    bytes and 32 MiB. In prefix mode 2 b + 3 times as much for b buffers.
+    Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a projection), 16 t^3 / 3 for
+    the triples, one block of documents, and their projections; in rounds of refinement, when those
+    are gone, at most 100 d K bytes and 32 MiB. In prefix mode 2 b + 3 times as much for b buffers.
     """
 
     def __init__(
         self,
         settings: PrivateSettings,
-        state_noise: Noise | None = None,
         first_slot: int = 0,
         *,
         public: PublicTopics | None = None,
         _saved: tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]] | None = None,
     ) -> None:
-        require(
-            settings.noise_in_state == (state_noise is not None),
-            "a state that begins with noise needs a source of it, and no other does",
-            noise_in_state=settings.noise_in_state,
-            state_noise=state_noise,
-        )
         found = None if public is None else public.digest
         require(
             settings.public_model == found,
@@ -94,7 +85,6 @@ class PrivateEngine:
         self.settings, self.public = settings, public
         self.slots = first_slot  # Slots taken so far: a public number.
         self.snapshot: PrivateSnapshot | None = None  # The last finished one.
-        self._state_noise = state_noise
         self._users = UserBound(settings.documents_per_user or 1)
         self._snapshots = self._windows = 0
         #: Releases of lost windows in prefix mode: the horizon counts them in place of rounds.
@@ -267,13 +257,8 @@ class PrivateEngine:
         return arrays, values
 
     @classmethod
-    def from_state(
-        cls,
-        arrays: Mapping[str, NDArray[Any]],
-        values: Mapping[str, Any],
-        state_noise: Noise | None = None,
-    ) -> Self:
-        """Go on from what `state` returned, bit for bit; `state_noise` is for stages to come.
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
+        """Resume from what `state` returned, bit for bit.
 
         Nothing here can notice that the state is from before a release, whose documents would take
         part twice; the ledger must refuse it (`LedgerReader.check_epoch`). Anything else raises
@@ -282,7 +267,7 @@ class PrivateEngine:
         settings, public = PrivateSettings.of(values["settings"]), None
         if settings.public_model is not None:
             public = PublicTopics.of_arrays(arrays, PUBLIC_ARRAYS, settings.public_model)
-        return cls(settings, state_noise, public=public, _saved=(arrays, values))
+        return cls(settings, public=public, _saved=(arrays, values))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         self.slots, self._snapshots = int(values["places"]), int(values["snapshots"])
@@ -298,8 +283,8 @@ class PrivateEngine:
             self._prefix = self._prefix_release(saved)
         if stage is not None:
             self.stage = self._new_stage(stage["name"], int(stage["first"]))
-            sums, noisy = named(arrays, "sums/"), self._state_noise is not None
-            self.stage.restore(sums, int(stage["places"]), int(stage["last"]), noisy)
+            sums = named(arrays, "sums/")
+            self.stage.restore(sums, int(stage["places"]), int(stage["last"]))
         if snapshot is not None:
             self.snapshot = PrivateSnapshot(
                 snapshot["number"],
@@ -324,8 +309,6 @@ class PrivateEngine:
         """Begin a stage at the next slot."""
         self.stage = self._new_stage(name, self.slots)
         self._users.restart()
-        if self._state_noise is not None:
-            self.stage.begin_with(self._state_noise)
 
     def _begin_round(self) -> None:
         assert self._prefix is not None

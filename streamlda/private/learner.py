@@ -50,8 +50,7 @@ class PrivateLearner(Learner):
         settings = releaser.within(settings)
         releaser.check(settings.event)
         self.settings = settings
-        state_noise = releaser.noise if settings.noise_in_state else None
-        self.engine = PrivateEngine(settings, state_noise, first_slot, public=public)
+        self.engine = PrivateEngine(settings, first_slot, public=public)
         self.releaser = releaser
         self.vocabulary = vocabulary
         self.first_slot = first_slot

@@ -135,9 +135,6 @@ class PrivateSettings(TopicSettings):
     clipping: str | ClipBounds = "quantile"
     #: For "quantile"; None chooses it by how large the noise is (`clip_quantile_for`).
     clip_quantile: float | None = None
-    #: Begin each sum with noise of its own, so that one copy of the state shows no more than a
-    #: release: noise is sqrt(2) times as large then.
-    noise_in_state: bool = False
     n_restarts: int = 3  # L, random starts of each component (``noisy-power``).
     #: R, power iterations, `ITERATIONS` by default: a window has K (R + 1) rounds (``noisy-power``)
     #: or R.
@@ -203,7 +200,7 @@ class PrivateSettings(TopicSettings):
         if self.clip_quantile is not None:
             between(0, 1, ends=False, clip_quantile=self.clip_quantile)
         by_user, by_prefix = self.privacy_unit == "user", self.mode == "prefix"
-        names = ["privacy_unit", "documents_per_user", "mode", "snapshots", "noise_in_state"]
+        names = ["privacy_unit", "documents_per_user", "mode", "snapshots"]
         found = {name: getattr(self, name) for name in [*names, "solver", "refinement_rounds"]}
         horizon = self.snapshots is not None or not (by_user or by_prefix)
         rules = {
@@ -212,10 +209,6 @@ class PrivateSettings(TopicSettings):
             ),
             "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
             "noise is made for it)": horizon,
-            "noise in the state cannot hide users, whose table is part of the state": (
-                not (by_user and self.noise_in_state)
-            ),
-            "prefix mode must have no noise in the state": not (by_prefix and self.noise_in_state),
             "a power method or a refinement must have rounds of its own in every window: the "
             "mode must be window": (
                 not by_prefix or (self.solver == WHITENED_TENSOR and self.n_refinement_rounds == 0)
@@ -285,9 +278,7 @@ class PrivateSettings(TopicSettings):
     def noise_in_documents(self, multiplier: float) -> float:
         """Return the stddev of noise of nonnegative sums, in a document's largest contributions."""
         noise = multiplier * (self.documents_per_user or 1)
-        for doubled in (self.neighboring_relation == "replace-one", self.noise_in_state):
-            noise *= math.sqrt(2.0) if doubled else 1.0
-        return noise
+        return noise * math.sqrt(2.0) if self.neighboring_relation == "replace-one" else noise
 
     @property
     def word_noise(self) -> float:
@@ -361,14 +352,14 @@ class PrivateSettings(TopicSettings):
         last = t * (t + 1) * (t + 2) // 6 + t * (t + 1) // 2 + t
         if self.solver != WHITENED_TENSOR:
             last = t * max(t, self.n_restarts)
-        # A document is in one stage: norms, or at most all else. Twice with noise in the state.
+        # A document is in one stage: norms, or at most all else.
         refined = (d + 2) * self.n_components + 1 if self.n_refinement_rounds else 0
         if self.public_model is not None:
             refined = max(refined, d * (self.n_components + 1))
         if self.begins_with_common:
             n = min(d, MOST_WORDS)
             pair, refined = max(pair, n * (n + 1) // 2), refined + 2 * d + N_BINS
-        cells = max(2 * N_BINS + 8, pair + d + last + 8, refined) * (1 + self.noise_in_state)
+        cells = max(2 * N_BINS + 8, pair + d + last + 8, refined)
         # A document of prefix mode is in all later rows; for users a row is a round alone.
         later = self.mode == "prefix" and self.privacy_unit == "document"
         rows = (self.snapshots or 1) if later else 1

@@ -9,7 +9,6 @@ and a long one would have all later documents summed in other blocks, hence roun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, TypeVar
@@ -87,8 +86,6 @@ class Stage:
             block.name: np.zeros(block.shape, dtype=np.int64) for block in mechanism.blocks
         }
         self._statistics = statistics
-        self._begun_with_noise = False
-        self._saved_at: int | None = None  # Slots filled when `state` showed noisy sums.
         self._running = False
         self._held: list[tuple[Any, NDArray[np.bool_]]] = []
         self._group = mechanism.group_max or mechanism.n_max
@@ -156,40 +153,18 @@ class Stage:
                 self.aggregates[name] += counts
             self._running = False
 
-    def begin_with(self, noise: Noise) -> None:
-        """Put noise of the mechanism into the sums, before any document."""
-        for name, counts in self.mechanism.noise_on_grid(noise).items():
-            self.aggregates[name] += counts
-        self._begun_with_noise = True
-
     def release(self, noise: Noise) -> dict[str, Array]:
         """Return the sums with noise; see `JointGaussian.release`."""
         self.flush()
         return self.mechanism.release_grid(self.aggregates, noise)
 
     def state(self) -> dict[str, Counts]:
-        """End the running group, and return copies of the raw sums: to be kept secret.
-
-        Sums that began with noise are shown at one slot only: later ones differ from them exactly.
-        """
-        if self._begun_with_noise:
-            require(
-                self._saved_at in (None, self.slots_filled),
-                "a stage that begins with noise must be saved at one slot only: two states of it "
-                "differ by exact sums",
-                stage=self.name,
-                saved_at=self._saved_at,
-                slots=self.slots_filled,
-                remedy="save in the next stage, or leave out noise_in_state and keep states secret",
-            )
-            self._saved_at = self.slots_filled
+        """End the running group, and return copies of the raw sums: to be kept secret."""
         self.flush()
         return {name: counts.copy() for name, counts in self.aggregates.items()}
 
-    def restore(
-        self, sums: Mapping[str, NDArray[Any]], slots: int, last: int, begun_with_noise: bool
-    ) -> None:
-        """Go on from what `state` returned, with the number of slots that were filled then."""
+    def restore(self, sums: Mapping[str, NDArray[Any]], slots: int, last: int) -> None:
+        """Resume from what `state` returned, with the number of slots that were filled then."""
         expected = {block.name: f"int64{block.shape}" for block in self.mechanism.blocks}
         found = {name: f"{array.dtype}{array.shape}" for name, array in sums.items()}
         require(
@@ -205,13 +180,10 @@ class Stage:
         )
         self.aggregates = {name: sums[name].copy() for name in expected}
         self.slots_filled, self.last = slots, last
-        self._begun_with_noise = begun_with_noise
-        self._saved_at = slots
 
     def stddevs(self) -> dict[str, float]:
         """Return the standard deviation of the noise in each value of a block."""
-        times = math.sqrt(2.0) if self._begun_with_noise else 1.0
-        return {name: times * stddev for name, stddev in self.mechanism.stddevs.items()}
+        return dict(self.mechanism.stddevs)
 
 
 class PrefixStage(Stage):

@@ -231,7 +231,7 @@ class PrivateFit:
     Parameters
     ----------
     settings : PrivateSettings
-        Of documents, in windows, without noise in the state.
+        Of documents, and in windows.
     releaser : ReleaseManager
         With a ledger, the first stage notes the rows, and a release of rows that the ledger knows
         is refused before anything is paid.
@@ -349,14 +349,13 @@ def check_allowed(
     found = {
         "privacy_unit": (settings.privacy_unit, "document"),
         "mode": (settings.mode, "window"),
-        "noise_in_state": (settings.noise_in_state, False),
     }
     wrong: dict[str, Any] = {
         name: value for name, (value, wanted) in found.items() if value != wanted
     }
     require(
         not wrong,
-        "a private fit on a cluster must be by documents, in windows, without noise in the state",
+        "a private fit on a cluster must be by documents and in windows",
         **wrong,
         remedy="users must be counted, and such sums kept, in one place: fit in one process",
     )

@@ -203,7 +203,6 @@ def private_settings(
         snapshots=settings.snapshots.most,
         mode=privacy.mode,
         clipping=privacy.clipping,
-        noise_in_state=privacy.noise_in_state,
         refinement_rounds=0 if topics_alone else privacy.refinement_rounds,
         start=COMMON,
         public_model=None if public is None else public.digest,

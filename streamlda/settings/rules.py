@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ONLY_PRIVATE = (
     *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
-    *("privacy.noise_in_state", "privacy.public_model"),
+    "privacy.public_model",
 )
 TOP = ("infer.top",)
 #: Settings of words, of which a projection has its own.
@@ -293,11 +293,6 @@ def _private_terms(settings: RunSettings) -> Iterator[str]:
     privacy, by_user = settings.privacy, settings.privacy.unit == "user"
     if privacy.delta is None:
         yield "{privacy.delta} must be set with {privacy.epsilon}: far below 1 / documents"
-    if settings.command and privacy.noise_in_state:
-        yield (
-            "{privacy.noise_in_state} must be left out: checkpoints hold documents that wait, and "
-            "two of them differ by exact sums"
-        )
     if not by_user and privacy.documents_per_user is not None:
         yield "{privacy.documents_per_user} needs {privacy.unit} user"
     if by_user and privacy.documents_per_user is None:

@@ -301,10 +301,6 @@ class PrivacySettings:
         "text", None, "Model of public documents: a window begins with its topics if they fit, and "
         "with its words unless others are given; more --topics are learned privately.",
         parameter="public_model")
-    noise_in_state: bool = entry(
-        "bool", False, "Begin sums with noise in them, so that a stolen state shows no more than a "
-        "release; noise is sqrt(2) times as large.",
-        parameter="noise_in_state", commands=ESTIMATOR_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,8 +107,7 @@ def load_state(
         if learner is None:
             return Engine.from_state(file.arrays, state)
         _check_fits(path, learner, state, run, releases_behind)
-        noise = learner.releaser.noise if learner.settings.noise_in_state else None
-        engine = PrivateEngine.from_state(file.arrays, state, noise)
+        engine = PrivateEngine.from_state(file.arrays, state)
     learner.engine = engine
     if run["missed"] is not None:
         learner.lost.append(str(run["missed"]))

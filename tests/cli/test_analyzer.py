@@ -35,17 +35,16 @@ def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_pa
     assert "analyzer 1" in found.stderr
     records = [json.loads(line)["record"] for line in found.stdout.splitlines()]
     assert records == [i + 1 for i in range(60) if i != 7]
-    for command in (["evaluate"], ["split", "--topic", 0, "-o", tmp_path / "divided"]):
-        name, *more = command
-        told = run(name, model, corpus, "--analyzer", NAME, *more).stderr
-        assert "1 record skipped: analyzer 1" in told
-        good = tmp_path / "good.txt"
-        good.write_text(corpus.read_text().replace("bad ", ""))
-        assert "skipped" not in run(name, model, good, "--analyzer", NAME, *more).stderr
-        all_bad = tmp_path / "bad.txt"
-        all_bad.write_text("bad ab cd\nbad cd ab\n")
-        told = refused(name, model, all_bad, "--analyzer", NAME, *more, code=65)
-        assert told.count("\n") == 1
+    assert (
+        "1 record skipped: analyzer 1" in run("evaluate", model, corpus, "--analyzer", NAME).stderr
+    )
+    good = tmp_path / "good.txt"
+    good.write_text(corpus.read_text().replace("bad ", ""))
+    assert "skipped" not in run("evaluate", model, good, "--analyzer", NAME).stderr
+    all_bad = tmp_path / "bad.txt"
+    all_bad.write_text("bad ab cd\nbad cd ab\n")
+    told = refused("evaluate", model, all_bad, "--analyzer", NAME, code=65)
+    assert told.count("\n") == 1
     out = tmp_path / "rows.csv"
     told = refused("infer", model, all_bad, "--analyzer", NAME, "-o", out, code=65)
     assert "rejects='analyzer 2'" in told

@@ -21,7 +21,6 @@ PRIVATE = f"{FIT} --epsilon 5 --delta 1e-3 --ledger {{new}}/L --snapshot-every 3
         *("topics", "budget", "projection -o {new}/o", "report -o {new}/o", "site show"),
         *("reduce -k 1 -o {new}/o", "merge {folder}/model -o {new}/o"),
         *("compare {folder}/model", "infer {folder}/model", "evaluate {folder}/model"),
-        "split {folder}/model --topic 0 -o {new}/o",
         "report {folder}/model --time-field t -o {new}/o --format jsonl --over-time",
     ],
 )

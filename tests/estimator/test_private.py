@@ -80,14 +80,13 @@ def test_fit_makes_one_private_snapshot_of_all_rows(X, planted, tmp_path):
 
 
 def test_the_topics_are_those_of_the_private_learner(X, seeded):
-    lda = private(alpha_0="auto", neighboring_relation="replace-one", noise_in_state=True).fit(X)
+    lda = private(alpha_0="auto", neighboring_relation="replace-one").fit(X)
     settings = PrivateSettings(
         n_components=3,
         n_features=40,
         documents_per_snapshot=3000,
         alpha_0=None,
         neighboring_relation="replace-one",
-        noise_in_state=True,
         **BUDGET,
     )
     learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary="public")

@@ -53,7 +53,6 @@ SLOW += [f"scipy.{name}" for name in ("linalg", "optimize", "sparse", "special",
     [
         ("streamlda.__all__", ["numpy", "scipy"]),
         ("streamlda.Engine, streamlda.EngineSettings, streamlda.DocumentBatch", []),
-        ("streamlda.StreamLDA, streamlda.StreamLDA()", []),
         ("streamlda.load, streamlda.open_source, streamlda.visualize", []),
         ("__import__('streamlda.run.fit')", []),
     ],

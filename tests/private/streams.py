@@ -248,8 +248,7 @@ class Run:
 
     def __init__(self, config, seed=1, first_slot=0):
         self.noise = SeededNoise(seed)
-        self.state_noise = self.noise if config.noise_in_state else None
-        self.engine = PrivateEngine(config, self.state_noise, first_slot)
+        self.engine = PrivateEngine(config, first_slot)
         self.stages, self.released, self.raw, self.snapshots, self.lost = [], [], [], [], 0
 
     def add(self, batch, users=None, start=0, stop=None):
@@ -281,7 +280,7 @@ class Run:
         """Save the engine's state, which ends a group of documents, and go on from it or not."""
         arrays, values = self.engine.state()
         if and_restore:
-            self.engine = PrivateEngine.from_state(arrays, values, self.state_noise)
+            self.engine = PrivateEngine.from_state(arrays, values)
         return arrays
 
 

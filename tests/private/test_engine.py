@@ -260,19 +260,6 @@ def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
         assert (stage is None) == (config is user_settings)
 
 
-# Noise.
-
-
-def test_every_stage_begins_with_noise_of_its_own():
-    """How large it is, `test_stage` and `test_release` see."""
-    noisy, plain = PrivateEngine(config_of(noise_in_state=True), SeededNoise(5)), Run(config_of())
-    for _ in plain.engine.settings.stages:
-        assert all(array.any() for array in noisy.stage.aggregates.values())
-        noisy.skip(noisy.stage.slots_left)
-        plain.add(ROWS, stop=plain.engine.stage.slots_left)
-        noisy.accept(plain.released[-1])
-
-
 def test_what_does_not_fit_is_refused_and_takes_no_slot():
     engine = PrivateEngine(config_of())
     weights = DocumentBatch(
@@ -282,9 +269,6 @@ def test_what_does_not_fit_is_refused_and_takes_no_slot():
         with pytest.raises(InvalidDocumentsError, match=rule):
             engine.add(batch)
     assert engine.slots == engine.stage.slots_filled == 0
-    for in_state, noise in ((False, SeededNoise(1)), (True, None)):
-        with pytest.raises(InvalidSettingError, match="needs a source of it"):
-            PrivateEngine(config_of(noise_in_state=in_state), noise)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class PublicRun(Run):
 
     def __init__(self, config, start, seed=1):
         super().__init__(replace(config, public_model=None), seed)
-        self.engine = type(self.engine)(config, self.state_noise, public=start)
+        self.engine = type(self.engine)(config, public=start)
 
 
 def run_of(model, documents, *, seed=1, **more):

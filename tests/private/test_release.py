@@ -85,11 +85,11 @@ def blank_run(settings, slots, noise=None):
     [
         {},
         {"clipping": "quantile"},
-        {"clipping": "worst-case", "noise_in_state": True},
+        {"clipping": "worst-case"},
         {"neighboring_relation": "replace-one"},
         {"privacy_unit": "user", "documents_per_user": 3, "snapshots": 200},
     ],
-    ids=["fixed", "quantile", "noise in state", "replace-one", "user"],
+    ids=["fixed", "quantile", "worst-case", "replace-one", "user"],
 )
 def test_released_noise_is_as_large_as_it_says(changes):
     settings = settings_of(**changes)

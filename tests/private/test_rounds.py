@@ -108,18 +108,18 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
 
 
 @pytest.mark.parametrize(
-    ("way", "stage", "in_state"),
+    ("way", "stage"),
     [
-        ("noisy power", "power 1", False),
-        ("noisy power", "power 4", True),
-        ("simultaneous", "power 4", False),
-        ("refinement", "refine 1", True),
-        ("refinement", "refine 3", False),
-        ("both", "refine 2", False),
+        ("noisy power", "power 1"),
+        ("noisy power", "power 4"),
+        ("simultaneous", "power 4"),
+        ("refinement", "refine 1"),
+        ("refinement", "refine 3"),
+        ("both", "refine 2"),
     ],
 )
-def test_a_saved_engine_goes_on_bit_for_bit(way, stage, in_state):
-    config = config_of(way, noise_in_state=in_state)
+def test_a_saved_engine_goes_on_bit_for_bit(way, stage):
+    config = config_of(way)
     middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
     runs = [Run(config).add(ROWS, stop=middle) for _ in range(2)]
     # Saving ends the running group of the other one, too.

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.contributions import TripleStatistic, View
 from streamlda.private.stage import PrefixStage, joint_mechanism, prefix_mechanism
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
-from tests.privacy.chance import ALARM
 from tests.private.streams import (
     POOL,
     PROJECTION,
@@ -172,34 +170,6 @@ def test_released_values_are_whole_steps_of_one_public_grid(kind):
     for name, step in one.mechanism.steps.items():
         difference = one.aggregates[name] - other.aggregates[name]
         np.testing.assert_array_equal(first[name] - second[name], difference * step)
-
-
-@pytest.mark.statistical
-def test_a_sum_that_begins_with_noise_ends_with_twice_the_variance():
-    """Blanks only; both sides of chi-squared at a false-alarm rate of 1e-5."""
-    values, squares, noise = 0, {True: 0.0, False: 0.0}, SeededNoise(3)
-    stddevs = {}
-    for begun, _ in itertools.product(squares, range(60)):
-        stage = stage_with()
-        if begun:
-            stage.begin_with(noise)
-            assert all(array.any() for array in stage.aggregates.values())
-        stage.skip(SLOTS)
-        stddevs[begun] = stage.stddevs()
-        for name, released in stage.release(noise).items():
-            squares[begun] += float(np.sum((released / stddevs[begun][name]) ** 2))
-            values += np.size(released) if begun else 0
-
-    def accepted(square):
-        return ALARM / 2 < stats.chi2.sf(square, values) < 1 - ALARM / 2
-
-    assert accepted(squares[True])
-    assert accepted(squares[False])
-    # With a standard deviation of one draw only, or of two where there is one, it is refused.
-    assert not accepted(2 * squares[True])
-    assert not accepted(squares[False] / 2)
-    expected = {name: np.sqrt(2) * stddev for name, stddev in stddevs[False].items()}
-    assert stddevs[True] == pytest.approx(expected, rel=1e-15)
 
 
 def test_rounds_release_the_sums_of_all_rounds_so_far():

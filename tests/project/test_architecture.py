@@ -28,8 +28,7 @@ ROOMS = [
     {"stream", "settings", "sites"},
     {"simulate", "storage", "scaleout"},
     {"run"},
-    {"estimator", "estimator_base", "estimator_errors", "estimator_learning"}
-    | {"estimator_protocol", "service", "report", "papers"},
+    {"estimator", "service", "report", "papers"},
     {"__init__"},
     {"cli"},
     {"__main__", "docs"},
@@ -37,7 +36,7 @@ ROOMS = [
 RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
 
 #: NumPy's global generator is what `random_state=None` stands for in scikit-learn.
-OF_RANDOM_STATE = ("streamlda/estimator_learning.py", "randint")
+OF_RANDOM_STATE = ("streamlda/estimator.py", "randint")
 
 #: The papers are known to the one command that runs them again.
 REPRODUCE = "streamlda/cli/reproduce.py"
@@ -254,7 +253,7 @@ ALLOWED = [
     ("connectors/a.py", "from streamlda import errors\nfrom streamlda.stream.source import Reject"),
     ("connectors/a.py", "from streamlda_connectors.b import c\nfrom .b import c"),
     ("tests/test_a.py", "import pickle\nnp.random.default_rng(0)"),
-    ("streamlda/estimator_learning.py", "np.random.randint(2)"),
+    ("streamlda/estimator.py", "np.random.randint(2)"),
 ]
 
 

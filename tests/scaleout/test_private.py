@@ -308,7 +308,6 @@ def test_what_cannot_be_summed_is_refused_before_anything_is_paid(client, rows, 
     for changes, words, wanted in (
         (users, None, "got privacy_unit='user'"),
         ({"mode": "prefix", "snapshots": 2}, None, "got mode='prefix'"),
-        ({"noise_in_state": True}, None, "got noise_in_state=True"),
         ({}, learned, "kind='learned'"),
         ({}, selected, "kind='selected'"),
         ({}, Vocabulary.hashed(4), "words=16"),

@@ -253,7 +253,6 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"source.id_field": "id"}, "needs topics.representative_documents or infer.topic"),
         ({**PRIVATE, "source.id_field": "id"}, "an id that is shown is not private"),
         ({**PRIVATE, "topics.representative_texts": True}, "a text that is shown is not private"),
-        ({**PRIVATE, "privacy.noise_in_state": True}, "two of them differ by exact sums"),
         ({**PRIVATE, "source.rejects": "r"}, "which records were rejected is private"),
         ({**PRIVATE, "dead_letters.topic": "d"}, "which records were rejected is private"),
         ({**PRIVATE, "breaker.share": 0.9}, "how many records were rejected is private"),

@@ -277,7 +277,6 @@ def twins():
             lambda: two(privacy_unit="user", documents_per_user=1, snapshots=1),
             "got privacy_unit='user'",
         ),
-        (lambda: two(noise_in_state=True), "noise_in_state=True"),
         (lambda: two(solver="simultaneous", documents_per_snapshot=9000), "solver='simultaneous'"),
         (lambda: config_of(KEYS[:2], vocabulary=words_of(29)), "words=29 n_features=30"),
         (lambda: config_of(KEYS[:2], settings_of(n_features=3), vocabulary=LEARNED), "'learned'"),

@@ -30,7 +30,6 @@ KINDS = {
     "fixed": {"clipping": ClipBounds(0.5, 0.2, 2.0, "fixed")},
     "prefix": {"mode": "prefix", "snapshots": 2},
     "user": {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2},
-    "noise-in-state": {"noise_in_state": True},
 }
 
 
@@ -109,26 +108,9 @@ def saved(start, path):
     return run
 
 
-def test_sums_that_begin_with_noise_are_saved_at_one_slot_of_a_stage(start, path, tmp_path):
-    run = start(noise_in_state=True)
-    run.read(0, 450)
-    save_state(path, run.learner)
-    save_state(tmp_path / "again", run.learner)
-    assert path.read_bytes() == (tmp_path / "again").read_bytes()
-    for restarted in (False, True):
-        if restarted:
-            run.load(path)
-        run.read(450, 451)
-        with pytest.raises(InvalidSettingError, match=r"exact sums, got .*saved_at=.* slots="):
-            save_state(tmp_path / "second", run.learner)
-        assert not (tmp_path / "second").exists()
-    run.read(451, 1100)
-    save_state(tmp_path / "second", run.learner)
-
-
 # In the stages norms, pairs, triple norms, triples; and in the second window or round.
 SLOTS = [("window", at) for at in (7, 500, 870, 905)]
-SLOTS += [(kind, 1300) for kind in KINDS] + [("user", 450), ("noise-in-state", 450)]
+SLOTS += [(kind, 1300) for kind in KINDS] + [("user", 450)]
 
 
 @pytest.mark.parametrize(("kind", "at"), SLOTS)

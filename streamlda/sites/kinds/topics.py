@@ -40,7 +40,6 @@ from streamlda.text.vocabulary import Vocabulary
 AGREED = {
     "privacy_unit": "document",
     "mode": "window",
-    "noise_in_state": False,
     "solver": WHITENED_TENSOR,
     "start": MOMENTS,
     "public_model": None,
