@@ -1,8 +1,7 @@
 """Stored files as streams of decompressed blocks, with bounded memory.
 
-The decompressors are driven directly, not through file objects: only so does everything before
-a break reach the caller, does a cut-off file show as such, and does no block grow beyond its
-bound however well the data compresses.
+The decompressors are driven directly: the file objects of the libraries end silently where bz2 or
+xz is damaged between two streams, or where zstd is cut off.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from streamlda_connectors.records import Rejected
 
 #: Stored bytes read at once.
 READ_BYTES = 64 * 1024
-
-#: What a gzip member begins with, and how far from where one is looked for.
-GZIP_MAGIC, MEMBER_BYTES = b"\x1f\x8b\x08", 2**20
 
 #: Most bytes of a decompressed block (zstd: up to 16 MiB, for data that is one byte repeated).
 BLOCK_BYTES = 256 * 1024
@@ -92,10 +88,10 @@ class _Zstd:
 _Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Gzip | _Zstd
 
 
-def _decompressor(
+def _get_decompressor(
     compression: str,
 ) -> tuple[Callable[[], _Decompressor], tuple[type[Exception], ...]]:
-    """Return what opens one stream of `compression`, and the errors that mean damaged data."""
+    """Return the class that opens one stream, and the errors that mean damaged data."""
     if compression == "gzip":
         return _Gzip, (zlib.error,)
     if compression == "bz2":
@@ -112,51 +108,23 @@ def _decompressor(
 def check_installed(compression: str | None) -> None:
     """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
     if compression is not None:
-        _decompressor(compression)
+        _get_decompressor(compression)
 
 
-def next_member(raw: IO[bytes], at: int) -> int | None:
-    """Return where a gzip member begins at most `MEMBER_BYTES` behind a byte; None if none does.
-
-    Other bytes pass for one where three of them are its magic number, and the 64 KiB behind are
-    inflated without a fault, or up to a checksum that is right: less than once in 10^9 files.
-    """
-    raw.seek(at)
-    stored = raw.read(MEMBER_BYTES + READ_BYTES)
-    found = stored.find(GZIP_MAGIC)
-    while 0 <= found < MEMBER_BYTES:
-        member, data = _Gzip(), stored[found : found + READ_BYTES]
-        try:
-            while data or not (member.needs_input or member.eof):
-                member.decompress(data, BLOCK_BYTES)
-                data = b""
-        except zlib.error:
-            found = stored.find(GZIP_MAGIC, found + 1)
-        else:
-            whole = member.eof or found + READ_BYTES <= len(stored)
-            return at + found if whole else None
-    return None
+def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
+    try:
+        while block := raw.read(BLOCK_BYTES if end is None else min(BLOCK_BYTES, end - raw.tell())):
+            yield block
+    except (BadZipFile, zlib.error, EOFError) as error:  # of a file within an archive
+        raise Rejected("broken-compression") from error
 
 
-def _blocks(raw: IO[bytes], compression: str | None, end: int | None) -> Iterator[bytes]:
-    if compression is None:
-        most = BLOCK_BYTES
-        try:
-            while block := raw.read(most if end is None else min(most, end - raw.tell())):
-                yield block
-        except (BadZipFile, zlib.error, EOFError) as error:  # of a file within an archive
-            raise Rejected("broken-compression") from error
-    else:
-        yield from (block for _, block in _members(raw, compression))
-
-
-def _members(raw: IO[bytes], compression: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks of the streams of a file, each with the byte at which its stream begins."""
-    make, damaged = _decompressor(compression)
+def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
+    make, damaged = _get_decompressor(compression)
     data = raw.read(READ_BYTES)
     # A file may hold several streams one after the other, and zeros after any of them.
     while data:
-        stream, begin = make(), raw.tell() - len(data)
+        stream = make()
         while not stream.eof:
             if stream.needs_input and not data:
                 data = raw.read(READ_BYTES)
@@ -168,57 +136,23 @@ def _members(raw: IO[bytes], compression: str) -> Iterator[tuple[int, bytes]]:
                 raise Rejected("broken-compression") from error
             data = b""
             if block:
-                yield begin, block
+                yield block
         data = (stream.unused_data or raw.read(READ_BYTES)).lstrip(b"\0")
         while not data and (more := raw.read(READ_BYTES)):
             data = more.lstrip(b"\0")
 
 
-def _lines_of_members(raw: IO[bytes], part: tuple[int, int]) -> Iterator[bytes]:
-    begun, behind = part[0] == 0, False
-    raw.seek(part[0])
-    for at, found in _members(raw, "gzip"):
-        block = found
-        if at > part[1] and not behind:
-            raise Rejected("broken-compression")
-        behind = at >= part[1]
-        if not begun:
-            # The line that begins before is of the part before.
-            _, begun_by, block = block.partition(b"\n")
-            begun = bool(begun_by)
-            if behind and begun:
-                return
-        if behind and begun:
-            line, ended, _ = block.partition(b"\n")
-            yield line + ended
-            if ended:
-                return
-        elif block and begun:
-            yield block
-
-
 class BlockReader:
-    """The decompressed blocks of one open file.
+    """The decompressed blocks of one open file, which is owned.
 
-    Memory O(`READ_BYTES` + `BLOCK_BYTES`) and the window of the compression. `raw` is owned; what
-    is not compressed may be read up to a byte `end`, and of a gzip file the lines of `members`:
-    from behind the first line end in those from one byte on (but at byte 0) to the first one in
-    those from another on, at each of which a member begins.
+    Memory O(`READ_BYTES` + `BLOCK_BYTES`) and the window of the compression. A file that is not
+    compressed may be read up to a byte `end`.
     """
 
-    def __init__(
-        self,
-        raw: IO[bytes],
-        compression: str | None,
-        end: int | None = None,
-        members: tuple[int, int] | None = None,
-    ) -> None:
-        self._raw = raw
-        self._compression = compression
-        if members is None:
-            self._blocks = _blocks(raw, compression, end)
-        else:
-            self._blocks = _lines_of_members(raw, members)
+    def __init__(self, raw: IO[bytes], compression: str | None, end: int | None = None) -> None:
+        self._raw, self._compression = raw, compression
+        plain = compression is None
+        self._blocks = _read_plain(raw, end) if plain else _decompress(raw, str(compression))
 
     def skip(self, n_bytes: int) -> int:
         """Skip `n_bytes` at the start if that needs no reading; return how many are left."""

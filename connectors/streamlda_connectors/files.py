@@ -20,7 +20,7 @@ from streamlda_connectors.checks import (
 )
 from streamlda_connectors.compressed import check_installed
 from streamlda_connectors.lines import decoder
-from streamlda_connectors.readers import check_header, open_reader, parts_of
+from streamlda_connectors.readers import check_header, cut_into_parts, open_reader
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
     BatchBuilder,
@@ -266,10 +266,9 @@ class FileSource:
     def parts(self, most_bytes: int) -> list[FilePart]:
         """Return the files in order, those cut that are larger and can be read from the middle.
 
-        Time: of each that is larger, one read of the footer of a Parquet file, and up to 1 MiB for
-        each cut of a gzip file.
+        Time: one read of the footer of each Parquet file that is larger.
         """
-        return [part for file in self._files for part in parts_of(file, most_bytes)]
+        return [part for file in self._files for part in cut_into_parts(file, most_bytes)]
 
     def close(self) -> None:
         """Close the file being read. Closing twice is allowed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from itertools import accumulate, pairwise
 from typing import IO
@@ -10,8 +9,8 @@ from typing import IO
 from fsspec.utils import seek_delimiter
 
 from streamlda.stream.listing import FilePart, StoredFile
-from streamlda_connectors.checks import shortened, unreadable
-from streamlda_connectors.compressed import BLOCK_BYTES, BlockReader, next_member
+from streamlda_connectors.checks import shortened
+from streamlda_connectors.compressed import BLOCK_BYTES, BlockReader
 from streamlda_connectors.json_values import layout_of
 from streamlda_connectors.lines import (
     BYTE_ORDER_MARK,
@@ -76,58 +75,33 @@ def check_header(file: StoredFile, options: ReadOptions) -> None:
         return
 
 
-def parts_of(file: StoredFile, most_bytes: int) -> list[FilePart]:
+def cut_into_parts(file: StoredFile, most_bytes: int) -> list[FilePart]:
     """Cut a file into parts of about `most_bytes`, if it can be read from the middle.
 
-    Lines of text and JSON that are not compressed can, or in gzip members near the cuts, and the
-    row groups of Parquet.
+    Lines of text and JSON that are not compressed can, and the row groups of Parquet.
     """
-    size = file.size or 0
-    if size > most_bytes:
-        if file.format in ("text", "jsonl") and file.compression in (None, "gzip"):
-            number = -(-size // most_bytes)
-            ends = [size * n // number for n in range(number + 1)]
-            if file.compression is not None:
-                ends = members_at(file, ends)
-            if len(ends) == 2:
-                return [FilePart(file, None, size)]
-            return [FilePart(file, (a, b), b - a) for a, b in pairwise(ends)]
-        if file.format == "parquet":
-            rows = [0, *accumulate(row_groups(file))]
-            ends = [0]
-            for group in range(1, len(rows)):
-                last = group + 1 == len(rows)
-                if last or (rows[group] - rows[ends[-1]]) * size >= most_bytes * rows[-1]:
-                    ends.append(group)
-            return [
-                FilePart(file, (a, b), size * (rows[b] - rows[a]) // max(1, rows[-1]))
-                for a, b in pairwise(ends)
-            ] or [FilePart(file, None, size)]
-    return [FilePart(file, None, size)]
+    size, whole = file.size or 0, [FilePart(file, None, file.size or 0)]
+    if size <= most_bytes:
+        return whole
+    if file.format in ("text", "jsonl") and file.compression is None:
+        number = -(-size // most_bytes)
+        ends = [size * n // number for n in range(number + 1)]
+        return [FilePart(file, (a, b), b - a) for a, b in pairwise(ends)]
+    if file.format == "parquet":
+        rows, ends = [0, *accumulate(row_groups(file))], [0]
+        for group in range(1, len(rows)):
+            last = group + 1 == len(rows)
+            if last or (rows[group] - rows[ends[-1]]) * size >= most_bytes * rows[-1]:
+                ends.append(group)
+        return [
+            FilePart(file, (a, b), size * (rows[b] - rows[a]) // max(1, rows[-1]))
+            for a, b in pairwise(ends)
+        ] or whole
+    return whole
 
 
-def members_at(file: StoredFile, ends: Sequence[int]) -> list[int]:
-    """Return where gzip members begin behind these bytes, the first and the last but as they are.
-
-    Where none begins behind the first cut, the file is taken for one member.
-    """
-    first, *cuts, last = ends
-    found = [first]
-    try:
-        with closing(file.open()) as raw:
-            for at in cuts:
-                member = next_member(raw, max(at, found[-1] + 1))
-                if member is None and found == [first]:
-                    break
-                if member is not None:
-                    found.append(member)
-    except OSError as error:
-        raise unreadable(file.name, error) from error
-    return [*found, last]
-
-
-def line_bounds(raw: IO[bytes], part: tuple[int, int]) -> tuple[int, int]:
-    """Return where the lines of a part begin and end: each line of a file is in one part."""
+def find_line_bounds(raw: IO[bytes], part: tuple[int, int]) -> tuple[int, int]:
+    """Return the bytes where the lines of a part begin and end: each line is in one part."""
     found = []
     for at in part:
         raw.seek(at)
@@ -210,16 +184,13 @@ class LineReader(StoredRecords):
             parse = json_parser(options)
         else:
             parse = text_parser(options.encoding)
-        raw, self._begin, end, members = file.open(), 0, None, None
-        if file.part is not None and file.compression is None:
-            self._begin, end = line_bounds(raw, file.part)
+        raw, self._begin, end = file.open(), 0, None
+        if file.part is not None:
+            self._begin, end = find_line_bounds(raw, file.part)
             raw.seek(0)
             offset = max(offset, self._begin)
-        elif file.part is not None:
-            # Offsets are of what is decompressed of the part.
-            self._begin, members = file.part[0], file.part
         self.records = RecordStream(file.location, splitter, parse, record, offset)
-        self._blocks = BlockReader(raw, file.compression, end, members)
+        self._blocks = BlockReader(raw, file.compression, end)
         self._behind = self._blocks.skip(offset)
 
     def _fill(self) -> None:

@@ -85,8 +85,8 @@ class StoredFile:
 
     `name` is the path of a local file, the URL of any other; `size` are stored bytes, where known;
     `delimiter` is that of CSV, a tab in .tsv files; opening is cheap where it is `local`. Of a
-    `part` are the lines after the first line end from one byte on to that from another, in gzip
-    files from the members that begin there on, or the row groups from one to another.
+    `part` are the lines after the first line end from one byte on to that from another, or the row
+    groups from one to another.
     """
 
     file_system: Any

@@ -4,7 +4,6 @@ import gzip
 import json
 import tempfile
 from contextlib import closing
-from itertools import accumulate, pairwise
 from pathlib import Path
 
 import dask
@@ -36,7 +35,6 @@ from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import Reject, open_source
 from streamlda.text.vocabulary import Vocabulary
-from streamlda_connectors.compressed import next_member
 
 
 def write_lines(path, texts):
@@ -104,74 +102,6 @@ def test_every_line_is_in_one_part_wherever_files_are_cut(lines, ended, most):
         path = Path(folder, "a.txt")
         path.write_bytes(("\n".join(lines) + "\n" * ended).encode())
         assert_parts_are_the_whole(path, most)
-
-
-@examples(max_examples=15)
-@given(
-    lines=LINES,
-    ended=st.booleans(),
-    most=st.integers(1, 200),
-    ends=st.lists(st.integers(0, 400), max_size=8),
-    zeros=st.booleans(),
-)
-def test_every_line_is_in_one_part_wherever_gzip_members_end(lines, ended, most, ends, zeros):
-    """Members end within lines, too; some are empty, and zeros may stand between them."""
-    text = ("\n".join(lines) + "\n" * ended).encode()
-    members = [text[a:b] for a, b in pairwise([0, *sorted(ends), len(text) + 400])]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.txt.gz")
-        path.write_bytes((bytes(9) * zeros).join(gzip.compress(each) for each in members))
-        assert_parts_are_the_whole(path, most)
-
-
-def members_file(path, rng, size=2_000_000):
-    """Write lines that hardly compress in members of 64 KiB, as block gzip does."""
-    data = "\n".join(rng.bytes(60).hex() for _ in range(size // 121)).encode()
-    stored = [gzip.compress(data[at : at + 2**16]) for at in range(0, len(data), 2**16)]
-    path.write_bytes(b"".join(stored))
-    return stored
-
-
-def test_gzip_files_of_many_members_are_cut_and_others_are_not(tmp_path):
-    rng = np.random.default_rng(1)
-    path = tmp_path / "a.txt.gz"
-    stored = members_file(path, rng)
-    parts = [part for _, part, _ in assert_parts_are_the_whole(path, 200_000)]
-    begins = {0, *accumulate(map(len, stored))}
-    assert len(parts) > 5
-    assert {at for part in parts for at in part} <= begins
-    assert max(b - a for a, b in parts) < 400_000
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(rng.bytes(500_000)))
-    with closing(open_source("files", [tmp_path / "b.txt.gz"])) as source:
-        assert [part for _, part, _ in source.parts(1000)] == [None]
-
-
-def test_a_magic_number_is_no_member_and_a_false_border_is_no_silent_end(tmp_path):
-    """What only begins as one is not taken; a part that is no run of members says so."""
-    rng = np.random.default_rng(2)
-    path = tmp_path / "a.txt.gz"
-    noise = b"\x1f\x8b\x08\x00".join(rng.bytes(500) for _ in range(200))
-    # Stored as it is: the magic number stands in the file.
-    path.write_bytes(gzip.compress(noise, 0) + gzip.compress(noise + b"\nend\n"))
-    first = len(gzip.compress(noise, 0))
-    with path.open("rb") as raw:
-        assert next_member(raw, 1) == first
-        assert next_member(raw, first + 1) is None
-    with closing(open_source("files", [path], part=(0, first - 9))) as source:
-        assert source.poll(10_000).rejects[-1].reason == "broken-compression"
-
-
-def test_a_damaged_member_loses_the_rest_of_its_part(tmp_path):
-    path = tmp_path / "a.txt.gz"
-    stored = members_file(path, np.random.default_rng(3))
-    data = bytearray(path.read_bytes())
-    data[len(stored[0]) + 2000] ^= 255
-    path.write_bytes(data)
-    shards = of_files(path, shards=8).shards
-    damage = [[d for rows in rows_of(s, None) for d in rows.damage] for s in shards]
-    assert [len(each) for each in damage] == [1, *[0] * (len(shards) - 1)]
-    assert damage[0][0].reason == "broken-compression"
-    assert 0 < damage[0][0].lost_bytes < len(data) / 4
 
 
 def test_rows_of_parquet_are_cut_by_their_groups(tmp_path):
