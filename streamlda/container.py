@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from streamlda.checks import failure, require
-from streamlda.errors import ModelFileError, NewerFormatError, StreamLDAError
+from streamlda.errors import ModelFileError, NewerFormatError, OlderFormatError, StreamLDAError
 
 #: Longest header that is written or read; it bounds the memory that parsing one can take.
 MAX_HEADER_BYTES = 16 * 2**20
@@ -96,22 +96,29 @@ def write_arrays(
     sync_folder(target.parent)
 
 
-def read_arrays(path: str | os.PathLike[str], kind: str, format_version: int) -> ArraysFile:
+def read_arrays(
+    path: str | os.PathLike[str], kind: str, format_version: int, oldest: int | None = None
+) -> ArraysFile:
     """Read a file of `write_arrays`, all of it checked before any of it is used.
 
     Time O(bytes). Memory twice the size of the file, once after the return, and
     O(`MAX_HEADER_BYTES`) at most to parse the header. `NewerFormatError` if it is a whole file of a
-    later version than `format_version`, `ModelFileError` if it is none of that kind.
+    later version than `format_version`, `OlderFormatError` of an earlier one than `oldest` (by
+    default `format_version`), `ModelFileError` if it is none of that kind.
     """
     # Before opening: to open a named pipe waits for a writer.
     is_file = stat.S_ISREG(Path(path).stat().st_mode)
     rule = "a streamlda file must be a regular file"
     require(is_file, rule, path=str(path), remedy="pass a file", error=ModelFileError)
-    return parse_arrays(Path(path).read_bytes(), kind, format_version, path)
+    return parse_arrays(Path(path).read_bytes(), kind, format_version, path, oldest)
 
 
 def parse_arrays(
-    data: bytes, kind: str, format_version: int, path: str | os.PathLike[str]
+    data: bytes,
+    kind: str,
+    format_version: int,
+    path: str | os.PathLike[str],
+    oldest: int | None = None,
 ) -> ArraysFile:
     """Return what `read_arrays` would, from the bytes of a file; `path` is for its messages."""
     try:
@@ -144,17 +151,42 @@ def parse_arrays(
         error=ModelFileError,
     )
     version = about["format_version"]
-    require(
-        version <= format_version,
-        "a file must not be in a later format than this streamlda reads",
-        format_version=version,
-        readable=format_version,
-        kind=kind,
-        path=str(path),
-        remedy="upgrade streamlda, or write the file with the older version",
-        error=NewerFormatError,
-    )
+    check_version(version, format_version, kind, path, oldest=oldest)
     return ArraysFile(arrays, about["metadata"], version)
+
+
+def check_version(
+    found: int,
+    readable: int,
+    kind: str,
+    path: str | os.PathLike[str],
+    *,
+    oldest: int | None = None,
+    remedy: str | None = None,
+    error: type[StreamLDAError] | None = None,
+) -> None:
+    """Refuse a file in a format that this version of streamlda does not read.
+
+    Formats from `oldest` (by default `readable` alone) to `readable` are read. Raises
+    `NewerFormatError` or `OlderFormatError`, or `error` in place of both; `remedy` says what to do
+    in either case.
+    """
+    values = {"format_version": found, "readable": readable, "kind": kind, "path": str(path)}
+    require(
+        found <= readable,
+        "a file must not be in a later format than this streamlda reads",
+        **values,
+        remedy=remedy or "upgrade streamlda, or write the file with the older version",
+        error=error or NewerFormatError,
+    )
+    require(
+        found >= (readable if oldest is None else oldest),
+        "a file must not be in an earlier format than this streamlda reads",
+        **values,
+        remedy=remedy
+        or "continue with the version of streamlda that wrote it, or start anew without it",
+        error=error or OlderFormatError,
+    )
 
 
 @contextmanager

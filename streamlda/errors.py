@@ -14,7 +14,8 @@
     │       └── SourceAccessError            the login or the rights do not allow it
     ├── VocabularyError       (ValueError)   a word list that cannot be used
     ├── ModelFileError        (ValueError)   a file that is not a whole, unaltered streamlda file
-    │   └── NewerFormatError                 written by a later version of streamlda
+    │   ├── NewerFormatError                 written by a later version of streamlda
+    │   └── OlderFormatError                 in an earlier format that is not read any more
     ├── LedgerError                          a privacy ledger that cannot be trusted or written now
     ├── BudgetExceededError                  a release that the privacy budget does not cover
     └── MissingExtraError     (ImportError)  an optional dependency that is not installed
@@ -75,6 +76,10 @@ class ModelFileError(StreamLDAError, ValueError):
 
 class NewerFormatError(ModelFileError):
     """A file written in a later format than this version reads."""
+
+
+class OlderFormatError(ModelFileError):
+    """A file written in an earlier format than this version reads. Models are always read."""
 
 
 class LedgerError(StreamLDAError):

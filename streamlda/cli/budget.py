@@ -70,8 +70,7 @@ def budget(
     \b
     Keys of --json, which describes every release:
       budget    epsilon, delta, privacy_unit, neighboring_relation, mode,
-                horizon, config_hash, whole_delta (false: of version 0.1,
-                whose delta is that of the noise alone), mu, mu_squared
+                horizon, config_hash, mu, mu_squared
       spent, left, left_for_new_documents
                 each mu_squared, mu, epsilon: spent by the documents that
                 have spent most, left for those, left for others; spent

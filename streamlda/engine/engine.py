@@ -418,8 +418,8 @@ class Engine(Learner):
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
-        """Go on from what `state` returned, bit for bit; from before engines refined, in rounds."""
-        settings = EngineSettings(**_settings_of(values))
+        """Resume from what `state` returned, bit for bit."""
+        settings = EngineSettings(**values["settings"])
         counters = Counters.from_state(values["counters"])
         phase = _restored(settings, counters, (dict(arrays), dict(values)))
         measures = Measures.from_state(arrays, values, settings.n_features)
@@ -442,12 +442,3 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
     warmup = WarmUp(settings, counters, refines=refinement is not None)
     warmup.kept.restore(arrays, settings.n_features)
     return warmup
-
-
-def _settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a saved state, and what was meant before `refine` was one."""
-    settings = dict(values["settings"])
-    tensor = settings.get("solver", WHITENED_TENSOR) == WHITENED_TENSOR
-    if tensor and "refine" not in settings and "refinement" not in values:
-        settings["refine"] = False
-    return settings

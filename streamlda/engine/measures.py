@@ -148,14 +148,12 @@ class Measures:
     def from_state(
         cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any], n_features: int
     ) -> Self:
-        """Go on from what `state` returned; a state of before there were measures has none."""
-        made = cls()
-        if "measures" in values:
-            own = values["measures"]
-            made.documents = int(own["documents"])
-            for name, sample in made._samples():
-                sample.restore(named(arrays, f"measures.{name}."), own[name], n_features)
-            made.bins.restore(named(arrays, "measures.bins."), own["bins"])
+        """Resume from what `state` returned."""
+        made, own = cls(), values["measures"]
+        made.documents = int(own["documents"])
+        for name, sample in made._samples():
+            sample.restore(named(arrays, f"measures.{name}."), own[name], n_features)
+        made.bins.restore(named(arrays, "measures.bins."), own["bins"])
         return made
 
     def _samples(self) -> list[tuple[str, Sample]]:

@@ -130,20 +130,15 @@ class Refinement(Phase):
         model: TopicModel,
         frequencies: Array,
         recent: RecentDocuments,
-        aside: RecentDocuments | None,
+        aside: RecentDocuments,
     ) -> Self:
-        """Start from a spectral model, and go over the recent documents.
-
-        Without documents set aside, as of a state of before there were any, there is no trial.
-        """
+        """Start from a spectral model, and go over the recent documents."""
         kept, steps = recent.latest(), stream_settings(settings.warmup_documents)
         steps = unflattened(steps, model, kept)
         stepwise = StepwiseEM(model.components, model.alpha, model.background, steps)
         stepwise.add(kept)
-        trial = None
-        if aside is not None:
-            newer, missing = RecentDocuments.aside(), settings.warmup_documents
-            trial = Trial(model.components, model.alpha, aside, newer, missing)
+        newer, missing = RecentDocuments.aside(), settings.warmup_documents
+        trial = Trial(model.components, model.alpha, aside, newer, missing)
         return cls(settings, counters, stepwise, model.diagnostics, frequencies, recent, trial)
 
     @classmethod
@@ -344,7 +339,7 @@ class Refinement(Phase):
             refinement["start"],
             np.array(arrays["frequencies"]),
             RecentDocuments(settings.warmup_documents).restore(arrays, settings.n_features),
-            Trial.from_state(arrays, settings.n_features, settings.warmup_documents),
+            Trial.from_state(arrays, settings.n_features),
             SharedStart.from_state(named(arrays, "shared."), shared) if shared else None,
         )
 
@@ -394,10 +389,8 @@ class Trial(NamedTuple):
         return with_prefix(own, "trial.") | kept
 
     @classmethod
-    def from_state(
-        cls, arrays: Mapping[str, NDArray[Any]], n_features: int, warmup_documents: int
-    ) -> Self | None:
-        """Go on from what `state` returned; a state of before there were trials has none."""
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], n_features: int) -> Self | None:
+        """Resume from what `state` returned; a refinement without a trial has none."""
         own = named(arrays, "trial.")
         if not own:
             return None
@@ -405,8 +398,7 @@ class Trial(NamedTuple):
             RecentDocuments.aside().restore(arrays, n_features, name)
             for name in ("aside.", "newer.")
         )
-        # A state of before documents were set aside later has neither newer ones nor a number.
-        missing = int(own["missing"][0]) if "missing" in own else warmup_documents
+        missing = int(own["missing"][0])
         return cls(own["components"].copy(), own["alpha"].copy(), aside, newer, missing)
 
 

@@ -131,6 +131,7 @@ class Rounds(Phase):
         enough = self.counters.documents_seen >= start_documents(self.settings)
         if self.recent is None or not enough:
             return self
+        assert self.aside is not None
         self.choice = self._tested().choice
         begun = Refinement.begun(
             self.settings, self.counters, *self._start(), self.recent, self.aside
@@ -145,7 +146,7 @@ class Rounds(Phase):
             W, t = self.current.whitening, self.settings.n_triple_columns
             self.current = Moments(W, t)
             self.current.add(self.recent.latest())
-        if self.aside is not None and self.aside.parts:
+        if self.aside.parts:
             self.current.add(self.aside.latest())
         self.recent = self.aside = None
         if self.current.documents >= self._length:
@@ -263,18 +264,14 @@ class Rounds(Phase):
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
-        """Go on from what `state` returned, bit for bit.
-
-        One of before there were trials set no document aside, and goes on without a trial.
-        """
+        """Resume from what `state` returned, bit for bit."""
         arrays, values = saved
         refinement = values.get("refinement")
         recent = aside = None
         if refinement is not None and not refinement["follows"]:
             d = settings.n_features
             recent = RecentDocuments(settings.warmup_documents).restore(arrays, d)
-            if refinement.get("trial"):
-                aside = RecentDocuments.aside().restore(arrays, d, "aside.")
+            aside = RecentDocuments.aside().restore(arrays, d, "aside.")
         finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
         current, refines = restored_moments("current.", arrays), refinement is not None
         beginning = restored_held_out(arrays)
@@ -409,7 +406,7 @@ def _first_sums(
 
 def refinement_values(refines: bool, *, follows: bool) -> dict[str, Any]:
     """Return what a state says of a refinement before it: nothing if there will be none."""
-    said = {"follows": follows, "start": {}, "stepwise": None, "trial": True}
+    said = {"follows": follows, "start": {}, "stepwise": None}
     return {"refinement": said} if refines else {}
 
 

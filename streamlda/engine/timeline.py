@@ -135,10 +135,7 @@ class Bins:
                 self.words[start] = mine_words + folded(row, self._columns)
 
     def timeline(self, model: TopicModel) -> Timeline:
-        """Return the tokens of topics in each bin, for a model with prevalence. O(V K) a bin.
-
-        A bin of a state of before words were counted has none: what it was about is not known.
-        """
+        """Return the tokens of topics in each bin, for a model with prevalence. O(V K) a bin."""
         starts = sorted(self.held)
         tokens = np.zeros((len(starts), model.n_components))
         if self.words:
@@ -164,7 +161,7 @@ class Bins:
     def state(self) -> State:
         """Return all that is needed to go on; nothing where no document had a time."""
         if not self.dated:
-            return {}, {"undated": self.undated}
+            return {}, {"undated": self.undated, "late": self.late}
         starts, counted = sorted(self.held), sorted(self.words)
         arrays = {
             "starts": np.array(starts, dtype=np.int64),
@@ -178,7 +175,7 @@ class Bins:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         """Take back what `state` returned."""
-        self.undated, self.late = int(values["undated"]), int(values.get("late", 0))
+        self.undated, self.late = int(values["undated"]), int(values["late"])
         if "starts" in arrays:
             self.dated = True
             columns = (arrays[name].tolist() for name in ("starts", "documents", "tokens"))

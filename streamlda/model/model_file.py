@@ -91,7 +91,7 @@ def write(path: str | os.PathLike[str], model: Mapping[str, Any]) -> None:
 def read(path: str | os.PathLike[str]) -> ArraysFile:
     """Return a model file, its checksums checked and its content not yet."""
     try:
-        return read_arrays(path, FORMAT, FORMAT_VERSION)
+        return read_arrays(path, FORMAT, FORMAT_VERSION, oldest=1)
     except ModelFileError as error:
         if _holds_state(path):
             raise failure(
@@ -106,7 +106,7 @@ def read(path: str | os.PathLike[str]) -> ArraysFile:
 
 def _holds_state(path: str | os.PathLike[str]) -> bool:
     try:
-        read_arrays(path, STATE_FORMAT, sys.maxsize)
+        read_arrays(path, STATE_FORMAT, sys.maxsize, oldest=0)
     except ModelFileError:
         return False
     return True

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import NamedTuple
 
-from streamlda.checks import require
 from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import check_sampler_loss, sampler_factor
 from streamlda.privacy.events import Composed, Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.selection import WordSelection, calibrate_selection
-from streamlda.private.settings import MOST_SET_ASIDE, PrivateSettings
+from streamlda.private.settings import PrivateSettings
 
 #: Fraction of delta that a choice of words may use with its Gaussian noise and its threshold.
 WORDS_FRACTION = 0.9
@@ -62,30 +59,6 @@ def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) 
     )
 
 
-def within(settings: PrivateSettings, terms: LedgerTerms) -> PrivateSettings:
-    """Return settings that a ledger of 0.1 allows, or as they are: others hold the whole delta.
-
-    Its delta is what the first run left to noise. Fewer words, topics or rounds would leave more
-    to it: what they leave more is not used.
-    """
-    if terms.whole_delta:
-        return settings
-    least = (1 - MOST_SET_ASIDE) * settings.delta
-    require(
-        least <= terms.delta <= settings.delta,
-        "a ledger of version 0.1 must be used with the epsilon and delta that it was made with",
-        delta=settings.delta,
-        delta_of_noise=terms.delta,
-        remedy="use those, or another ledger for other documents",
-        error=LedgerError,
-    )
-    needed = settings.noise_multiplier_at(terms.delta)
-    made = replace(settings, delta=settings.delta - max(0.0, settings.delta_left - terms.delta))
-    while made.delta_left > terms.delta or made.noise_multiplier < needed:
-        made = replace(made, delta=math.nextafter(made.delta * (1 - 2**-40), 0.0))
-    return made
-
-
 def check_first_price(
     ledger: Ledger,
     settings: PrivateSettings,
@@ -98,7 +71,6 @@ def check_first_price(
     Words are chosen from the first `word_slots` slots, for the price `words_event`. Slots are known
     by the name of their `stream`, or, without one, by what will be read.
     """
-    settings = within(settings, ledger.terms)
     event: Event = settings.event
     if settings.privacy_unit == "user":
         # Users pay for every stage of a window.

@@ -272,8 +272,7 @@ class PrivateEngine:
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         self.slots, self._snapshots = int(values["places"]), int(values["snapshots"])
         self._windows = int(values["windows"])
-        # States of 0.1.0 do not say it.
-        self._lost = int(values.get("lost", 0))
+        self._lost = int(values["lost"])
         self.window.restore(arrays, values)
         stage, snapshot = values["stage"], values["snapshot"]
         if self.settings.privacy_unit == "user":

@@ -47,7 +47,6 @@ class PrivateLearner(Learner):
         public: PublicTopics | None = None,
     ) -> None:
         self.delta = settings.delta + delta_of_words  # In all, that of the words included.
-        settings = releaser.within(settings)
         releaser.check(settings.event)
         self.settings = settings
         self.engine = PrivateEngine(settings, first_slot, public=public)

@@ -109,9 +109,8 @@ class RefinementRounds:
         self._settings, start = settings, replace(start, prevalence=None)
         #: What releases say of all words, if rounds go on with it (common words).
         self._frequencies = frequencies
-        #: The topics of the moments, which are published if documents prefer them; None in states
-        #: of 0.1.0, whose rounds do not compare.
-        self._moments: PrivateTopics | None = start
+        #: The topics of the moments, which are published if documents prefer them.
+        self._moments = start
         self._start = start
         if frequencies is None:
             self._start = split_topics(start, most_topics(settings), settings.seed)
@@ -154,10 +153,10 @@ class RefinementRounds:
             )
         ]
         # The round before documents compare; with common words a stage of its own is for that.
-        if self._moments is not None and self.rounds_done == rounds - 2 + common:
+        if self.rounds_done == rounds - 2 + common:
             sums.append(NormStatistic(Lengths(), WEIGHTS["length_norms"]))
         # The first round begins with the topics of the moments: there is nothing to compare.
-        if self._moments is not None and 1 < rounds == self.rounds_done + 1 and not common:
+        if 1 < rounds == self.rounds_done + 1 and not common:
             sums.append(ComparisonStatistic(self._refined(), self._moments, self._long))
         return sums
 
@@ -171,8 +170,6 @@ class RefinementRounds:
     @property
     def _flatness(self) -> float:
         """Fraction of the background in the topics of the first round."""
-        if self._moments is None:
-            return FLATNESS
         hidden = float(np.average(self._moments.mixed, weights=self._moments.alpha))
         return min(FLATNESS, FLATNESS_HIDDEN * hidden)
 
@@ -243,12 +240,11 @@ class RefinementRounds:
         if self._compared is None:
             found = replace(refined, refinement=np.array([1.0, np.nan, np.nan]))
             if not self.rounds_done:
-                found = self._moments or self._start
+                found = self._moments
             shares = mixture_shares(found.components, found.background)
             found = replace(found, prevalence=shares)
             return found.rows(np.argsort(-shares, kind="stable"))
         other = self._moments if self._frequencies is None else self._frequencies_alone()
-        assert other is not None
         released, stddevs = self._compared
         preferred = float(released["preferred"])
         kept = preferred > 0
@@ -285,8 +281,7 @@ class RefinementRounds:
         }
         if self._frequencies is not None:
             arrays |= with_prefix(self._frequencies.state(), "frequencies/")
-        moments = {} if self._moments is None else self._moments.arrays("moments/")
-        return arrays | self._start.arrays("found/") | moments
+        return arrays | self._start.arrays("found/") | self._moments.arrays("moments/")
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> Self:
@@ -295,14 +290,12 @@ class RefinementRounds:
         rounds = cls.__new__(cls)
         rounds._settings = settings
         rounds._start = PrivateTopics.of_arrays(state, "found/")
-        rounds._moments = rounds._compared = rounds._frequencies = None
+        rounds._moments = PrivateTopics.of_arrays(state, "moments/")
+        rounds._compared = rounds._frequencies = None
         if settings.begins_with_common:
             frequencies = named(state, "frequencies/")
             rounds._frequencies = Frequencies.from_state(frequencies, settings.n_features)
-        rounds._long = 1.0
-        if "moments/alpha" in state:
-            rounds._moments = PrivateTopics.of_arrays(state, "moments/")
-            rounds._long = float(state["long"])
+        rounds._long = float(state["long"])
         rounds.components, rounds.proportions = state["components"], state["shares"]
         rounds._mixed, rounds._sums = state["mixed"], state["sums"]
         rounds._variance, rounds.rounds_done = state["variance"], int(state["done"])
@@ -360,16 +353,15 @@ def _check_state(state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -
         "done": ((), 0.0, settings.n_refinement_rounds - (not settings.begins_with_common)),
         **_topics_rules("found/", K, d),
     }
-    if "moments/alpha" in state:
-        n = len(np.atleast_1d(state["moments/alpha"]))
-        require(
-            n <= K,
-            "the topics of the moments must not be more than those of the rounds",
-            moments=n,
-            rounds=K,
-            remedy="restore it whole",
-        )
-        rules |= {"long": ((), 1e-6, Lengths.largest_norm), **_topics_rules("moments/", n, d)}
+    n = len(np.atleast_1d(state["moments/alpha"]))
+    require(
+        n <= K,
+        "the topics of the moments must not be more than those of the rounds",
+        moments=n,
+        rounds=K,
+        remedy="restore it whole",
+    )
+    rules |= {"long": ((), 1e-6, Lengths.largest_norm), **_topics_rules("moments/", n, d)}
     for name, rule in rules.items():
         check_array(f"refinement/{name}", state[name], *rule)
 

@@ -25,10 +25,10 @@ from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import RELEASES
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.budget import WordsAndDelta, ledger_terms, within
+from streamlda.private.budget import WordsAndDelta, ledger_terms
 from streamlda.private.settings import PrivateSettings
 
-RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 1
+RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 2
 
 
 def releases_folder(ledger_path: Path) -> Path:
@@ -106,10 +106,6 @@ class ReleaseManager:
         """Random name of the ledger; None without one."""
         return None if self.ledger is None else self.ledger.ledger_id
 
-    def within(self, settings: PrivateSettings) -> PrivateSettings:
-        """Return settings that the ledger allows: `streamlda.private.budget.within`."""
-        return settings if self.ledger is None else within(settings, self.ledger.terms)
-
     @property
     def generation(self) -> int | None:
         """Releases that the ledger has begun; None without one."""
@@ -161,7 +157,7 @@ class ReleaseManager:
         cohort = intent.cohort
         if cohort.run is not None:
             return cohort.run == self.run
-        # Runs of before they had names were known by that of their stream.
+        # A run without a name is known by that of its stream.
         return cohort.documents[0].stream == self.stream
 
     def _cohort(self, first: int, last: int, generation: int) -> Cohort:

@@ -57,7 +57,7 @@ def released_model(ledger: str | os.PathLike[str], release: int | None = None) -
             "a model needs the first release of a window, and its words",
             releases=len(report["snapshots"]),
             readable=len(files),
-            remedy="releases that are lost, or of an earlier version, give no model",
+            remedy="releases that are lost give no model",
             error=InsufficientDataError,
         )
     remedy = "its topics are made by the version that wrote it"

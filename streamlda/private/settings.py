@@ -79,9 +79,6 @@ REFINEMENT_FRACTION = 0.45
 MOMENTS, COMMON = "moments", "common words"
 STARTS = (MOMENTS, COMMON)
 
-#: Settings that came after 0.1.0, and what was done before there were any.
-LATER: dict[str, Any] = {"public_model": None, "start": MOMENTS, "seed_topics": ()}
-
 #: Stages of a start with common words, and fractions of the slots that are not for rounds; the
 #: fraction of the rounds together, and their default number. Perplexity on 50,000 abstracts,
 #: epsilon 1 and 3, with one round, two and three: 0.89, 0.92, 0.96 and 0.73, 0.75, 0.77.
@@ -162,16 +159,12 @@ class PrivateSettings(TopicSettings):
         return cls(**{**values, "clipping": known})
 
     def values(self) -> dict[str, Any]:
-        """Return all fields by name; what came later is left out where it is as before."""
-        found = asdict(self)
-        for name, before in LATER.items():
-            if found[name] == before:
-                del found[name]
-        return found
+        """Return all fields by name."""
+        return asdict(self)
 
     def differing(self, values: Mapping[str, Any]) -> list[str]:
         """Return as ``name=value (saved: value)`` what differs from the values of a saved state."""
-        own, values = (json.loads(json.dumps(each)) for each in (asdict(self), {**LATER, **values}))
+        own, values = (json.loads(json.dumps(each)) for each in (asdict(self), values))
         return [
             f"{name}={own.get(name)!r} (saved: {values.get(name)!r})"
             for name in sorted({*own, *values})

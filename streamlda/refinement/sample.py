@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -180,10 +179,7 @@ class Sample:
     def drawn(self) -> Drawn:
         """Return the documents, one at least."""
         starts, sizes = self._places[: self._held].T.copy()
-        # A state of before words were counted lacks those before it.
-        counted = self.totals.sum() + self.forgotten
-        all_counted = math.isclose(counted, self.end, rel_tol=1e-9)
-        totals = self.totals if all_counted else None
+        totals = self.totals if self.of_tokens else None
         return Drawn(self._documents(), self._hits(starts, sizes), starts, totals)
 
     def state(self) -> State:
@@ -198,13 +194,12 @@ class Sample:
                 arrays["totals"] = self.totals.copy()
             else:
                 del arrays["counts"]
-        values = {"distance": self.distance, "end": self.end}
-        return arrays, values | ({"forgotten": self.forgotten} if self.forgotten else {})
+        return arrays, {"distance": self.distance, "end": self.end, "forgotten": self.forgotten}
 
     def restore(self, arrays: Arrays, values: Mapping[str, Any], n_features: int) -> None:
         """Take back what `state` returned."""
         self.distance, self.end = float(values["distance"]), float(values["end"])
-        self.forgotten = float(values.get("forgotten", 0.0))
+        self.forgotten = float(values["forgotten"])
         if arrays:
             own = {"counts": np.ones(len(arrays["word_ids"])), **arrays}
             starts, sizes = np.array(own.pop("starts")), own.pop("sizes", None)

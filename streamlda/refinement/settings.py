@@ -67,7 +67,7 @@ class StepwiseEMSettings:
     def from_state(cls, values: Mapping[str, Any]) -> Self:
         """Return the settings that `state` was called on."""
         settings: dict[str, Any] = {k: math.inf if v is None else v for k, v in values.items()}
-        seeds = tuple(map(tuple, settings.pop("seeds", ())))
+        seeds = tuple(map(tuple, settings.pop("seeds")))
         return cls(inner_iterations=settings.pop("sweeps"), seeds=seeds, **settings)
 
 

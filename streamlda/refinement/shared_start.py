@@ -159,7 +159,7 @@ class SharedStart:
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Return what `state` returned."""
         stepwise = StepwiseEM.from_state(arrays, values["stepwise"])
-        found = cls(stepwise, dict(values["known"]), tuple(values.get("replaces", ())))
+        found = cls(stepwise, dict(values["known"]), tuple(values["replaces"]))
         V, K = found.stepwise.mean.shape
         if (len(found.stepwise.alpha), len(found.stepwise.background)) != (K, V):
             raise ValueError(f"{(V, K)} totals for {len(found.stepwise.alpha)} numbers of alpha")

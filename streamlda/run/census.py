@@ -359,8 +359,7 @@ class _Reader:
         require(
             spelled is None,
             "documents must not be in two releases, and there was one from this source, read by "
-            "other settings of text or by an earlier version, so that its documents cannot be "
-            "recognised",
+            "other settings of text, so that its documents cannot be recognised",
             source=location,
             released_from=spelled,
             remedy=f"{UNSPENT}; other documents must not be in that place",

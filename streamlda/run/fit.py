@@ -20,7 +20,7 @@ from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.private.released import spent
 from streamlda.run.opened_run import OpenedRun
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
-from streamlda.run.parts import RejectsFile, published_name, stream_name
+from streamlda.run.parts import RejectsFile, published_name
 from streamlda.run.taking_up import run_cut_short
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
@@ -341,11 +341,9 @@ class _Crank:
         file = self._settings.output.file
         model = load(file) if file is not None and Path(file).exists() else None
         assert self._ledger is not None
-        # Models of 0.1.0 have whole names.
-        names = {published_name(self._settings), stream_name(self._settings)}
         if (
             model is not None
-            and model.settings.get("stream") in names
+            and model.settings.get("stream") == published_name(self._settings)
             and model.privacy.get("ledger") == self._ledger.ledger_id
         ):
             self._newest = model

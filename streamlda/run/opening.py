@@ -157,11 +157,8 @@ def _candidates(settings: RunSettings) -> CandidateDocuments | None:
 
 def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
     """Raise `InvalidSettingError` where text or words are set otherwise than in a checkpoint."""
-    # Checkpoints of 0.1.0 do not say it.
-    before = saved.get("reading", pipeline.reading)
-    # Those from before a setting was one go on as they began (`TextAnalyzer.from_metadata`).
-    known = {name: value for name, value in pipeline.reading.items() if name in before}
-    check_same({name: (value, before[name]) for name, value in known.items()})
+    before = saved["reading"]
+    check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
 
 
 def capture(
@@ -210,7 +207,6 @@ def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:
     """Raise `InvalidSettingError` unless the words that were given are those of the checkpoint."""
     given = pipeline.vocabulary
     if given is not None:
-        given = replace(given, analyzer=given.analyzer.as_in(saved.analyzer))
         check_same({"words": (given.fingerprint, saved.fingerprint)})
 
 
@@ -257,8 +253,8 @@ def _open_private(
         check_price(settings, ledger, terms)
         if ledger.known.unmarked:
             warn(
-                "the ledger holds releases of an earlier version, whose documents are known by the "
-                "name of their source alone: see that none of these was in one, got "
+                "the ledger holds releases whose documents are known by the name of their source "
+                "alone: see that none of these was in one, got "
                 f"sources={sorted(ledger.known.unmarked)[:5]}"
             )
     known = ledger.known_at(run.began)

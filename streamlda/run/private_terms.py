@@ -91,8 +91,8 @@ def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> N
     stream, words_event, words = stream_name(settings), None, 0
     require(
         stream not in ledger.known.unmarked,
-        "documents must not be in two releases, and an earlier version released from this source "
-        "without keeping what it held",
+        "documents must not be in two releases, and a release from this source kept nothing that "
+        "its documents are known by",
         stream=stream,
         ledger=str(ledger.path),
         remedy=UNSPENT,

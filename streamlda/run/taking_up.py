@@ -65,7 +65,7 @@ def run_cut_short(settings: RunSettings, ledger: Ledger, publisher: Publisher) -
         if stored is None:
             continue
         last, about = stored, stored.metadata
-        if about.get("asked") != asked or not about["secure"]:
+        if about["asked"] != asked or not about["secure"]:
             return None
     if last is None:
         return None

@@ -21,7 +21,7 @@ from streamlda.container import parse_arrays, write_arrays
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import LocalSchedule
 
-KIND, FORMAT_VERSION, NAME = "refinement-round", 1, "refinement.state"
+KIND, FORMAT_VERSION, NAME = "refinement-round", 2, "refinement.state"
 
 
 class SavedRounds:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from streamlda.errors import StreamLDAError
@@ -30,14 +29,9 @@ from streamlda.stream.source import Position, Source
 
 
 def shares_partitions(settings: RunSettings) -> bool:
-    """Return whether a daemon keeps a state for each partition, which others may go on from.
-
-    A share i/n whose folder has one state of several, of before there were such, goes on with it.
-    """
-    chosen, folder = settings.kafka.partitions, settings.checkpoint.folder
-    assert folder is not None
-    by_hand = "/" in chosen and not (Path(folder) / "index").exists()
-    return settings.source.kind == "kafka" and (chosen == GROUP or by_hand)
+    """Return whether a daemon keeps a state for each partition, for others to resume from."""
+    chosen = settings.kafka.partitions
+    return settings.source.kind == "kafka" and (chosen == GROUP or "/" in chosen)
 
 
 def run_shared(

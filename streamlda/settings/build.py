@@ -208,7 +208,7 @@ def private_settings(
         public_model=None if public is None else public.digest,
         **_common(settings, n_features),
     )
-    # One name for one plan, whose states of before common words go on.
+    # One name for one plan: a start that cannot be taken is not recorded.
     return asked if asked.begins_with_common else replace(asked, start=MOMENTS)
 
 

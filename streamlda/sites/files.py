@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
-from streamlda.container import to_json
+from streamlda.checks import failure
+from streamlda.container import check_version, to_json
 from streamlda.errors import ModelFileError, StreamLDAError
 
 T = TypeVar("T")
@@ -39,21 +39,8 @@ def read_json(
         return values, made
 
     values, found = parsed(opened, path, rule, remedy, secret=secret)
-    check_version(found, version, path, remedy)
+    check_version(found, version, kind, path)
     return parsed(lambda: make(values), path, rule, remedy, secret=secret)
-
-
-def check_version(found: int, version: int, path: str | os.PathLike[str], remedy: str) -> None:
-    """Refuse a file of the protocol that another version of it has made."""
-    require(
-        found == version,
-        "all sites must use one version of the protocol, and this file is of another",
-        path=str(path),
-        version=found,
-        expected=version,
-        remedy=f"use the same version of streamlda at all sites, and {remedy}",
-        error=ModelFileError,
-    )
 
 
 def check_members(values: Mapping[str, Any], made: Mapping[str, Any]) -> None:

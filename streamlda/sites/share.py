@@ -17,7 +17,7 @@ import numpy as np
 from streamlda.checks import at_least
 from streamlda.container import ArraysFile, parse_arrays, read_arrays, write_arrays
 from streamlda.sites.announcement import Announcement
-from streamlda.sites.files import check_members, check_version, content_digest, parsed
+from streamlda.sites.files import check_members, content_digest, parsed
 from streamlda.sites.keys import Words, check_name
 
 SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 2
@@ -75,7 +75,6 @@ class Share:
     @classmethod
     def _of(cls, file: ArraysFile, path: str | os.PathLike[str]) -> Self:
         rule, remedy = "a share file must be whole", "ask the site to send it again"
-        check_version(file.format_version, SHARE_VERSION, path, remedy)
         return parsed(lambda: cls._checked(file), path, rule, remedy)
 
     @classmethod

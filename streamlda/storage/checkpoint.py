@@ -49,7 +49,7 @@ from streamlda.checks import failure, require
 from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.errors import ModelFileError, NewerFormatError
+from streamlda.errors import ModelFileError, NewerFormatError, OlderFormatError
 from streamlda.lock import FileLock, LockedError
 from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
@@ -68,11 +68,8 @@ ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 
 #: Begins the names of arrays that are no documents, in ``rows``.
 BESIDE = "beside."
-#: Words of 0.1.0, which generations shared, are named by their digest.
-OURS = re.compile(
-    r"((state|rows|words)-\d{6,}(-[0-9a-f]{16})?|words-[0-9a-f]{32}"
-    r"|\.streamlda-[0-9a-f]{16}\.tmp)\Z"
-)
+#: Names of the files that belong to this folder, or are left over from a crash.
+OURS = re.compile(r"((state|rows|words)-\d{6,}(-[0-9a-f]{16})?|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +303,7 @@ class Checkpoints:
             try:
                 return self._opened(row, ledger, tuple(problems), catch_up)
             except (ModelFileError, FileNotFoundError) as error:
-                if isinstance(error, NewerFormatError):
+                if isinstance(error, NewerFormatError | OlderFormatError):
                     raise
                 problems.append(f"generation {row[0]}: {error}")
         raise failure(

@@ -16,13 +16,13 @@ from typing import Any
 from urllib.parse import quote
 
 from streamlda.checks import failure
-from streamlda.container import sync_folder, to_json
-from streamlda.errors import FencedError, ModelFileError, NewerFormatError
+from streamlda.container import check_version, sync_folder, to_json
+from streamlda.errors import FencedError, ModelFileError
 from streamlda.storage.state import OWNER_ONLY
 
 #: Marks the index as one of ours ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 BUSY_SECONDS = 30.0
 #: Who may write, if that changes: the last who came, and the number of its group by then.
@@ -123,17 +123,9 @@ class CheckpointIndex:
         with self._connected(self._path) as database:
             ours = database.execute("PRAGMA application_id").fetchone()[0]
             version = database.execute("PRAGMA user_version").fetchone()[0]
-            if ours == APPLICATION_ID and version > FORMAT_VERSION:
-                raise failure(
-                    "checkpoints must not be in a later format than this streamlda reads",
-                    format_version=version,
-                    readable=FORMAT_VERSION,
-                    path=str(self._folder),
-                    remedy="upgrade streamlda, or use another folder",
-                    error=NewerFormatError,
-                )
-            if ours != APPLICATION_ID or version != FORMAT_VERSION:
+            if ours != APPLICATION_ID:
                 raise sqlite3.DatabaseError("it is a database of another program")
+            check_version(version, FORMAT_VERSION, "checkpoints", self._folder)
             yield database
 
     @contextmanager

@@ -4,10 +4,9 @@ It is the projection W that all of them sum through, or the start that all of th
 the words. A projection file is a checked file of `streamlda.container` of kind ``streamlda-map``,
 readable and writable by its owner only: how often words occur, and together, can be read off it. It
 has the array ``vocabulary`` (U8: the vocabulary as JSON text), the metadata ``fingerprint`` (of the
-vocabulary) and ``settings`` (of the engine that made it), and
-
-version 1: the array ``whitening`` (F64, (d, m): W, leading directions first);
-version 2: the arrays ``start.*`` and the metadata ``start``, of `SharedStart.state`.
+vocabulary) and ``settings`` (of the engine that made it), and either the array ``whitening`` (F64,
+(d, m): W, leading directions first), or the arrays ``start.*`` and the metadata ``start`` of
+`SharedStart.state`.
 
 `streamlda.storage.merge` says what it is for.
 """
@@ -34,10 +33,7 @@ from streamlda.refinement.shared_start import SharedStart
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.text.vocabulary import Vocabulary
 
-FORMAT = "streamlda-map"
-
-#: Versions of a file with a projection, and of one with a start.
-PROJECTION_VERSION, FORMAT_VERSION = 1, 2
+FORMAT, FORMAT_VERSION = "streamlda-map", 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +108,12 @@ def write_projection(
     text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
     arrays: Arrays = {"vocabulary": np.frombuffer(text.encode("ascii"), dtype=np.uint8)}
     metadata: dict[str, Any] = {"fingerprint": vocabulary.fingerprint, "settings": dict(settings)}
-    version = PROJECTION_VERSION
     if isinstance(beginning, SharedStart):
         own, metadata["start"] = beginning.state()
         arrays |= with_prefix(own, "start.")
-        version = FORMAT_VERSION
     else:
         arrays["whitening"] = beginning
-    write_arrays(path, FORMAT, version, arrays, metadata, mode=OWNER_ONLY)
+    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata, mode=OWNER_ONLY)
     return SharedProjection(beginning, vocabulary, settings)
 
 

@@ -225,17 +225,11 @@ class Snapshots:
             return held
         try:
             stored = json.loads(self._index(number).read_bytes())
-            if stored["version"] not in (1, _VERSION) or stored["fingerprint"] != fingerprint(path):
+            if stored["version"] != _VERSION or stored["fingerprint"] != fingerprint(path):
                 return None
             topics = [Topic(**topic) for topic in stored["topics"]]
-            if stored["version"] == 1:
-                # Prevalence was that of the prior there.
-                shares = zip(topics, self.model(number).shares, strict=True)
-                topics = [topic._replace(prevalence=share) for topic, share in shares]
-                summary = self._summarize(number, topics)
-            else:
-                members = {name: stored[name] for name in _MEMBERS}
-                summary = Summary(number, _written(path), **members | {"topics": topics})
+            members = {name: stored[name] for name in _MEMBERS}
+            summary = Summary(number, _written(path), **members | {"topics": topics})
             known = _Known(summary, stored["fingerprint"], stored["next_id"])
         except FileNotFoundError:
             return None

@@ -1,6 +1,6 @@
 """The state of a running engine in a file: raw data, for its owner only.
 
-A state file is a checked file of `streamlda.container` of kind ``streamlda-state``, version 1,
+A state file is a checked file of `streamlda.container` of kind ``streamlda-state``, version 2,
 readable and writable by its owner only. Its metadata has the members
 
 ``state``
@@ -30,7 +30,7 @@ from streamlda.model.model_file import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 #: Whatever the umask allows: a state is read and written by its owner only.
 OWNER_ONLY = 0o600

@@ -163,9 +163,7 @@ class GrowingWords:
         """Go on from what `state` returned."""
         self.missing, self.entered, self.left = arrays["border"].tolist()
         self._found.restore(arrays)
-        # A run of before texts were kept has none.
-        if "texts" in arrays:
-            self._keep(json.loads(arrays["texts"].tobytes()))
+        self._keep(json.loads(arrays["texts"].tobytes()))
 
 
 def _unpickled(*parts: Any) -> GrowingWords:

@@ -428,21 +428,18 @@ class Pipeline(Generic[LearnerT]):
         """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
         self._illustrations.begin(vocabulary, learner, beside or {})
-        # A run of before words could grow lets them from here on.
+        # A run may let words grow from a restart on.
         if self._growing is not None and (grown := named(beside or {}, GROWING)):
             self._growing.restore(grown)
         self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
-        places = int(values.get("places", 0))
-        # Checkpoints that count nothing else are of runs whose outcomes are not known.
-        counts = dict(values.get("counts", {"skipped": places}))
+        counts = dict(values["counts"])
         for name in ("rejects", "removed", "damaged"):
-            counts[name] = Counter(counts.get(name, {}))
-        counts["fields"] = tuple(counts.get("fields", ()))
-        self.counts = RecordCounts(records=places, **counts)
-        self.first_slot = int(values.get("first_place", 0))
-        self.snapshots = int(values.get("snapshots", 0))
-        self._span = TimeSpan(*values.get("span", ()))
-        self._released_at = int(values.get("released_at", self.records))
-        self.vocabulary_documents = int(values.get("vocabulary_documents", 0))
-        if self.provenance is not None and values.get("provenance") is not None:
+            counts[name] = Counter(counts[name])
+        counts["fields"] = tuple(counts["fields"])
+        self.counts = RecordCounts(records=int(values["places"]), **counts)
+        self.first_slot, self.snapshots = int(values["first_place"]), int(values["snapshots"])
+        self._span = TimeSpan(*values["span"])
+        self._released_at = int(values["released_at"])
+        self.vocabulary_documents = int(values["vocabulary_documents"])
+        if self.provenance is not None and values["provenance"] is not None:
             self.provenance.restore(values["provenance"])

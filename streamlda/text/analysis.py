@@ -161,14 +161,6 @@ class TextAnalyzer:
         default = self.token_pattern in (None, LETTERS)
         return self.unigrams and default and self.function is None and self.lowercase != TURKISH
 
-    def as_in(self, saved: TextAnalyzer) -> TextAnalyzer:
-        """Return these settings as version 0.1 read them, if `saved` is of that version."""
-        if saved.normalize or not self.normalize:
-            return self
-        pattern = self.token_pattern or (LETTERS if self.function is None else None)
-        lowercase = bool(self.lowercase)
-        return self.changed(token_pattern=pattern, lowercase=lowercase, normalize=False, clean=())
-
     @cached_property
     def stop_set(self) -> frozenset[str]:
         """The words that are dropped before n-grams are made."""

@@ -1,6 +1,5 @@
 """What holds in every phase of every kind of engine; rounds, shared projections, weak data."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -390,22 +389,3 @@ def test_a_shared_projection_that_does_not_fit_is_refused(documents):
     learner = fed(engine(solver="online-power"), documents, 0, 1000)
     with pytest.raises(InvalidSettingError, match="got solver='online-power'"):
         learner.better_projection()
-
-
-@pytest.mark.parametrize("name", ["sums", "shared"])
-def test_a_state_of_before_refinement_stays_one_of_sums(documents, name):
-    """It goes on with what ``refine=False`` stands for today."""
-    kind = KINDS[name]
-    learner = fed(kind.engine(refine=False), documents, 0, 500)
-    arrays, values = learner.state()
-    old = {key: value for key, value in values["settings"].items() if key != "refine"}
-    restored = Engine.from_state(arrays, {**values, "settings": old})
-    assert restored.settings == learner.settings
-    assert not fed(restored, documents, 500, 1000).refining
-    # A solver that never refined, or a state that says what it does, is left as it is.
-    online = replace(learner.settings, solver="simultaneous", refine=None)
-    for settings in (online, replace(learner.settings, refine=None)):
-        arrays, values = Engine(settings).state()
-        if settings is online:
-            del values["settings"]["refine"]
-        assert Engine.from_state(arrays, values).settings == settings

@@ -154,8 +154,8 @@ def sql(path, *statements):
             (lambda path, statement=statement: sql(path, statement), match)
             for statement, match in [
                 ("PRAGMA application_id=1", "another program"),
-                ("PRAGMA user_version=2", "format_version=2"),
-                ("PRAGMA user_version=0", "format_version=0"),
+                ("PRAGMA user_version=3", "format_version=3"),
+                ("PRAGMA user_version=1", "format_version=1"),
                 ("PRAGMA journal_mode=WAL", "journal mode"),
                 ("CREATE TABLE other (a)", "tables"),
                 ("DROP TRIGGER entries_keep", "tables"),

@@ -20,7 +20,6 @@ from streamlda.private.settings import (
     LITTLE_NOISE_ROUNDS_FRACTION,
     MOST_WORDS,
     STARTS,
-    PrivateSettings,
 )
 from streamlda.simulate import PlantedLDA
 from tests.private.streams import (
@@ -75,12 +74,7 @@ def test_little_noise_leaves_more_to_more_rounds():
     assert sum(many.stages.values()) == pytest.approx(1.0)
 
 
-def test_settings_of_before_there_were_any_say_moments():
-    values = config_of().values()
-    del values["start"]
-    assert PrivateSettings.of(values).start == "moments"
-    assert "start" not in config_of(start="moments").values()
-    assert config_of().differing(values) == ["start='common words' (saved: 'moments')"]
+def test_starts_have_names():
     with pytest.raises(InvalidSettingError, match="start"):
         config_of(start="rare words")
 

@@ -5,12 +5,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from streamlda.errors import InvalidSettingError, LedgerError
+from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost, noise_multiplier
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.events import Composed
 from streamlda.privacy.ledger.terms import NOTHING
-from streamlda.private.budget import ledger_terms, within, words_and_delta
+from streamlda.private.budget import ledger_terms, words_and_delta
 from streamlda.private.release_manager import config_hash
 from streamlda.private.responsibilities import is_round
 from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings
@@ -200,24 +200,3 @@ def test_a_window_of_users_is_paid_to_its_end():
         assert not spent.allows(terms.price(cost(replace(settings, n_features=9000).event)))
         assert spent.allows(terms.price(cost(replace(settings, n_features=6).event)))
         assert spent.allows(terms.price(cost(Composed([settings.event] * 7))))
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 8.0])
-def test_ledgers_of_0_1_pay_for_fewer_words_with_the_noise_of_the_most(epsilon):
-    settings = config_of(epsilon=epsilon, delta=1e-6, n_features=900, n_components=3)
-    old = replace(ledger_terms(settings), delta=settings.delta_left, whole_delta=False)
-    assert within(settings, old) == settings
-    less = replace(settings, delta=0.5e-6)
-    assert within(less, ledger_terms(settings)) == less
-    for n_features in (3, 500, 899, 1000):
-        other = replace(settings, n_features=n_features)
-        made = within(other, old)
-        assert old.covers(old.price(cost(made.event)))
-        assert made.noise_multiplier >= settings.noise_multiplier
-        assert made == replace(other, delta=made.delta)
-        assert made.delta == pytest.approx(settings.delta, rel=0.1)
-        # Without that, fewer would cost more than the ledger has.
-        assert old.covers(old.price(cost(other.event))) == (n_features > 900)
-    for delta in (0.9e-6, 1.2e-6):
-        with pytest.raises(LedgerError, match=f"delta={delta} delta_of_noise="):
-            within(replace(settings, delta=delta), old)

@@ -262,11 +262,6 @@ def test_a_sample_counts_the_words_of_all_documents_to_the_last_bit():
     other.restore(arrays, values, 5)
     other.merge(parts)
     np.testing.assert_array_equal(other.drawn().totals, 2 * whole.totals)
-    # A state of before words were counted.
-    del arrays["totals"]
-    other.restore(arrays, values, 5)
-    other.add(batch)
-    assert other.drawn().totals is None
     assert Sample(10, 1000, of_tokens=False).totals.size == 0
 
 

@@ -125,24 +125,6 @@ def test_documents_are_shown_by_their_place_in_the_source_and_texts_where_set(tm
             assert each.get("text", ROWS[int(number) - 1]) == ROWS[int(number) - 1] is not None
 
 
-@pytest.mark.parametrize("kind", ["given", "projected"])
-def test_a_checkpoint_from_before_refinement_is_gone_on_with(tmp_path, kind):
-    """A run with a projection file never refines; others must say so."""
-    spectral = None if kind == "projected" else {"topics.refine": False}
-    asked = run_settings(kind, tmp_path, spectral)
-    pipeline = open_pipeline(asked).pipeline
-    pipeline.add(RecordBatch(ROWS[:200]))
-    with Checkpoints.open(tmp_path / "c") as store:
-        captured = capture(pipeline, store, {})
-        assert captured is not None
-        del captured.metadata["state"]["settings"]["refine"]
-        store.write(captured)
-        assert open_pipeline(asked, store).pipeline.records == 200
-        if spectral:
-            with pytest.raises(InvalidSettingError, match=r"refine=None \(saved: False\)"):
-                open_pipeline(run_settings(kind, tmp_path), store)
-
-
 @pytest.mark.parametrize("kind", ["projected", "started"])
 def test_a_run_goes_on_from_its_own_beginning_alone(tmp_path, kind):
     asked = run_settings(kind, tmp_path)

@@ -12,7 +12,13 @@ import pytest
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
+from streamlda.errors import (
+    InvalidSettingError,
+    LedgerError,
+    ModelFileError,
+    NewerFormatError,
+    OlderFormatError,
+)
 from streamlda.exit_codes import IO, exit_code
 from streamlda.learner import feed
 from streamlda.privacy.noise import SeededNoise
@@ -108,7 +114,8 @@ def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents
         store.newest()
     # In this order: of another program is what has another identity, of whatever version.
     for pragma, error in (
-        ("user_version=2", NewerFormatError),
+        ("user_version=3", NewerFormatError),
+        ("user_version=1", OlderFormatError),
         ("application_id=7", ModelFileError),
     ):
         edit(tmp_path, f"PRAGMA {pragma}")

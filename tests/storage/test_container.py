@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from streamlda.container import MAX_HEADER_BYTES, read_arrays, write_arrays
-from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError
+from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError, OlderFormatError
 
 KIND = "streamlda-test"
 ARRAYS = {
@@ -104,7 +104,7 @@ def forged(valid, **members):
 def test_arrays_and_metadata_come_back_exactly(scratch):
     metadata = {**METADATA, "steps": {10: 1, 9: 2}, "pair": (1, 2)}
     write_arrays(scratch, KIND, 3, ARRAYS, metadata)
-    found = read_arrays(scratch, KIND, 5)
+    found = read_arrays(scratch, KIND, 5, oldest=3)
     # Nested keys that are numbers come back as text.
     assert found.metadata == {**metadata, "steps": {"10": 1, "9": 2}, "pair": [1, 2]}
     assert found.format_version == 3
@@ -265,6 +265,8 @@ def test_what_is_refused_is_named(tmp_path):
     write_arrays(tmp_path / "file", KIND, 7, ARRAYS, METADATA)
     with pytest.raises(NewerFormatError, match=r"format_version=7 readable=2 .*upgrade streamlda"):
         read_arrays(tmp_path / "file", KIND, 2)
+    with pytest.raises(OlderFormatError, match=r"format_version=7 readable=9 .*continue with"):
+        read_arrays(tmp_path / "file", KIND, 9, oldest=8)
     with pytest.raises(ModelFileError, match="format='streamlda-test' wanted='streamlda-other'"):
         read_arrays(tmp_path / "file", "streamlda-other", 7)
     safetensors.numpy.save_file(ARRAYS, tmp_path / "plain", metadata={"format": KIND})

@@ -144,11 +144,11 @@ def test_a_made_up_projection_is_refused(path, documents, change, rule):
     save_projection(path, learned(documents, 0, 10), WORDS)
     file = read_arrays(path, FORMAT, FORMAT_VERSION)
     change(file.arrays, file.metadata)
-    write_arrays(path, FORMAT, 1, file.arrays, file.metadata)
+    write_arrays(path, FORMAT, FORMAT_VERSION, file.arrays, file.metadata)
     with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
         load_projection(path)
     write_arrays(path, FORMAT, FORMAT_VERSION + 1, file.arrays, file.metadata)
-    with pytest.raises(NewerFormatError, match="format_version=3"):
+    with pytest.raises(NewerFormatError, match="format_version=4"):
         load_projection(path)
 
 

@@ -154,23 +154,6 @@ def test_a_private_snapshot_is_of_its_record_slots(folder):
         assert found.summary(1).slots == [cohort["first"], cohort["last"]]
 
 
-def test_an_index_of_0_1_0_keeps_ids_and_says_no_prevalence_but_that_of_the_model(folder):
-    made = published(folder, topics(), shifted(topics()[::-1], 0.1))
-    wanted = made.summary(2)
-    old = json.loads(index(folder, 2).read_bytes())
-    old["version"] = 1
-    del old["interval"], old["slots"]
-    for topic in old["topics"]:
-        topic["prevalence"] = 0.123
-    index(folder, 2).write_text(json.dumps(old))
-    assert Snapshots(folder).summary(2) == wanted
-    made.publish(3, replace(model(topics()), prevalence=None))
-    stored = json.loads(index(folder, 3).read_bytes())
-    index(folder, 3).write_text(json.dumps(stored | {"version": 1}))
-    assert {topic.prevalence for topic in Snapshots(folder).summary(3).topics} == {None}
-    assert ids(Snapshots(folder), 3) == [1, 2, 3, 4]
-
-
 def test_distances_equal_the_definition_where_words_differ_too(monkeypatch):
     names = words(30)
     one, other = topics(3, 20, seed=1), topics(5, 20, seed=2)
@@ -248,7 +231,7 @@ def test_ids_are_the_same_after_a_restart_and_without_the_index(folder):
 
 def test_an_index_that_is_damaged_or_of_another_model_is_made_again(folder, caplog):
     made = published(folder, topics(), topics()[::-1])
-    for content in (b"{", b"[]", b'{"version":1}', b"\xff"):
+    for content in (b"{", b"[]", b'{"version":2}', b"\xff"):
         index(folder, 2).write_bytes(content)
         caplog.clear()
         with caplog.at_level(logging.WARNING):

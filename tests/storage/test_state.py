@@ -11,7 +11,13 @@ import streamlda
 from streamlda.container import read_arrays, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError, LedgerError, ModelFileError, NewerFormatError
+from streamlda.errors import (
+    InvalidSettingError,
+    LedgerError,
+    ModelFileError,
+    NewerFormatError,
+    OlderFormatError,
+)
 from streamlda.model.model_file import STATE_FORMAT
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import SeededNoise
@@ -19,7 +25,7 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.state import load_state, save_state
+from streamlda.storage.state import STATE_VERSION, load_state, save_state
 
 ROWS = 2000
 USERS = [f"user{i % 300}" for i in range(ROWS)]
@@ -196,11 +202,16 @@ NOT_SUMS = "saved sums must be whole numbers in the shapes"
     ids=["no sums", "other shape", "past its end", "no stage", "unknown stage"],
 )
 def test_a_made_up_state_is_refused(saved, path, change, error, rule):
-    file = read_arrays(path, STATE_FORMAT, 1)
+    file = read_arrays(path, STATE_FORMAT, STATE_VERSION)
     change(file.arrays, file.metadata)
-    for version, wanted in ((1, (error, rule)), (2, (NewerFormatError, "format_version=2"))):
+    cases = [
+        (STATE_VERSION, error, rule),
+        (STATE_VERSION + 1, NewerFormatError, "format_version="),
+        (STATE_VERSION - 1, OlderFormatError, "continue with the version"),
+    ]
+    for version, wanted, match in cases:
         write_arrays(path, STATE_FORMAT, version, file.arrays, file.metadata)
-        with pytest.raises(wanted[0], match=wanted[1]):
+        with pytest.raises(wanted, match=match):
             saved.load(path)
     assert saved.ledger.generation == 1
 

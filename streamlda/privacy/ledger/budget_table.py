@@ -117,10 +117,6 @@ def _in_words(budget: Mapping[str, Any]) -> list[str]:
         f"in words    nothing published is more than e^epsilon = {factor} times as likely",
         f"            {neighbors}, but for a probability of delta",
     ]
-    if not budget["whole_delta"]:
-        lines[-1] += " (what"
-        end = "--delta had more is for how exactly noise is drawn, and the choice of words)"
-        lines.append(f"            {end}")
     return lines
 
 

@@ -33,17 +33,23 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from streamlda.checks import failure, require
-from streamlda.container import sync_folder
+from streamlda.container import check_version, sync_folder
 from streamlda.errors import LedgerError, StreamLDAError
 from streamlda.lock import FileLock, LockedError
 
 #: Marks the database as one of ours ("sLDG"), and counts the formats.
 APPLICATION_ID = 0x734C4447
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 #: What every message about a ledger that cannot be trusted says.
 EXHAUSTED = (
     "its budget counts as used up: bring the newest copy back, together with its .marker file"
+)
+
+#: What every message about a ledger in another format says.
+OTHER_FORMAT = (
+    "its budget counts as used up here: continue with the version of streamlda that wrote it, or "
+    "take other documents and another ledger"
 )
 
 #: What every message about a file that never was a ledger says.
@@ -389,9 +395,7 @@ def _check_header(path: Path) -> None:
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise _foreign(path, "it is a database of another program")
     version = int.from_bytes(header[60:64], "big")
-    if version != FORMAT_VERSION:
-        reads = f"this version of streamlda reads {FORMAT_VERSION}"
-        raise _untrusted(path, f"it has format_version={version}, and {reads}")
+    check_version(version, FORMAT_VERSION, "ledger", path, remedy=OTHER_FORMAT, error=LedgerError)
     # Read and write version 1: a rollback journal. In WAL mode a second file would hold rows.
     if header[18:20] != b"\x01\x01":
         raise _untrusted(path, "its journal mode is not the one it was made with")

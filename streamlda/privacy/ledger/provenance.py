@@ -300,7 +300,7 @@ class Provenance:
         self._parts = [Part(*part) for part in values["parts"]]
         self._n_files, self._records_of_files = values["records_of_files"]
         self._marks, self._files = list(found.marks), found.files
-        self._sketch = Sketch.of(found.sketch, values.get("counts"))
+        self._sketch = Sketch.of(found.sketch, values["counts"])
         self._sketch.documents = values["documents"]
         self._met = None if values["met"] is None else tuple(values["met"])
         self._location, self._record, self._origin = values["at"]
@@ -308,8 +308,8 @@ class Provenance:
         self._records, self._spent = container.records, container.spent
         self._link = _of_hex(values["link"])
         self._open = self._part_at(self._record) if values["open"] else None
-        left = values.get("left", {})
-        self._left = {origin: (n, _of_hex(link)) for origin, (n, link) in left.items()}
+        left = values["left"].items()
+        self._left = {origin: (n, _of_hex(link)) for origin, (n, link) in left}
 
 
 def _hex(link: bytes | None) -> str | None:

@@ -353,14 +353,10 @@ class LedgerReader:
 
     def _check_terms(self, wanted: LedgerTerms) -> None:
         here, there = self.terms.to_json(), wanted.to_json()
-        names = set(here)
-        if not self.terms.whole_delta and self.terms.delta <= wanted.delta:
-            # How much of the delta that was asked for then is not known (`budget.within`).
-            names -= {"delta", "whole_delta"}
         differing = [
             f"{name}={there[name]!r} (ledger: {here[name]!r})"
             for name in here
-            if name in names and here[name] != there[name]
+            if here[name] != there[name]
         ]
         self._require(
             not differing,

@@ -129,17 +129,15 @@ class LedgerState:
             if self.pending is not None or body["intent"] != self.generation + 1:
                 return False
             cohort = Cohort.from_json(body)
-            names = ("mu_squared", "config_hash", "description", "replay", "at")
-            set_aside = body["set_aside"] if self.terms.whole_delta else 0.0
+            names = ("mu_squared", "set_aside", "config_hash", "description", "replay", "at")
             intent = Intent(
                 number=body["intent"],
                 ledger_id=self.ledger_id,
                 cohort=cohort,
                 event=from_json(body["event"]),
-                set_aside=set_aside,
                 **{name: body[name] for name in names},
             )
-            self.losses.add(cohort, Loss.of(intent.mu_squared, set_aside))
+            self.losses.add(cohort, Loss.of(intent.mu_squared, intent.set_aside))
             self.known.add(cohort)
             self.generation += 1
             self.last = self.pending = intent
@@ -219,7 +217,6 @@ class ReportBuilder:
         state.apply(row)
         if row.kind == "intent":
             self._current = {
-                "set_aside": 0.0,  # Not in ledgers of 0.1.
                 **{name: value for name, value in row.body.items() if name != "fingerprints"},
                 # Replaced by epsilon at the end, where it is known which releases are described.
                 "epsilon_spent_after": state.losses.spent,

@@ -27,9 +27,6 @@ rate r = l_1 / mu_1^2. Later ones must have l_i <= r mu_i^2, and r mu_i^2 is set
 Then on every way B is at most the B_r with delta_G(sqrt(B_r), epsilon) + r B_r = delta, and L at
 most r B_r. Equal releases, such as the stages of a window of users, lose nothing by that.
 
-Ledgers of version 0.1 count mu^2 alone: their delta is that of the noise, and what was set aside
-for the words, topics and rounds of their first run is not in it.
-
 References
 ----------
 .. [1] Smith, Thakurta: "Fully adaptive composition for Gaussian differential privacy",
@@ -118,8 +115,6 @@ class LedgerTerms:
     #: Largest number of releases of ``"prefix"``, which is calibrated for it; None otherwise.
     horizon: int | None = None
     config_hash: str = ""  # Names the configuration that the budget is for.
-    #: Whether delta covers all that releases cost; that of ledgers of 0.1 is for noise alone.
-    whole_delta: bool = True
 
     def __post_init__(self) -> None:
         above(0, epsilon=self.epsilon)
@@ -154,8 +149,6 @@ class LedgerTerms:
 
     def price(self, spent: Cost) -> Loss:
         """Return what a release costs under these terms, rounded up."""
-        if not self.whole_delta:
-            return Loss.of(spent.mu_squared, 0.0)
         factor = Fraction(sampler_factor(self.epsilon)) * _ROUNDED_UP
         set_aside = Fraction(spent.delta) + Fraction(spent.tv_distance) * factor
         return Loss.of(spent.mu_squared, round_up(set_aside))
@@ -166,8 +159,8 @@ class LedgerTerms:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> LedgerTerms:
-        """Return the terms that `to_json` described, here or in 0.1."""
-        return cls(**{"whole_delta": False, **values})
+        """Return the terms that `to_json` described."""
+        return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
         """Return the terms as plain JSON values."""
@@ -231,7 +224,7 @@ class Cohort:
     #: those of the one range.
     slots: tuple[int, int] | None = None
     run: str | None = None
-    #: What its documents are known by; None in releases of before they were.
+    #: What its documents are known by; None where nothing was kept of them.
     fingerprints: Fingerprints | None = None
 
     def __post_init__(self) -> None:
@@ -275,11 +268,11 @@ class Cohort:
     def from_json(cls, values: Mapping[str, Any]) -> Cohort:
         """Return the cohort that `to_json` described."""
         documents = tuple(DocumentRange(*part) for part in values["documents"])
-        slots, found = values.get("slots"), values.get("fingerprints")
+        slots, found = values["slots"], values["fingerprints"]
         return cls(
             *(values["cohort_id"], documents, values["generation"], values["position"]),
             slots=None if slots is None else (slots[0], slots[1]),
-            run=values.get("run"),
+            run=values["run"],
             fingerprints=None if found is None else Fingerprints.from_json(found),
         )
 

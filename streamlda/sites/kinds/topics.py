@@ -128,6 +128,7 @@ class TopicsKind:
             "places": begun + slots[number][1],
             "snapshots": window - 1,
             "windows": window,
+            "lost": 0,
             "records": [asdict(record) for record in done],
             "bounds": asdict(_checked_bounds(settings, stage, bounds, arrays)),
             "stage": None,
