@@ -24,7 +24,6 @@ from streamlda_connectors.lines import (
     json_parser,
     text_parser,
 )
-from streamlda_connectors.npy import NpyReader
 from streamlda_connectors.parquet import ParquetReader, row_groups
 from streamlda_connectors.records import (
     Document,
@@ -50,8 +49,6 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
     """
     if file.format == "parquet":
         return ParquetReader(file, options, record)
-    if file.format == "npy":
-        return NpyReader(file, record)
     if file.format == "file":
         return WholeReader(file, options, record)
     return LineReader(file, options, record, offset)
@@ -67,8 +64,6 @@ def check_header(file: StoredFile, options: ReadOptions) -> None:
             read_csv_header(file, options)
         elif file.format == "parquet":
             ParquetReader(file, options, 0).close()
-        elif file.format == "npy":
-            NpyReader(file, 0).close()
     except MissingColumn:
         raise
     except Rejected:

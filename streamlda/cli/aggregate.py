@@ -19,8 +19,6 @@ from streamlda.cli.site_options import (
 from streamlda.run.outputs import check_output
 
 if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
-    from streamlda.sites.estimate import Estimate
     from streamlda.sites.exchange import ShareTopic
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
@@ -71,12 +69,12 @@ def aggregate(
     record of its key. Needs the extra kafka (see streamlda doctor).
     """
     from streamlda.model.table import plural
-    from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.ledger.budget_table import plain
     from streamlda.sites.aggregate import aggregate as add_up
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
+    from streamlda.storage.publishing import Publisher
 
     inputs = [*shares, config_path, round_file, *filter(None, [key])]
     check_output(next_round, inputs)
@@ -96,14 +94,15 @@ def aggregate(
     if found.next_round is not None:
         lines.append(f"next {save_round(found.next_round, key, next_round)}")
     if found.model is not None:
-        learned, earlier = _publish(found.model, output)
+        with Publisher(None, output, private=True) as publisher:
+            publisher.store(found.model)
         lines += [
-            f"{learned}, {found.model.privacy['statement']}: epsilon "
-            f"{plain(config.settings.epsilon)}, delta {plain(config.settings.delta)} for each "
-            f"{config.privacy_unit}, against the aggregator and "
+            f"{plural(found.model.n_components, 'topic')}, {found.model.privacy['statement']}: "
+            f"epsilon {plain(config.settings.epsilon)}, delta {plain(config.settings.delta)} for "
+            "each document, against the aggregator and "
             f"{plural(config.colluders, 'colluding site')}; "
             f"config {config.digest[:SHOWN]}",
-            *earlier,
+            *earlier_lines(output),
             f"model: {output}",
         ]
     for check in found.checks:
@@ -111,23 +110,9 @@ def aggregate(
             warn(f"{check.rule} by {check.found:.4g}; documents alike by {check.most:.4g} at most")
     if found.missed is not None:
         warn(f"this window is paid for, but gave no model: {found.missed}")
-    if isinstance(found.model, TopicModel):
+    if found.model is not None:
         warn_of(found.model)
     say(quiet, *lines)
-
-
-def _publish(model: TopicModel | Estimate, output: str) -> tuple[str, list[str]]:
-    """Write a model; return what it is, and where an earlier one is kept."""
-    from streamlda.model.table import plural
-    from streamlda.sites.estimate import Estimate
-    from streamlda.storage.publishing import Publisher
-
-    if isinstance(model, Estimate):
-        kept = model.publish(output)
-        return model.summary, [] if kept is None else [f"earlier estimate: {kept}"]
-    with Publisher(None, output, private=True) as publisher:
-        publisher.store(model)
-    return plural(model.n_components, "topic"), earlier_lines(output)
 
 
 def _from_topic(

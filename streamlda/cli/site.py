@@ -1,4 +1,4 @@
-"""``streamlda site``: what a site does that learns with others and shows them nothing."""
+"""``streamlda site``: commands of a site that learns with others and shows them nothing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import AGREEMENT
 
 if TYPE_CHECKING:
-    from streamlda.sites.kinds.table import AgreedSettings
+    from streamlda.private.settings import PrivateSettings
     from streamlda.text.vocabulary import Vocabulary
 
 
 @click.group(short_help="Learn with other sites, without showing them documents or sums.")
 def site() -> None:
-    """Learn private topics together with other sites, or directions or means of rows of numbers.
+    """Learn private topics together with other sites.
 
     Each site, and the aggregator, makes a key (keygen). One of them puts the public halves and the
     settings into one federation config (config). Each site looks at it (show), compares its digest
@@ -102,25 +102,6 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
     "noise is needed for each. Every site sees all sums and knows its own noise: 0 promises "
     "--epsilon against outsiders only, 1 against the other sites too.",
 )
-@click.option(
-    "--kind",
-    type=click.Choice(["lda", "pca", "single-topic", "mixture"]),
-    default="lda",
-    show_default=True,
-    help="What is learned: topics of documents (single-topic: one per document); of rows of "
-    "numbers, the -k leading directions (pca) or the -k means of a mixture of spherical Gaussians.",
-)
-@click.option(
-    "--columns",
-    type=click.IntRange(min=1),
-    help="Length of a row, for pca and mixture. [default: none]",
-)
-@click.option(
-    "--radius",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Largest norm of a row, for pca and mixture; longer rows are scaled down to it. It is "
-    "public, and must not be measured on the rows. [default: 1]",
-)
 @options_of(AGREEMENT, AGREED, required=NEEDED)
 def make_config(
     public_keys: tuple[str, ...],
@@ -129,9 +110,6 @@ def make_config(
     label: str,
     weights: str | None,
     colluders: int,
-    kind: str,
-    columns: int | None,
-    radius: float | None,
     **flags: Any,
 ) -> None:
     """Write the federation config of the sites whose public keys are in FILE.pub...
@@ -139,12 +117,10 @@ def make_config(
     It is public, and the same for all. Every site looks at it (streamlda site show), compares its
     digest with the others by another way than the file itself, and signs it (streamlda site sign):
     whose keys are in it decides who can read what. The records of --snapshot-every are those of all
-    sites together, and --snapshots counts windows. For documents --vocabulary or --hash-bits must
-    be given, for rows of numbers --columns.
+    sites together, and --snapshots counts windows. Give --vocabulary or --hash-bits.
     """
     from streamlda.model.table import plural
-    from streamlda.sites.agreement import described
-    from streamlda.sites.federation import FederationConfig, Member
+    from streamlda.sites.federation import FederationConfig, Member, describe
     from streamlda.sites.keys import PublicKey
 
     check_output(output, [*public_keys, aggregator_file])
@@ -157,17 +133,17 @@ def make_config(
     for name in NEEDED:
         if settings[name] is None:
             raise click.UsageError(f"sites must agree on all terms: set {SETTINGS[name].flag}")
-    agreed, words = _learned(kind, settings, columns, radius)
+    agreed, words = _agree(settings)
     members = [
         Member(PublicKey.load(path), weight)
         for path, weight in zip(public_keys, parts, strict=True)
     ]
     aggregator = PublicKey.load(aggregator_file)
-    config = FederationConfig(label, tuple(members), aggregator, agreed, words, colluders, kind)
+    config = FederationConfig(label, tuple(members), aggregator, agreed, words, colluders)
     config.save(output)
     lines = [
         f"config of {plural(len(members), 'site')}: {output}",
-        *described(config),
+        *describe(config),
         config.insider_line,
     ]
     if config.colluders == 0:
@@ -175,44 +151,18 @@ def make_config(
     click.echo("\n".join(lines), err=True)
 
 
-def _learned(
-    kind: str, settings: RunSettings, columns: int | None, radius: float | None
-) -> tuple[AgreedSettings, Vocabulary | None]:
-    """Return what sites agree on of a kind, and the words of documents."""
-    from streamlda.private.settings import MOMENTS, PrivateSettings
+def _agree(settings: RunSettings) -> tuple[PrivateSettings, Vocabulary]:
+    """Return the settings and the words that sites agree on."""
+    from streamlda.private.settings import MOMENTS
     from streamlda.settings.build import private_settings, public_words
-    from streamlda.sites.kinds.table import SINGLE_TOPIC, kind_named
-    from streamlda.sites.kinds.topics import SINGLE
 
     words = public_words(settings)
-    of_rows = kind_named(kind).of_rows
-    if of_rows != (columns is not None) or (radius is not None and not of_rows):
-        raise click.UsageError(
-            "--columns must be given for pca and mixture; other kinds take neither it nor --radius"
-        )
-    if of_rows != (words is None):
-        rule = "words must be public: give one of --vocabulary FILE and --hash-bits BITS"
-        raise click.UsageError("rows of numbers have no words" if of_rows else rule)
     if words is None:
-        made: AgreedSettings = kind_named(kind).settings(
-            {
-                "n_components": settings.topics.count,
-                "n_features": columns,
-                "epsilon": settings.privacy.epsilon,
-                "delta": settings.privacy.delta,
-                "documents_per_snapshot": settings.snapshots.every,
-                "snapshots": settings.snapshots.most,
-                "neighboring_relation": settings.privacy.relation,
-                "radius": 1.0 if radius is None else radius,
-                "seed": settings.topics.seed,
-            }
+        raise click.UsageError(
+            "words must be public: give one of --vocabulary FILE and --hash-bits BITS"
         )
-        return made, None
     # Rounds between sites have no stages of common words.
-    private = replace(private_settings(settings, words.n_features), start=MOMENTS)
-    if kind == SINGLE_TOPIC:
-        private = PrivateSettings.of({**private.values(), **SINGLE})
-    return private, words
+    return replace(private_settings(settings, words.n_features), start=MOMENTS), words
 
 
 for command in (show, sign, begin, share, redo):

@@ -1,4 +1,4 @@
-"""``streamlda site show``, ``sign``, ``begin`` and ``redo``: what sites agree to before a round."""
+"""``streamlda site show``, ``sign``, ``begin`` and ``redo``: consent of sites before a round."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ def show(config_path: str) -> None:
     that keygen showed. "alone" is what is left of the promise if all other sites collude, or were
     invented by one.
     """
-    from streamlda.sites.agreement import described
-    from streamlda.sites.federation import FederationConfig
+    from streamlda.sites.federation import FederationConfig, describe
 
-    click.echo("\n".join(described(FederationConfig.load(config_path))))
+    click.echo("\n".join(describe(FederationConfig.load(config_path))))
 
 
 @click.command(short_help="Sign a federation config, as one of its sites.")
@@ -72,14 +71,19 @@ def sign(
     masks the site's first share, which lies in KEY.rounds beside the key file until then. Send it
     to the aggregator. A second call writes the same once more.
     """
-    from streamlda.sites.agreement import check_alone, check_expected, check_member, described
-    from streamlda.sites.federation import FederationConfig
+    from streamlda.sites.announcement import RoundKeys
+    from streamlda.sites.federation import (
+        FederationConfig,
+        check_alone,
+        check_expected,
+        check_member,
+        describe,
+    )
     from streamlda.sites.keys import SiteKey
-    from streamlda.sites.round_keys import RoundKeys
 
     _check_outputs(output, topic, [config_path, key])
     config, own = FederationConfig.load(config_path), SiteKey.load(key)
-    click.echo("\n".join(described(config)), err=True)
+    click.echo("\n".join(describe(config)), err=True)
     check_expected(config, expect)
     check_member(config, own)
     check_alone(config, max_epsilon_alone)
@@ -107,11 +111,9 @@ def redo(
     All sites must do so, and answer it with documents that were in none before: what they have sent
     for the round is paid for, cannot be added up, and shows nothing. A round has three attempts.
     """
-    from streamlda.sites.agreement import check_member
-    from streamlda.sites.announcement import check_attempt
-    from streamlda.sites.federation import FederationConfig
+    from streamlda.sites.announcement import RoundKeys, check_attempt
+    from streamlda.sites.federation import FederationConfig, check_member
     from streamlda.sites.keys import SiteKey
-    from streamlda.sites.round_keys import RoundKeys
     from streamlda.sites.rounds import Round
 
     _check_outputs(output, topic, [config_path, round_file, key])

@@ -1,4 +1,4 @@
-"""What ``streamlda site`` and ``streamlda aggregate`` share: the config, the round, the topic."""
+"""Options of ``streamlda site`` and ``streamlda aggregate``: the config, the round, the topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: What the terminal shows of a digest: enough to compare by telephone.
+#: Digits of a digest that the terminal shows: enough to compare by telephone.
 SHOWN = 32
 
 #: Settings of a connection to Kafka.

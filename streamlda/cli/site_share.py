@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
     from streamlda.sites.rounds import Round
     from streamlda.sites.site import ShareAccumulator, Site
-    from streamlda.stream.source import RecordBatch
 
 COMMAND = "site share"
 
@@ -94,8 +92,7 @@ def share(
     share lies in KEY.rounds since it was announced, and is destroyed now: never copy that folder,
     and never bring back an old copy of it. The share announces the key of the next round.
 
-    Records of a Kafka topic are waited for, until each partition has its part. Where the config is
-    of rows of numbers, a record is a line of them, or a row of a .npy file.
+    Records of a Kafka topic are waited for, until each partition has its part.
 
     The share goes to a file, to a Kafka topic, or to both; the topic needs the extra
     kafka (see streamlda doctor). Success is reported once the brokers have the share on all
@@ -106,12 +103,10 @@ def share(
     from streamlda.privacy.ledger import Ledger
     from streamlda.privacy.ledger.file import beside
     from streamlda.run.parts import stream_name
-    from streamlda.settings.rules import source_of
-    from streamlda.sites.agreement import check_expected, described
+    from streamlda.sites.announcement import RoundKeys
     from streamlda.sites.exchange import publish_share
-    from streamlda.sites.federation import FederationConfig
+    from streamlda.sites.federation import FederationConfig, check_expected, describe
     from streamlda.sites.keys import SiteKey
-    from streamlda.sites.round_keys import RoundKeys
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
     from streamlda.sites.site import SHARES, Site, check_allowed
@@ -134,14 +129,10 @@ def share(
         if output is not None:
             check_output(output, [*taken, ledger, *beside(Path(ledger))])
         config, own = FederationConfig.load(config_path), SiteKey.load(key)
-        say(quiet, *described(config))
+        say(quiet, *describe(config))
         if expect is not None:
             check_expected(config, expect)
         round_keys, this = RoundKeys(key), Round.load(round_file)
-        if config.vocabulary is None and settings.source.format == "auto":
-            # A row is a line, but in .npy files.
-            by_name = "auto-rows" if source_of(settings) == "files" else "text"
-            settings = replace(settings, source=replace(settings.source, format=by_name))
         # Before a ledger is made.
         check_allowed(config, own, round_keys, max_epsilon_alone)
         this.open(config)
@@ -200,22 +191,15 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     from streamlda.checks import require
     from streamlda.errors import InsufficientDataError, LedgerError
-    from streamlda.private.rows import Rows
     from streamlda.run.census import UNSPENT, provenance_of, take_census
     from streamlda.run.private_terms import is_document_of
 
     ledger = at_work.ledger
     if at_work.stream in ledger.known.unmarked:
-        # Summed by an earlier version: the name is all that the ledger knows.
+        # The name is all that the ledger knows of what was summed.
         return None
-    words, columns = at_work.config.vocabulary, at_work.config.settings.n_features
-    if words is None:
-        census = take_census(
-            *(settings, ledger.key, ledger.known),
-            lambda text: bool(Rows.parsed([text], columns).usable[0]),
-        )
-    else:
-        census = take_census(settings, ledger.key, ledger.known, is_document_of(words))
+    is_document = is_document_of(at_work.config.vocabulary)
+    census = take_census(settings, ledger.key, ledger.known, is_document)
     at_work.provenance = provenance_of(settings, ledger, census)
     if census is None:
         return None
@@ -258,11 +242,10 @@ def _fill(
     from streamlda.stream.counts import check_has_document
     from streamlda.stream.pipeline import Pipeline
 
-    words = at_work.config.vocabulary
-    pipeline: Pipeline[ShareAccumulator] | _RowPipeline = (
-        _RowPipeline(at_work, accumulator)
-        if words is None
-        else Pipeline(words, lambda words, first: accumulator, provenance=at_work.provenance)
+    pipeline = Pipeline(
+        at_work.config.vocabulary,
+        lambda words, first: accumulator,
+        provenance=at_work.provenance,
     )
     source: Any = open_stream(settings, fixed_order=True)
     if census is not None:
@@ -282,30 +265,3 @@ def _fill(
             ended = batch.exhausted
     if provenance is not None and provenance.by_slots:
         check_has_document(pipeline.counts.has_document, pipeline.counts.records)
-
-
-class _RowPipeline:
-    """Lines of numbers to a share of rows, one slot each, as a `Pipeline` does for documents."""
-
-    def __init__(self, at_work: Site, accumulator: ShareAccumulator) -> None:
-        from streamlda.stream.counts import RecordCounts
-
-        self.counts = RecordCounts()
-        self._columns = at_work.config.settings.n_features
-        self._provenance, self._accumulator = at_work.provenance, accumulator
-
-    @property
-    def due(self) -> int | None:
-        """Records that are wanted; None if no more are."""
-        return self._accumulator.due
-
-    def add(self, batch: RecordBatch) -> None:
-        """Take records, at most those that are due."""
-        from streamlda.private.rows import Rows
-
-        if self._provenance is not None:
-            self._provenance.add_texts(batch.located(self.counts.records + 1), batch.texts)
-        rows = Rows.parsed(batch.texts, self._columns)
-        self.counts.records += batch.n_records
-        self.counts.documents += int(rows.usable.sum())
-        self._accumulator.add(rows)

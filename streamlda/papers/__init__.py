@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamlda.papers.imtiaz_sarwate.promise import Promise
     from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
     from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
+    from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
     from streamlda.papers.laplace import release_laplace
     from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
     from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
     from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
     from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor, symmetrised
-    from streamlda.private.vector_moments import clipped, second_sum
     from streamlda.spectral.associations import VectorAssociation
     from streamlda.spectral.online import OnlinePower, suggested_documents
     from streamlda.spectral.power import DeflatedPower, SimultaneousPower
@@ -109,7 +109,7 @@ _MODULES = {
     "papers.imtiaz_sarwate.promise": ("Promise",),
     "papers.imtiaz_sarwate.simulated": ("SimulatedSites",),
     "papers.imtiaz_sarwate.single_topic": ("SingleTopicSite", "learn_topics"),
-    "private.vector_moments": ("clipped", "second_sum"),
+    "papers.imtiaz_sarwate.vector_moments": ("clipped", "second_sum"),
     "papers.laplace": ("release_laplace",),
     "papers.wang_anandkumar.algorithm_1": ("robust_tensor_power",),
     "papers.wang_anandkumar.baselines": ("random_marginal_power",),

@@ -8,8 +8,7 @@ alone. One that says ``"private"`` has all of these, and may have more:
 ``epsilon``, ``delta``
     The promise to one privacy unit, about all that was and will be released under the ledger.
 ``privacy_unit``, ``documents_per_user``
-    ``"document"``, or ``"record"`` for a row of numbers, and None; or ``"user"`` and the most
-    documents of a user in a stage.
+    ``"document"`` and None; or ``"user"`` and the most documents of a user in a stage.
 ``neighboring_relation``
     ``"add-remove"`` or ``"replace-one"``.
 ``mode``, ``horizon``

@@ -1,9 +1,9 @@
-"""The aggregator: shares of all sites in, one release, the next round and perhaps a model out.
+"""The aggregator: adds the shares of all sites to a release, the next round and perhaps a model.
 
-It adds numbers modulo 2^64, which takes off the masks, and gives the noisy sums to a private engine
-as if one process had released them. It holds no secret and is not trusted: all that it does is
-post-processing of the shares, which every site can repeat. It refuses what does not fit by name, as
-a sum with a wrong share in it would be noise.
+Numbers are added modulo 2^64, which takes off the masks, and a private engine takes the noisy sums
+as if one process had released them. The aggregator holds no secret and is not trusted: all that it
+does is post-processing of the shares, which every site can repeat. It refuses a share that does not
+fit by name, as a sum with a wrong share in it would be noise.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.private.budget import STATEMENTS
-from streamlda.sites.estimate import Estimate
+from streamlda.private.published import clip_bounds, model_of
+from streamlda.private.window import PrivateSnapshot
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SHARE, Words
-from streamlda.sites.kinds.kind import Found
 from streamlda.sites.poisoning import SumCheck, check_sums
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
@@ -34,26 +34,23 @@ MECHANISM = (
     "the sum over all sites is one joint release for each stage."
 )
 
-#: How a statement calls the columns of rows of numbers.
-COLUMNS = "columns of a matrix: public"
-
 #: How far noise reaches, in standard deviations: `Noise.discrete_gaussian` draws none beyond.
 _REACH = 13.0
 
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """What a round gave: noisy sums, and the standard deviation of each value of a block.
+    """Outcome of a round: noisy sums, and the standard deviation of each value of a block.
 
     `next_round`, unsigned, is None after the last window. `model` comes after the last stage of a
     window, if its topics stand above the noise; `missed` says why a window ended without one.
-    `checks`: what the sums of all documents must keep, and how far they are from it.
+    `checks` are the rules of sums of documents, and how far the sums are from them.
     """
 
     released: dict[str, NDArray[np.float64]]
     stddevs: dict[str, float]
     next_round: Round | None
-    model: TopicModel | Estimate | None
+    model: TopicModel | None
     missed: str | None
     checks: list[SumCheck]
 
@@ -65,7 +62,7 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     """
     check_shares(config, this, shares)
     engine, stage = this.open(config)
-    released = stage.mechanism.from_grid(_added(stage.mechanism, shares))
+    released = stage.mechanism.from_grid(_add_up(stage.mechanism, shares))
     stddevs = stage.stddevs()
     checks = check_sums(this, config.run_settings, stage, released)
     engine.skip(stage.slots_left)
@@ -88,7 +85,7 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
     """Refuse shares that cannot be added up; see `aggregate`."""
     expected: dict[str, Any] = {
         # In this order the first that differs explains the others.
-        "vocabulary": config.columns_digest,
+        "vocabulary": config.vocabulary.fingerprint,
         "settings": config.settings_digest,
         "config": config.digest,
         "round": this.number,
@@ -140,7 +137,7 @@ def check_origin(config: FederationConfig, share: Share) -> None:
     )
 
 
-def _added(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArray[np.int64]]:
+def _add_up(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArray[np.int64]]:
     """Return the sums of all shares, in whole steps of the grid."""
     added: dict[str, NDArray[np.int64]] = {}
     for block in mechanism.blocks:
@@ -176,7 +173,9 @@ def _added(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArr
     return added
 
 
-def statement(config: FederationConfig, found: Found, secure: bool) -> dict[str, Any]:
+def make_statement(
+    config: FederationConfig, found: PrivateSnapshot, secure: bool
+) -> dict[str, Any]:
     """Return the privacy statement of a model of several sites.
 
     Beside the keys of every statement it has ``sites``: their number, how many colluders the
@@ -187,16 +186,15 @@ def statement(config: FederationConfig, found: Found, secure: bool) -> dict[str,
     """
     if not secure:
         return seeded()
-    settings, words, unit = config.settings, config.vocabulary, config.privacy_unit
+    settings = config.settings
     made = private_statement(
         epsilon=settings.epsilon,
         delta=settings.delta,
         stages=found.stages,
-        clip_bounds=found.clip_bounds,
-        vocabulary=COLUMNS if words is None else STATEMENTS[words.kind],
+        clip_bounds=clip_bounds(config.run_settings, found.bounds),
+        vocabulary=STATEMENTS[config.vocabulary.kind],
         secure=secure,
         ledger="one at each site",
-        privacy_unit=unit,
         neighboring_relation=settings.neighboring_relation,
     )
     made["mechanism"] = f"{MECHANISM} {config.insider_line}"
@@ -206,18 +204,16 @@ def statement(config: FederationConfig, found: Found, secure: bool) -> dict[str,
         "roster": config.digest,
         "epsilon_against": [config.epsilon_against(c) for c in range(len(config.members))],
     }
-    made["excluded"] = [*made["excluded"], f"{unit}s of sites that collude"]
+    made["excluded"] = [*made["excluded"], "documents of sites that collude"]
     check_statement(made)
     return made
 
 
 def _model(
-    config: FederationConfig, this: Round, snapshot: Any, secure: bool
-) -> TopicModel | Estimate:
+    config: FederationConfig, this: Round, snapshot: PrivateSnapshot, secure: bool
+) -> TopicModel:
     """Return the model of a window; `this`, its last round, tells attempts apart."""
-    kind, settings = config.kind_of_model, config.run_settings
-    found = kind.found(settings, snapshot)
-    further: dict[str, Any] = {"sites": len(config.members), **config.said_kind}
-    further |= {"epsilon": config.settings.epsilon, "round": this.digest}
-    said = statement(config, found, secure)
-    return kind.model(settings, found, said, config.vocabulary, further)
+    further = {"sites": len(config.members), "epsilon": config.settings.epsilon}
+    said = make_statement(config, snapshot, secure)
+    recorded = {**further, "round": this.digest}
+    return model_of(snapshot, config.run_settings, said, config.vocabulary, recorded)

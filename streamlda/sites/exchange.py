@@ -1,4 +1,4 @@
-"""Messages of sites by way of a topic, in place of files: how they lie there, and which count.
+"""Messages of sites by way of a topic, in place of files.
 
 A record is the file of a share, under the key ``SITE/DIGEST``, DIGEST that of the round; or that
 of an announcement, DIGEST then that of its config, round and attempt (`Announcement.occasion`). A

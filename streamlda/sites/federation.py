@@ -1,9 +1,13 @@
-"""The federation config: which sites learn together, their weights, all that they have agreed on.
+"""The federation config: sites, weights and terms, and the checks of a site that signs it.
 
 One JSON file, the same at all sites and at the aggregator, and public. Its digest goes into every
 mask, announcement, round and share: sites that hold different configs cannot be added up by
-mistake. Whoever starts a site compares the digest with the others by another way than that of the
-file, since the keys in it are what a site trusts, and signs it (`streamlda.sites.announcement`).
+mistake. Whoever starts a site compares the digest with the others by another way than the file,
+since a site trusts the keys in it, and signs it (`streamlda.sites.announcement`).
+
+The promise of a config holds if few of its sites collude, and whoever makes a config chooses its
+sites: of 400 sites 399 may be invented. The noise of the site itself holds whoever the others are.
+So a site refuses a config under which that noise alone promises too little (`check_alone`).
 """
 
 from __future__ import annotations
@@ -19,17 +23,18 @@ from typing import Any, Self
 
 from streamlda.checks import failure, require
 from streamlda.container import to_json
+from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
+from streamlda.privacy.ledger.budget_table import plain
+from streamlda.private.settings import MOMENTS, PrivateSettings
 from streamlda.sites.files import check_members, content_digest, read_json
-from streamlda.sites.keys import PublicKey
-from streamlda.sites.kinds.kind import Kind
-from streamlda.sites.kinds.table import LDA, AgreedSettings, kind_named
+from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
 from streamlda.text.vocabulary import Vocabulary
 
-CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 2
+CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 3
 
 #: Part of delta for Gaussian noise; it moves the noise by less than a thousandth.
 GAUSSIAN_FRACTION = 0.99
@@ -39,6 +44,20 @@ MAX_LABEL = 200
 
 #: Delta at which a site's own noise is judged, at most (`FederationConfig.epsilon_alone`).
 ALONE_DELTA = 1e-5
+
+#: Largest epsilon that a site accepts if all others collude, at `ALONE_DELTA` at most. Whoever
+#: knows all else then guesses whether a document is there rightly in 64 of 100 cases.
+MAX_EPSILON_ALONE = 3.0
+
+#: Settings with which a site can sum by itself, whatever an aggregator says.
+AGREED = {
+    "privacy_unit": "document",
+    "mode": "window",
+    "solver": WHITENED_TENSOR,
+    "start": MOMENTS,
+    "public_model": None,
+    "seed_topics": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +79,19 @@ class FederationConfig:
 
     `label` names what is learned; another label gives other masks. `members` are at least two, with
     different names and keys, of weights that sum to 1, kept in the order of their names.
-    `aggregator`: whose rounds are answered; it may be one of the members. `settings`: what is
-    learned and what is promised to each record of an honest site, in windows;
-    ``documents_per_snapshot`` counts the slots of all sites together, and ``snapshots`` the
-    windows, with those that give no model.
-    `vocabulary` is given or hashed: public; None of rows of numbers. `colluders`, t: the promise
-    holds against the aggregator and any t sites that help it. `kind`: of the model, one of
-    `streamlda.sites.kinds.table`.
+    `aggregator` signs the rounds; it may be one of the members. `settings` are of the model and of
+    the promise to each document of an honest site, in windows: ``documents_per_snapshot`` counts
+    the slots of all sites together, and ``snapshots`` the windows, with those that give no model.
+    `vocabulary` is given or hashed: public. `colluders`, t: the promise holds against the
+    aggregator and any t sites that help it.
     """
 
     label: str
     members: tuple[Member, ...]
     aggregator: PublicKey
-    settings: AgreedSettings
-    vocabulary: Vocabulary | None
+    settings: PrivateSettings
+    vocabulary: Vocabulary
     colluders: int = 0
-    kind: str = LDA
 
     def __post_init__(self) -> None:
         members = tuple(sorted(self.members, key=lambda member: member.name))
@@ -99,7 +115,7 @@ class FederationConfig:
                 value=value,
                 remedy="let each site, and the aggregator, make its own key",
             )
-        self.kind_of_model.check(self.settings, self.vocabulary)
+        check_terms(self.settings, self.vocabulary)
         for name, first, last in self.run_settings.stage_slots():
             for site, n in self.allocation(last - first).items():
                 require(
@@ -110,21 +126,6 @@ class FederationConfig:
                     slots=last - first,
                     remedy="take larger windows, or leave the site out",
                 )
-
-    @property
-    def kind_of_model(self) -> Kind:
-        """What is learned."""
-        return kind_named(self.kind)
-
-    @property
-    def privacy_unit(self) -> str:
-        """What the promise is made to."""
-        return "record" if self.kind_of_model.of_rows else "document"
-
-    @property
-    def columns_digest(self) -> str:
-        """Fingerprint of the words; empty for rows of numbers."""
-        return "" if self.vocabulary is None else self.vocabulary.fingerprint
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,14 +161,9 @@ class FederationConfig:
 
     @cached_property
     def settings_digest(self) -> str:
-        """Of kind, settings and the number of colluders; all that is here but sites and words."""
-        values = {**_plain(self.settings), "colluders": self.colluders, **self.said_kind}
+        """Digest of the settings and the number of colluders: all but sites and words."""
+        values = {**_plain(self.settings), "colluders": self.colluders}
         return content_digest(values).hex()
-
-    @property
-    def said_kind(self) -> dict[str, str]:
-        """What a config, and what comes of it, says of the kind: nothing for `LDA`."""
-        return {} if self.kind == LDA else {"kind": self.kind}
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -196,7 +192,7 @@ class FederationConfig:
 
     @property
     def event(self) -> Approximate:
-        """What a share costs each of its documents, against t colluders."""
+        """Price of a share for each of its documents, against t colluders."""
         distance = len(self.members) * self.settings.tv_distance
         return Approximate(GaussianRelease(self.noise_multiplier), distance)
 
@@ -205,7 +201,6 @@ class FederationConfig:
         return LedgerTerms(
             epsilon=self.settings.epsilon,
             delta=self.settings.delta,
-            privacy_unit=self.privacy_unit,
             neighboring_relation=self.settings.neighboring_relation,
         )
 
@@ -217,7 +212,7 @@ class FederationConfig:
         return NoisePlan(weights, stddevs, self.colluders)
 
     @cached_property
-    def run_settings(self) -> AgreedSettings:
+    def run_settings(self) -> PrivateSettings:
         """The settings with the epsilon of the aggregate, whose noise is that of all S sites.
 
         Its noise multiplier is at least ``z sqrt(S / (S - t))``: any S - t sites have, at an Sth
@@ -276,7 +271,7 @@ class FederationConfig:
 
     @property
     def insider_line(self) -> str:
-        """One sentence: what one site learns of another's document by taking part alone.
+        """One sentence on the bound against any one site that takes part.
 
         Every site sees the sums of all rounds and can take its own noise off them. So c = 1 holds
         against it, whatever `colluders` says.
@@ -285,7 +280,7 @@ class FederationConfig:
         bound = "no bound" if found is None else f"epsilon {math.ceil(found * 1000) / 1000:g}"
         return (
             "Against any one site of the federation, which sees all sums and can subtract its own "
-            f"noise, a {self.privacy_unit} of another has {bound}."
+            f"noise, a document of another has {bound}."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -299,20 +294,19 @@ class FederationConfig:
         rule = "a federation config must be whole and keep its rules"
         remedy = "make it again, and let all sites have the same"
         return read_json(
-            Path(path).read_bytes(), CONFIG_FORMAT, CONFIG_VERSION, cls._of, path, rule, remedy
+            Path(path).read_bytes(), CONFIG_FORMAT, CONFIG_VERSION, cls._parsed, path, rule, remedy
         )
 
     @classmethod
-    def _of(cls, values: dict[str, Any]) -> Self:
-        words, kind = values["vocabulary"], values.get("kind", LDA)
+    def _parsed(cls, values: dict[str, Any]) -> Self:
+        words = values["vocabulary"]
         made = cls(
             values["label"],
             tuple(Member(PublicKey(**site["key"]), site["weight"]) for site in values["sites"]),
             PublicKey(**values["aggregator"]),
-            kind_named(kind).settings(values["settings"]),
-            None if words is None else Vocabulary.from_metadata(words["metadata"], words["words"]),
+            PrivateSettings.of(values["settings"]),
+            Vocabulary.from_metadata(words["metadata"], words["words"]),
             values["colluders"],
-            kind,
         )
         written = {"format": CONFIG_FORMAT, "format_version": CONFIG_VERSION, **values}
         check_members(written, made._values())
@@ -326,15 +320,111 @@ class FederationConfig:
             "label": self.label,
             "colluders": self.colluders,
             "settings": _plain(self.settings),
-            "vocabulary": (
-                None if words is None else {"metadata": words.metadata(), "words": words.words}
-            ),
-            **self.said_kind,
+            "vocabulary": {"metadata": words.metadata(), "words": words.words},
             "aggregator": asdict(self.aggregator),
             "sites": [{"key": asdict(m.key), "weight": m.weight} for m in self.members],
         }
 
 
-def _plain(settings: AgreedSettings) -> dict[str, Any]:
+def _plain(settings: PrivateSettings) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(to_json(settings.values()))
     return plain
+
+
+def check_terms(settings: PrivateSettings, vocabulary: Vocabulary) -> None:
+    """Refuse settings and words that sites cannot agree on."""
+    found = {name: getattr(settings, name) for name in AGREED}
+    wanted = " ".join(f"{name}={value}" for name, value in AGREED.items())
+    require(
+        found == AGREED,
+        f"sites must learn with {wanted}",
+        **found,
+        remedy="users and sums over time must be kept in one place, and probes of a power method "
+        "could be made up",
+    )
+    kind, words = vocabulary.kind, vocabulary.n_features
+    require(
+        kind in ("given", "hashed") and words == settings.n_features,
+        "words must be public, and as many as the settings say",
+        kind=kind,
+        words=words,
+        n_features=settings.n_features,
+        remedy="agree on a word list or on hashing",
+    )
+
+
+def check_member(config: FederationConfig, key: SiteKey) -> None:
+    """Refuse a key that is not the one of its site in the config."""
+    member = config.member(key.public.name)
+    require(
+        member.key == key.public,
+        "a site must have the key that the federation config names, and this is another",
+        site=member.name,
+        config=config.digest[:16],
+        remedy="use the key file whose public half is in the config",
+    )
+
+
+def check_alone(config: FederationConfig, most: float) -> None:
+    """Refuse a config whose promise rests on the other sites more than this site allows.
+
+    `most` may be infinite: whatever the others are.
+    """
+    require(most > 0, "max_epsilon_alone must be > 0", max_epsilon_alone=most)
+    found = config.epsilon_alone
+    require(
+        (math.inf if found is None else found) <= most,
+        "a site's own noise must keep its promise within max_epsilon_alone if all others collude",
+        epsilon_alone="no bound" if found is None else f"{found:.4g}",
+        delta=config.alone_delta,
+        max_epsilon_alone=most,
+        sites=len(config.members),
+        colluders=config.colluders,
+        remedy="agree on more colluders or a smaller epsilon, or, if you know all sites and trust "
+        "them, set --max-epsilon-alone (inf: no limit)",
+    )
+
+
+def check_expected(config: FederationConfig, expected: str) -> None:
+    """Refuse a config whose digest is not the one that the sites have compared."""
+    require(
+        expected.strip().lower() == config.digest,
+        "the digest of the federation config must be the one that you expect",
+        digest=config.digest,
+        expected=expected[:64],
+        remedy="ask the other sites for the digest of theirs, by another way than the file",
+    )
+
+
+def describe(config: FederationConfig) -> list[str]:
+    """Return the terms that a site signs with a config, in lines; a key is a fingerprint."""
+    settings, n_sites = config.settings, len(config.members)
+    windows = "no limit" if settings.snapshots is None else f"at most {settings.snapshots}"
+    lines = [
+        f"digest       {config.digest}",
+        f"label        {config.label or '(none)'}",
+        f"aggregator   {config.aggregator.name}: {config.aggregator.fingerprint}",
+        f"sites        {n_sites}",
+    ]
+    for member in config.members:
+        lines.append(
+            f"  {member.name}: weight {plain(member.weight)}, key {member.key.fingerprint}"
+        )
+    words = f"{config.vocabulary.n_features:,} words ({config.vocabulary.kind})"
+    lines += [
+        f"learns       {settings.n_components} topics of {words}, "
+        f"{settings.documents_per_snapshot:,} record slots of all sites a window, "
+        f"windows: {windows}",
+        f"rounds       {', '.join(config.run_settings.stages)} in each window",
+        f"promise      epsilon {plain(settings.epsilon)}, delta {plain(settings.delta)} for each "
+        f"document, against the aggregator and {config.colluders} colluding sites "
+        f"({settings.neighboring_relation})",
+        f"one insider  {_bound(config.epsilon_against(1))}: any other site by itself",
+        f"alone        {_bound(config.epsilon_alone)} at delta {plain(config.alone_delta)}: if all "
+        "others collude, by the noise of this site",
+    ]
+    return lines
+
+
+def _bound(epsilon: float | None) -> str:
+    return "no bound" if epsilon is None else f"epsilon {epsilon:.4g}"

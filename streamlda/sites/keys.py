@@ -61,7 +61,7 @@ Words = NDArray[np.uint64]
 #: ChaCha20 counts blocks of 64 bytes with 32 bits.
 MAX_VALUES = 2**32 * 8
 
-#: What a signature is for; none passes for another.
+#: Purposes of signatures; none passes for another.
 SHARE, ANNOUNCEMENT, ROUND = (
     b"streamlda site share 2",
     b"streamlda site announcement 2",
@@ -132,7 +132,7 @@ def _check_hex(site: str, kind: str, key: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """What the others know of a site: its name, and its public key of Ed25519 in 64 hex digits."""
+    """Public identity of a site: its name, and its key of Ed25519 in 64 hex digits."""
 
     name: str
     signing: str
@@ -221,10 +221,12 @@ class SiteKey:
 
         rule, remedy = "a key file must be as keygen wrote it", "restore it, or make new keys"
         data = Path(path).read_bytes()
-        return read_json(data, KEY_FORMAT, KEY_VERSION, cls._of, path, rule, remedy, secret=True)
+        return read_json(
+            data, KEY_FORMAT, KEY_VERSION, cls._parsed, path, rule, remedy, secret=True
+        )
 
     @classmethod
-    def _of(cls, values: dict[str, Any]) -> Self:
+    def _parsed(cls, values: dict[str, Any]) -> Self:
         check_members(dict.fromkeys(values), dict.fromkeys(("name", "signing")))
         return cls(values["name"], bytes.fromhex(values["signing"]))
 

@@ -1,4 +1,4 @@
-"""What sums of documents must keep: checks of a release against a site that adds others.
+"""Checks of a release against a site that adds other sums than those of documents.
 
 A share is masked, so nothing can be checked of one site. But sums of documents keep rules that any
 sum of them keeps, and the release is their sum with noise of known size:
@@ -6,9 +6,7 @@ sum of them keeps, and the release is their sum with noise of known size:
 - every entry that counts is at least 0, and every block at most as long as all slots allow;
 - frequencies of words sum to the number of documents, those of pairs too: 1'p1 = 1, 1'P2 1 = 1;
 - pairs have the words of their documents: 1'P2 = p1', where nothing is clipped (worst-case bounds);
-- there are no more documents than slots, in any block;
-- of rows of numbers, the second moment has no eigenvalue below 0, and a trace of at most the
-  squared radius for each slot.
+- there are no more documents than slots, in any block.
 
 A release that breaks one by `FAR` standard deviations of its noise is refused: the round is spent,
 and no model follows. So who adds more than his slots must add documents that the count knows, and
@@ -34,7 +32,6 @@ from streamlda.checks import require
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-from streamlda.sites.kinds.table import AgreedSettings
 from streamlda.sites.rounds import Round
 
 Array = NDArray[np.float64]
@@ -65,7 +62,7 @@ class SumCheck:
 
 
 def check_sums(
-    this: Round, settings: AgreedSettings, stage: Stage, released: Mapping[str, Array]
+    this: Round, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
 ) -> list[SumCheck]:
     """Return the checks of the released sums of a stage; refuse those that break a rule.
 
@@ -90,51 +87,37 @@ def check_sums(
         if block.nonnegative:
             most = FAR * sd + slack * block.l2_clip_norm
             made.append(SumCheck(f"{name}: below 0", float(-values.min()), most))
-    if "second" in released:
-        made += _of_rows(settings, stage, released["second"], slack)
-    if isinstance(settings, PrivateSettings) and "first" in released:
-        made += _of_pairs(settings, stddevs, released, slack)
+    if "first" in released:
+        made += _check_pairs(settings, stddevs, released, slack)
     if "first_norms" in released:
         apart = float(released["first_norms"].sum() - released["pair_norms"].sum())
         square = sum(
             released[name].size * stddevs[name] ** 2 for name in ("first_norms", "pair_norms")
         )
-        made.append(_apart("norms: documents of words and of pairs", apart, square, slack))
-    if isinstance(settings, PrivateSettings) and "triple_first" in released:
-        made.append(_moved(this, settings, stage, released))
+        made.append(_check_zero("norms: documents of words and of pairs", apart, square, slack))
+    if "triple_first" in released:
+        made.append(_check_means(this, settings, stage, released))
     for check in made:
         require(
             check.kept or not check.refused,
-            "the sums of all sites must be sums of records, and these are not",
+            "the sums of all sites must be sums of documents, and these are not",
             check=check.rule,
             found=f"{check.found:.6g}",
             most=f"{check.most:.6g}",
             round=this.number,
-            remedy="a site has added what no records add: find out which, and agree on a new "
+            remedy="a site has added what no documents add: find out which, and agree on a new "
             "config without it",
         )
     return made
 
 
-def _of_rows(settings: AgreedSettings, stage: Stage, packed: Array, slack: float) -> list[SumCheck]:
-    """Return the checks that a sum of x x' has no negative eigenvalue, and no longer rows."""
-    d, sd = settings.n_features, stage.stddevs()["second"]
-    (block,) = (block for block in stage.mechanism.blocks if block.name == "second")
-    moment = unpack_pairs(packed, d)
-    # The spectral norm of the noise: off the diagonal its entries are of sd / sqrt(2).
-    most = sd * (math.sqrt(2 * d) + FAR) + slack * block.l2_clip_norm
-    below = SumCheck("second: below 0", float(-np.linalg.eigvalsh(moment)[0]), most)
-    most = (stage.last - stage.first) * block.l2_clip_norm + FAR * sd * math.sqrt(d)
-    return [below, SumCheck("second: squared lengths", float(np.trace(moment)), most)]
-
-
-def _apart(rule: str, apart: Array | float, square: Array | float, slack: float) -> SumCheck:
+def _check_zero(rule: str, apart: Array | float, square: Array | float, slack: float) -> SumCheck:
     """Return the check that numbers of these variances are 0."""
     stddevs = np.abs(apart) / (FAR * np.sqrt(square) + slack)
     return SumCheck(f"{rule}, over what is allowed", float(np.max(stddevs)), 1.0)
 
 
-def _of_pairs(
+def _check_pairs(
     settings: PrivateSettings,
     stddevs: Mapping[str, float],
     released: Mapping[str, Array],
@@ -145,20 +128,20 @@ def _of_pairs(
     of_first, of_pair = stddevs["first"] ** 2, stddevs["pair"] ** 2
     apart = float(first.sum() - released["first_kept"])
     square = d * of_first + stddevs["first_kept"] ** 2
-    made = [_apart("first: words for each document", apart, square, slack)]
+    made = [_check_zero("first: words for each document", apart, square, slack)]
     unclipped = settings.clipping == "worst-case"
     if settings.n_columns is None:
         rows = unpack_pairs(pair, d).sum(axis=0)
         apart = float(rows.sum() - released["pair_kept"])
         square = d * d * of_pair + stddevs["pair_kept"] ** 2
-        made.append(_apart("pair: pairs for each document", apart, square, slack))
+        made.append(_check_zero("pair: pairs for each document", apart, square, slack))
         if unclipped:
             square = of_first + of_pair * (1 + (d - 1) / 2)
-            made.append(_apart("pair: words of the pairs", rows - first, square, slack))
+            made.append(_check_zero("pair: words of the pairs", rows - first, square, slack))
     return made
 
 
-def _moved(
+def _check_means(
     this: Round, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
 ) -> SumCheck:
     """Return how far the mean document of the triples is from that of the pairs before."""

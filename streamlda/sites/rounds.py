@@ -1,47 +1,65 @@
-"""A round: what all sites must know before they sum the documents of a stage.
+"""Rounds: the public state of a window at the beginning of a stage, in a signed file.
 
-A round is the state of a window of the config's kind (`streamlda.sites.kinds`) at the beginning of
-a stage: bounds to clip by, and what the noisy sums of the stages before gave, such as a projection.
-All of that has been released.
-The first round follows from the config, later ones from the shares of the round before: anybody who
-has them can make it again and compare. A round also has the round keys of all sites, each as its
-site announced it, and is signed by the aggregator of the config.
+A round has what was released before: bounds to clip by, and arrays, such as a projection, that
+follow from the noisy sums of earlier stages. It also has the round keys of all sites, as each site
+announced its own. The first round follows from the config, a later one from the shares of the round
+before: whoever has the shares can make the round again and compare.
 
-The aggregator is not trusted with it. A round says which stage of which window it is, and has the
-arrays that stages before have given; settings, slots, records, sums that are 0, the mechanism, the
-noise and its price are computed at the site from the config. A projection or a bound that somebody
-chose changes what is learned, not what is promised. What the arrays may hold at all, the kind says.
-Masks are bound to the digest of the round, so sites that were given different ones
-do not add up.
-
-Windows are counted with those that gave no model, as a site cannot see whether one did. So
-``snapshots`` of the config bounds the rounds that a site answers, whatever it says of those
-before: round n of window w and stage s, of S stages, has ``w + s - 1 <= n <= (w - 1) S + s``. Slots
-have numbers as if every window were whole.
-
-A round file is a checked file of `streamlda.container` of kind ``streamlda-round``, version 2.
+The aggregator that signs a round is not trusted. Settings, slots, the mechanism, the noise and the
+price are computed at the site from the config, and `check_arrays` refuses arrays that cannot follow
+from a release. A projection or a bound that somebody chose changes what is learned, not what is
+promised: noise follows the bound. Masks are bound to the digest of the round, so that shares of
+different rounds do not add up.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.arrays import named
 from streamlda.checks import at_least, between, failure, require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
 from streamlda.errors import ModelFileError, StreamLDAError
 from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.statement import ReleasedStage
+from streamlda.private.contributions import TripleNorms
+from streamlda.private.engine import PrivateEngine
+from streamlda.private.refinement import RefinementRounds
+from streamlda.private.responsibilities import check_array, is_round
+from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
+from streamlda.private.topics import PairView, PrivateTopics
 from streamlda.sites.announcement import Announcement, check_attempt, occasion
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, content_digest, parsed
 from streamlda.sites.keys import ROUND, SiteKey
-from streamlda.sites.kinds.kind import Arrays, Engine
+from streamlda.spectral.topics import SpectralTopics
 
 ROUND_FORMAT, ROUND_VERSION = "streamlda-round", 2
+
+Arrays = Mapping[str, NDArray[Any]]
+
+#: Stages that look through the projection of the pairs before them.
+_TRIPLES = ("triple norms", "triples")
+
+_REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done", "long")
+#: Topics that refinement rounds begin with, and topics that documents compare with them.
+_STARTS = ("refinement/found/", "refinement/moments/")
+
+_MOST = 1 + 1e-9
+
+_BOUNDS = ("first", "pair", "triple")
+
+#: How far bounds that follow from a projection may differ between machines.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +69,12 @@ class Round:
     `config` is the digest of the federation config. `number` counts from 1, over all windows, and
     `window` from 1; `attempt` too: a round that not all sites could answer is begun again under the
     next one, with other round keys and other documents. `keys` are the announcements of all sites,
-    in the order of their names. `bounds` are those to clip by, where any were released, `arrays`
-    what stages before gave. `signature` is the aggregator's.
+    in the order of their names. `bounds` are to clip by, and `arrays` follow from earlier stages.
+    `signature` is the aggregator's.
+
+    Windows that gave no model count, as a site cannot see whether one did. So ``snapshots`` of the
+    config bounds the rounds that a site answers: round n of window w and stage s, of S stages, has
+    ``w + s - 1 <= n <= (w - 1) S + s``. Slots have numbers as if every window were whole.
     """
 
     config: str
@@ -61,23 +83,36 @@ class Round:
     window: int
     stage: str
     keys: tuple[Announcement, ...] = field(repr=False)
-    bounds: ClipBounds | None = field(repr=False)
+    bounds: ClipBounds = field(repr=False)
     arrays: Arrays = field(repr=False)
     signature: str = ""
 
     @classmethod
     def first(cls, config: FederationConfig, keys: Sequence[Announcement]) -> Self:
         """Return the first round of a federation, unsigned."""
-        engine = config.kind_of_model.begin(config.run_settings)
+        engine = PrivateEngine(config.run_settings)
+        return cls._at(config, engine, 1, 1, keys)
+
+    @classmethod
+    def _at(
+        cls,
+        config: FederationConfig,
+        engine: PrivateEngine,
+        number: int,
+        window: int,
+        keys: Sequence[Announcement],
+    ) -> Self:
+        """Return the round of the running stage of an engine, unsigned."""
         assert engine.stage is not None
-        found = _keys(config, keys, 1, 1)
-        _, bounds, arrays = config.kind_of_model.public(engine)
-        return cls(config.digest, 1, 1, 1, engine.stage.name, found, bounds, arrays)
+        found, running = check_keys(config, keys, number, 1), engine.window
+        arrays = running.state()[0]
+        values = config.digest, number, 1, window, engine.stage.name, found, running.bounds, arrays
+        return cls(*values)
 
     def again(self, config: FederationConfig, keys: Sequence[Announcement]) -> Self:
         """Return the same round under the next attempt, unsigned."""
         check_attempt(self.attempt + 1)
-        found = _keys(config, keys, self.number, self.attempt + 1)
+        found = check_keys(config, keys, self.number, self.attempt + 1)
         return replace(self, attempt=self.attempt + 1, keys=found, signature="")
 
     def is_last(self, config: FederationConfig) -> bool:
@@ -86,19 +121,16 @@ class Round:
         return self.window == settings.snapshots and self.stage == list(settings.stages)[-1]
 
     def after(
-        self, config: FederationConfig, engine: Engine, keys: Sequence[Announcement]
+        self, config: FederationConfig, engine: PrivateEngine, keys: Sequence[Announcement]
     ) -> Self | None:
         """Return the next round, from the engine that has taken the release of this one, unsigned.
 
         None after the last window.
         """
-        begins, bounds, arrays = config.kind_of_model.public(engine)
-        most, window = config.run_settings.snapshots, self.window + begins
+        window, most = self.window + (not engine.window.records), config.run_settings.snapshots
         if engine.stage is None or (most is not None and window > most):
             return None
-        number, stage = self.number + 1, engine.stage.name
-        found = _keys(config, keys, number, 1)
-        return type(self)(self.config, number, 1, window, stage, found, bounds, arrays)
+        return self._at(config, engine, self.number + 1, window, keys)
 
     def signed(self, key: SiteKey) -> Self:
         """Return it under the signature of the aggregator."""
@@ -111,14 +143,14 @@ class Round:
 
     @property
     def context(self) -> bytes:
-        """What masks are bound to: the config and the round."""
+        """Digests of config and round, which masks are bound to."""
         return bytes.fromhex(self.config) + bytes.fromhex(self.digest)
 
     def key_of(self, site: str) -> Announcement:
-        """Return what a site announced for this round."""
+        """Return the announcement of a site for this round."""
         return next(key for key in self.keys if key.site == site)
 
-    def open(self, config: FederationConfig) -> tuple[Engine, Stage]:
+    def open(self, config: FederationConfig) -> tuple[PrivateEngine, Stage]:
         """Return an engine at the beginning of the stage, and that stage.
 
         Refused if the round is not one of the config, is not signed by its aggregator and all its
@@ -141,8 +173,8 @@ class Round:
             error=ModelFileError,
         )
         try:
-            _keys(config, self.keys, self.number, self.attempt)
-            return self._engine(config)
+            check_keys(config, self.keys, self.number, self.attempt)
+            return self._engine(config.run_settings)
         except (
             *(StreamLDAError, LookupError, TypeError, ValueError),
             *(ArithmeticError, AssertionError, AttributeError),
@@ -154,18 +186,56 @@ class Round:
                 remedy="ask the aggregator for the round again, or make it from the shares",
             ) from error
 
-    def _engine(self, config: FederationConfig) -> tuple[Engine, Stage]:
-        settings = config.run_settings
-        windows, names = settings.snapshots, list(settings.stages)
+    def _engine(self, settings: PrivateSettings) -> tuple[PrivateEngine, Stage]:
+        windows, slots = settings.snapshots, settings.stage_slots()
+        names = [name for name, *_ in slots]
         require(self.stage in names, "the config has no such stage", stage=self.stage)
-        number = names.index(self.stage) + 1
+        number = names.index(self.stage)
         between(1, windows or self.number, window=self.window)
-        least, most = self.window + number - 1, (self.window - 1) * len(names) + number
+        least, most = self.window + number, (self.window - 1) * len(names) + number + 1
         between(least, most, round=self.number)
-        kind = config.kind_of_model
-        engine = kind.resume(settings, self.stage, self.window, self.bounds, self.arrays)
+        check_arrays(self.arrays, self.stage, settings)
+        begun, multiplier = (
+            (self.window - 1) * settings.documents_per_snapshot,
+            settings.noise_multiplier,
+        )
+        done = [
+            ReleasedStage(name, begun + first, begun + last - 1, multiplier)
+            for name, first, last in slots[:number]
+        ]
+        values = {
+            "settings": settings.values(),
+            "places": begun + slots[number][1],
+            "snapshots": self.window - 1,
+            "windows": self.window,
+            "lost": 0,
+            "records": [asdict(record) for record in done],
+            "bounds": asdict(self._checked_bounds(settings)),
+            "stage": None,
+            "prefix": False,
+            "snapshot": None,
+        }
+        engine = PrivateEngine.from_state(self.arrays, values)
+        engine.begin_stage(self.stage)
         assert engine.stage is not None
         return engine, engine.stage
+
+    def _checked_bounds(self, settings: PrivateSettings) -> ClipBounds:
+        """Return the bounds; bounds that no release gave must be the config's."""
+        wanted = PrivateEngine(settings).window.bounds
+        if settings.clipping == "quantile":
+            known = {"norms": (), "pairs": ("first", "pair"), "triple norms": ("first", "pair")}
+            names = known.get(self.stage, _BOUNDS)
+            wanted = replace(wanted, **{name: getattr(self.bounds, name) for name in names})
+        elif settings.clipping == "worst-case" and "map" in self.arrays:
+            wanted = replace(wanted, triple=TripleNorms(self.arrays["map"]).largest_norm)
+        near = all(
+            np.isclose(getattr(self.bounds, name), getattr(wanted, name), rtol=_ROUNDING, atol=0)
+            for name in _BOUNDS
+        )
+        same = near and self.bounds.source == wanted.source
+        require(same, "the bounds are not those to clip by")
+        return self.bounds
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the round to a file, whole or not at all."""
@@ -177,10 +247,10 @@ class Round:
         """Read a file of `save`."""
         file = read_arrays(path, ROUND_FORMAT, ROUND_VERSION)
         rule, remedy = "a round file must be whole", "ask the aggregator for it again"
-        return parsed(lambda: cls._of(file), path, rule, remedy)
+        return parsed(lambda: cls._parsed(file), path, rule, remedy)
 
     @classmethod
-    def _of(cls, file: ArraysFile) -> Self:
+    def _parsed(cls, file: ArraysFile) -> Self:
         values = file.metadata
         made = cls(
             values["roster"],
@@ -188,8 +258,8 @@ class Round:
             values["attempt"],
             values["window"],
             values["stage"],
-            tuple(Announcement.of(key) for key in values["keys"]),
-            None if values["bounds"] is None else ClipBounds(**values["bounds"]),
+            tuple(Announcement.from_json(key) for key in values["keys"]),
+            ClipBounds(**values["bounds"]),
             file.arrays,
             values["signature"],
         )
@@ -198,8 +268,7 @@ class Round:
         check_attempt(made.attempt)
         if len(bytes.fromhex(made.config)) != 32 or not isinstance(made.signature, str):
             raise ValueError("its digest or its signature is none")
-        bounds = {} if made.bounds is None else asdict(made.bounds)
-        if not all(type(bound) is float for name, bound in bounds.items() if name != "source"):
+        if not all(type(getattr(made.bounds, name)) is float for name in _BOUNDS):
             raise ValueError("its bounds are no numbers")
         return made
 
@@ -211,11 +280,11 @@ class Round:
             "window": self.window,
             "stage": self.stage,
             "keys": [asdict(key) for key in self.keys],
-            "bounds": None if self.bounds is None else asdict(self.bounds),
+            "bounds": asdict(self.bounds),
         }
 
 
-def _keys(
+def check_keys(
     config: FederationConfig, keys: Sequence[Announcement], number: int, attempt: int
 ) -> tuple[Announcement, ...]:
     """Return the announcements of all sites for an attempt, in order; refuse any others."""
@@ -249,3 +318,68 @@ def _keys(
             remedy="ask the site for its announcement of this attempt",
         )
     return tuple(found[name] for name in config.names)
+
+
+def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings) -> None:
+    """Refuse arrays that are not those at the beginning of a stage of a window. Time O(values).
+
+    A stage has its own set of arrays, each of the shape that follows from the config's settings,
+    finite float64 and in the range that a release can give. An array too short would let a kernel
+    read past its end; a number that is not finite, or out of single precision, could make a site's
+    sum fail on one document and not on another. Errors are of any kind: `Round.open` words them.
+    """
+    found, wanted = set(arrays), _names(stage)
+    if found != wanted:
+        odd = sorted(found ^ wanted)
+        raise ValueError(f"the stage {stage!r} has other arrays: {str(odd)[:120]}")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("an array is not finite")
+    if "map" in wanted:
+        columns = arrays["map"].shape[-1] if arrays["map"].ndim else 0
+        if columns > min(settings.n_components, settings.n_features):
+            raise ValueError(f"the projection has too many columns: {columns}")
+        check_array("map", arrays["map"], (settings.n_features, columns))
+    if "view/first" in wanted:
+        _check_view(arrays, settings)
+    if is_round(stage):
+        # Checks all of it, but for the arrays that serve diagnostics alone.
+        RefinementRounds.from_state(named(arrays, "refinement/"), settings)
+        for start, name in product(_STARTS, ("pair_eigenvalues", "pair_noise")):
+            _check_vector(f"{start}spectral/{name}", arrays, settings)
+
+
+def _names(stage: str) -> set[str]:
+    names: set[str] = set()
+    if stage in _TRIPLES:
+        names |= {f"view/{f.name}" for f in fields(PairView) if f.name != "probes"}
+    if is_round(stage):
+        names |= {f"refinement/{name}" for name in _REFINEMENT}
+        names |= {name for start in _STARTS for name in _names_of_topics(start)}
+    if names:
+        names.add("map")
+    return names
+
+
+def _names_of_topics(prefix: str) -> set[str]:
+    others = ("spectral", "prevalence", "refinement", "fits")
+    own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
+    return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
+
+
+def _check_view(arrays: Arrays, settings: PrivateSettings) -> None:
+    d, known = settings.n_features, arrays["map"].shape[1]
+    check_array("view/first", arrays["view/first"], (d,), 0.0, _MOST)
+    check_array("view/pairs", arrays["view/pairs"], (d, settings.n_columns or d))
+    check_array("view/directions", arrays["view/directions"], (d, known), -_MOST, _MOST)
+    check_array("view/eigenvalues", arrays["view/eigenvalues"], (known,))
+    _check_vector("view/spectrum", arrays, settings)
+    for name in ("stddev", "floor", "centre"):
+        check_array(f"view/{name}", arrays[f"view/{name}"], (), 0.0)
+
+
+def _check_vector(name: str, arrays: Arrays, settings: PrivateSettings) -> None:
+    array = arrays[name]
+    if array.ndim != 1 or len(array) > settings.n_features:
+        raise ValueError(f"{name} is no vector of this size: {array.shape}")
+    if array.dtype != np.float64 or not np.isfinite(array).all():
+        raise ValueError(f"{name} is not of finite numbers")

@@ -1,4 +1,4 @@
-"""How much noise each of several sites adds, and what is left of it against whom.
+"""Noise of each of several sites, and the part of it that is left against each adversary.
 
 S sites want ``sum_s mu_s a_s``, with weights mu_s that sum to 1; a_s is a statistic of the
 documents of site s, such as a mean. Alone, the site would have to add noise of standard deviation
@@ -21,8 +21,8 @@ In units of the aggregate, ``T_s = mu_s tau_s`` is the noise that site s needs, 
   With t = 0 this is the pooled noise and no more; t is the number of `colluders` that the promise
   to the others is to bear.
 
-What each adversary has
------------------------
+Adversaries
+-----------
 A document of site s moves ``mu_s a_s`` by at most T_s / z_s. Who sees it under Gaussian noise of
 variance v has ``(T_s / sqrt(v)) / z_s``-GDP; `losses` gives the first factor, 1 for what was
 promised. With c colluding sites and h = S - c honest ones:

@@ -1,9 +1,9 @@
-"""A share: what one site sends in one round, masked and signed, and its file.
+"""Shares: the masked and signed sums of one site in one round, and their file.
 
 A share file is a checked file of `streamlda.container` of kind ``streamlda-share``, version 2.
 The arrays are the blocks of the stage, modulo 2^64; the metadata are the attributes of `Share`,
-`config` under the name ``roster``. How a share is made, and what it shows, is in
-`streamlda.sites.site`.
+`config` under the name ``roster``. `streamlda.sites.site` has how a share is made, and what it
+shows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 2
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one site sends in one round.
+    """Message of one site in one round.
 
     `config` is the digest of the federation config; `settings` and `vocabulary` are those of two of
     its parts, to name what differs. `secure`: whether the noise may be called private. `following`
@@ -65,15 +65,15 @@ class Share:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`; `aggregate` checks by the signature whose it is."""
-        return cls._of(read_arrays(path, SHARE_FORMAT, SHARE_VERSION), path)
+        return cls._parsed(read_arrays(path, SHARE_FORMAT, SHARE_VERSION), path)
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
         """Return the share of which `data` is the file; `path` says in errors where it is from."""
-        return cls._of(parse_arrays(data, SHARE_FORMAT, SHARE_VERSION, path), path)
+        return cls._parsed(parse_arrays(data, SHARE_FORMAT, SHARE_VERSION, path), path)
 
     @classmethod
-    def _of(cls, file: ArraysFile, path: str | os.PathLike[str]) -> Self:
+    def _parsed(cls, file: ArraysFile, path: str | os.PathLike[str]) -> Self:
         rule, remedy = "a share file must be whole", "ask the site to send it again"
         return parsed(lambda: cls._checked(file), path, rule, remedy)
 
@@ -81,7 +81,7 @@ class Share:
     def _checked(cls, file: ArraysFile) -> Self:
         metadata = dict(file.metadata)
         if metadata["following"] is not None:
-            metadata["following"] = Announcement.of(metadata["following"])
+            metadata["following"] = Announcement.from_json(metadata["following"])
         share = cls(config=metadata.pop("roster"), arrays=file.arrays, **metadata)
         check_members(file.metadata, {**share._metadata(), "signature": share.signature})
         check_name(share.site)

@@ -1,4 +1,4 @@
-"""A site: sums of its own documents, a part of the noise, a mask, and the ledger.
+"""Sites: sums of their own documents, a part of the noise, a mask, and the ledger.
 
     share_s = a_s + g_s + m_s   modulo 2^64, in whole steps of the grid of the stage
 
@@ -20,7 +20,7 @@ set aside for rounding. The sum over all sites moves by exactly what that share 
 *Public*: the config; the round, all of which was released before; which slots a site has read; who
 sent a share, and when.
 
-*What is released*: with h honest sites, the sum over them of a_s + g_s (masks hide all else), under
+*Release*: with h honest sites, the sum over them of a_s + g_s (masks hide all else), under
 noise of variance h sigma^2 / S on the grid. The config takes sigma such that h = S - t gives the
 noise multiplier that was promised.
 
@@ -56,13 +56,15 @@ from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.rows import Rows
 from streamlda.private.stage import Stage
-from streamlda.sites.agreement import MAX_EPSILON_ALONE, check_alone, check_member
-from streamlda.sites.announcement import Announcement
-from streamlda.sites.federation import FederationConfig
+from streamlda.sites.announcement import Announcement, RoundKeys
+from streamlda.sites.federation import (
+    MAX_EPSILON_ALONE,
+    FederationConfig,
+    check_alone,
+    check_member,
+)
 from streamlda.sites.keys import SHARE, RoundKey, SiteKey
-from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.text.vocabulary import Vocabulary
@@ -94,7 +96,7 @@ class ShareAccumulator(Learner):
         """Rows that are wanted; None if no more are."""
         return self.last - self.documents_seen or None
 
-    def add(self, batch: DocumentBatch | Rows, users: Users | None = None, /) -> int:
+    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Take rows of the stream, one a slot; those before `first` are left."""
         batch = batch.rows(0, min(batch.n_documents, self.last - self.documents_seen))
         rows = batch.rows(max(self.first - self.documents_seen, 0), batch.n_documents)
@@ -208,7 +210,7 @@ class Site:
         return None
 
     def begin(self, this: Round) -> ShareAccumulator:
-        """Return where the documents of a round are to be summed; nothing is spent yet.
+        """Return the accumulator of a round's documents; nothing is spent yet.
 
         Refused if the ledger does not allow the share, or has one of this round (`stored`), or the
         round key is not here or was used.
@@ -295,7 +297,7 @@ class Site:
             site=self.name,
             config=self.config.digest,
             settings=self.config.settings_digest,
-            vocabulary=self.config.columns_digest,
+            vocabulary=self.config.vocabulary.fingerprint,
             round=this.number,
             attempt=this.attempt,
             round_digest=this.digest,

@@ -54,13 +54,10 @@ UNREAD_SUFFIXES = {
 #: The page that shows how to extract their text.
 HOW_TO_EXTRACT = "streamlda/docs/howto/mail-and-html.md"
 
-#: Rows of numbers, as they are to "auto-rows"; else they are lines of text.
-ROW_SUFFIXES = {".npy": "npy"}
-
 FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet")
 
 #: What goes by names: text is a document a file in folders, lines elsewhere; or one of these.
-AUTO = ("auto", "auto-lines", "auto-file", "auto-rows")
+AUTO = ("auto", "auto-lines", "auto-file")
 
 #: What a link gives that leads nowhere, or to itself.
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -150,9 +147,8 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
 
     A name that exists is no glob, whatever characters it has. `format` is one of `AUTO` or
     `FORMATS`, `compression` ``"infer"``, None or one of `COMPRESSIONS`. Raises
-    `InvalidSettingError` for others, mail and HTML by their names, a Parquet or .npy file
-    compressed as a whole, or a .npy file elsewhere, and `SourceError` for a path without files, or
-    a file that is named twice.
+    `InvalidSettingError` for others, mail and HTML by their names, or a Parquet file compressed as
+    a whole, and `SourceError` for a path without files, or a file that is named twice.
     """
     by_name = "leave it out to go by the file names"
     convert = f"{by_name}, or convert the files (mail and HTML: {HOW_TO_EXTRACT})"
@@ -307,22 +303,15 @@ def _stored(
         name=name,
         remedy=f"extract their text first ({HOW_TO_EXTRACT}), or leave these files out",
     )
-    suffixes = ROW_SUFFIXES if format == "auto-rows" else FORMAT_SUFFIXES
-    by_suffix = suffixes.get(suffix, text)
+    by_suffix = FORMAT_SUFFIXES.get(suffix, text)
     found_format = by_suffix if format in AUTO else format
     found_compression = by_name if compression == "infer" else compression
     require(
-        found_format not in ("parquet", "npy") or found_compression is None,
-        "a Parquet or .npy file must not be compressed as a whole",
+        found_format != "parquet" or found_compression is None,
+        "a Parquet file must not be compressed as a whole",
         name=name,
         compression=found_compression,
         remedy="decompress it first",
-    )
-    require(
-        found_format != "npy" or local,
-        "a .npy file must be on this machine",
-        name=name,
-        remedy="copy it here, or give lines of numbers",
     )
     size = info.get("size")
     return StoredFile(

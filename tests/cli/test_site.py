@@ -15,10 +15,9 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.statement import check_statement
 from streamlda.private.settings import PrivateSettings
-from streamlda.sites.announcement import Announcement
+from streamlda.sites.announcement import Announcement, RoundKeys
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKey
-from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.storage.snapshots import Snapshots

@@ -11,21 +11,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import fsspec
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from streamlda.errors import (
-    InvalidDocumentsError,
-    InvalidSettingError,
     MissingExtraError,
     SourceError,
 )
 from streamlda.stream.listing import StoredFile
 from streamlda.stream.source import Reject
-from streamlda_connectors import compressed, npy, records
+from streamlda_connectors import compressed, records
 from streamlda_connectors.files import FileSource
 from tests.connectors.test_resume import COMPRESS
 
@@ -50,49 +47,6 @@ def resumed(source, *arguments, **options):
     again = FileSource(*arguments, **options)
     again.seek(position)
     return again
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("kind", ["float64", "float32", "int16"])
-def test_rows_of_an_array_are_lines_of_all_their_digits(order, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(npy, "RUN_NUMBERS", 7)
-    rows = np.asarray(np.random.default_rng(0).normal(0, 100, (10, 3)).astype(kind), order=order)
-    np.save(tmp_path / "a.npy", rows)
-    (tmp_path / "b.csv").write_text("1,2,3\n", "ascii")
-    paths = [tmp_path / "a.npy", tmp_path / "b.csv"]
-    source = FileSource(paths, format="auto-rows")
-    poll = source.poll(4)
-    texts, rejects = drain(resumed(source, paths, format="auto-rows"))
-    found = np.array([line.split(",") for line in poll.documents + texts], dtype=np.float64)
-    assert rejects == []
-    assert found.tolist() == [*rows.tolist(), [1, 2, 3]]
-
-
-def test_an_array_that_has_no_rows_of_numbers_is_refused(tmp_path):
-    path, text = tmp_path / "a.npy", tmp_path / "b.npy"
-    text.write_bytes(b"1,2,3")
-    for made, said in (
-        (np.zeros(3), r"got name=.* shape=\(3,\) type='float64'; write it by numpy.save"),
-        (np.array([["a"]]), "type='<U1'"),
-        (np.array([[{}]]), "Python objects in dtype"),
-    ):
-        np.save(path, made)
-        with pytest.raises(InvalidDocumentsError, match=said):
-            FileSource(path, format="auto-rows")
-    with pytest.raises(InvalidDocumentsError, match="must hold the rows of one array of numbers"):
-        FileSource(text, format="auto-rows")
-    np.savez(path.with_suffix(""), np.zeros((2, 2)))
-    path.with_suffix(".npz").rename(path)
-    with pytest.raises(InvalidDocumentsError, match="type='several arrays'"):
-        FileSource(path, format="auto-rows")
-    (tmp_path / "c.npy.gz").write_bytes(b"")
-    with pytest.raises(InvalidSettingError, match="must not be compressed as a whole"):
-        FileSource(tmp_path / "c.npy.gz", format="auto-rows")
-    fsspec.filesystem("memory").pipe("/streamlda-npy/a.npy", b"")
-    with pytest.raises(InvalidSettingError, match="must be on this machine"):
-        FileSource("memory://streamlda-npy/a.npy", format="auto-rows")
-    # Elsewhere it is text.
-    assert FileSource(text).poll(1).documents == ["1,2,3"]
 
 
 def test_urls_of_other_file_systems_are_read():

@@ -14,17 +14,14 @@ from streamlda.exit_codes import CONFIGURATION, DATA, IO, USAGE
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
-from streamlda.sites.estimate import read
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, Site
-from tests.cli import site_rows
 from tests.cli.sites import (
     SITES,
     aggregate_command,
     begun,
-    in_processes,
     made_at,
     make_config,
     share_command,
@@ -33,7 +30,6 @@ from tests.cli.sites import (
 from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
 from tests.kafka.test_rounds import in_turns
-from tests.sites.rows import planted_mixture, planted_subspace
 
 
 def to_topic(bootstrap, topic, *more):
@@ -102,53 +98,6 @@ def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics
     assert [row.key.decode().partition("/")[0] for row in rows] == [*SITES, *[*SITES, "south"] * 2]
     assert rows[5].value == rows[6].value
     assert dict(rows[-1].headers)["streamlda.round"] == b"2"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("kind", "plant", "check"),
-    [
-        ("pca", planted_subspace, site_rows.check_directions),
-        ("mixture", planted_mixture, site_rows.check_means),
-    ],
-)
-def test_three_sites_and_one_topic_learn_of_rows(kind, plant, check, topics, topic, tmp_path):
-    rows, truth = plant(site_rows.ROWS, site_rows.D)
-    site_rows.write_rows(site_rows.make_keys(tmp_path), rows)
-    site_rows.config_of_rows(tmp_path, kind)
-    to, round_file = to_topic(topics.bootstrap, topic), tmp_path / "round1"
-    for site in SITES:
-        run(*sign_command(tmp_path, tmp_path, site, kind), *to)
-    hub = ("--config", tmp_path / kind, "--key", tmp_path / "hub.key")
-    run("site", "begin", *hub, "-o", round_file, *to)
-    commands = [share_command(tmp_path, tmp_path, site, round_file, kind, "csv") for site in SITES]
-    in_processes([[*map(str, (*command[:-2], *to))] for command in commands])
-    run(*aggregate_command(tmp_path, tmp_path, (), round_file, kind), *to)
-    check(read(tmp_path / "model"), rows, truth)
-    # A share that was altered on its way is refused by name.
-    (row,) = (row for row in topics.read(topic)[3:] if row.key.startswith(b"south/"))
-    altered = row.value[:-1] + bytes([row.value[-1] ^ 1])
-    topics.send(topic, [None, altered], key=row.key)
-    again = aggregate_command(tmp_path, tmp_path, (), round_file, kind)
-    assert "to withdraw what site='south' has there" in run(*again, *to, code=DATA).stderr
-
-
-@pytest.mark.long
-def test_three_sites_and_one_topic_learn_topics_that_documents_do_not_mix(topics, topic, tmp_path):
-    truth = site_rows.write_documents(site_rows.make_keys(tmp_path))
-    site_rows.config_of_topics(tmp_path)
-    to, round_file = to_topic(topics.bootstrap, topic), tmp_path / "round1"
-    for site in SITES:
-        run(*sign_command(tmp_path, tmp_path, site), *to)
-    hub = ("--config", tmp_path / "config", "--key", tmp_path / "hub.key")
-    run("site", "begin", *hub, "-o", round_file, *to)
-    for following in ("round2", "round3"):
-        commands = [share_command(tmp_path, tmp_path, site, round_file) for site in SITES]
-        in_processes([[*map(str, (*command[:-2], *to))] for command in commands])
-        shares = aggregate_command(tmp_path, tmp_path, (), round_file, following=following)
-        run(*shares, *to)
-        round_file = tmp_path / following
-    site_rows.check_topics(read(tmp_path / "model"), truth)
 
 
 def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(

@@ -20,6 +20,7 @@ from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
+from streamlda.papers.imtiaz_sarwate.vector_moments import clipped
 from streamlda.papers.laplace import discrete_laplace, release_laplace
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
@@ -36,7 +37,6 @@ from streamlda.papers.wang_anandkumar.tensors import (
 )
 from streamlda.privacy.mechanism import Block
 from streamlda.privacy.noise import SeededNoise
-from streamlda.private.vector_moments import clipped
 from streamlda.spectral.power import DeflatedPower
 from tests.corpora import batch_of
 

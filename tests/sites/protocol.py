@@ -10,9 +10,9 @@ from streamlda.privacy.ledger import Ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
+from streamlda.sites.announcement import RoundKeys
 from streamlda.sites.federation import FederationConfig, Member
 from streamlda.sites.keys import SHARE, SiteKey
-from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import Site

@@ -17,8 +17,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.stage import joint_mechanism
 from streamlda.sites import federation
-from streamlda.sites.agreement import MAX_EPSILON_ALONE, check_alone, described
-from streamlda.sites.federation import FederationConfig
+from streamlda.sites.federation import MAX_EPSILON_ALONE, FederationConfig, check_alone, describe
 from streamlda.sites.keys import SiteKey
 from streamlda.sites.scheme import NoisePlan
 from streamlda.text.vocabulary import Vocabulary
@@ -162,7 +161,7 @@ def test_a_config_of_invented_sites_is_refused_by_default():
     assert config.epsilon_against(399) is None
     with pytest.raises(InvalidSettingError, match=r"epsilon_alone='no bound'.*sites=400"):
         check_alone(config, MAX_EPSILON_ALONE)
-    assert any(line.startswith("alone        no bound") for line in described(config))
+    assert any(line.startswith("alone        no bound") for line in describe(config))
 
 
 @pytest.mark.parametrize(
@@ -224,9 +223,8 @@ def test_a_label_cannot_change_what_sites_see_before_they_sign(label):
     config = config_of(KEYS[:3])
     with pytest.raises(InvalidSettingError, match="label must be one line"):
         replace(config, label=label)
-    assert len(described(replace(config, label="Themen, \u00f6ffentlich"))) == len(
-        described(config)
-    )
+    shown = describe(replace(config, label="Themen, \u00f6ffentlich"))
+    assert len(shown) == len(describe(config))
 
 
 def test_whatever_is_changed_shows_in_the_digest_but_the_order_of_sites():
@@ -277,6 +275,7 @@ def twins():
             lambda: two(privacy_unit="user", documents_per_user=1, snapshots=1),
             "got privacy_unit='user'",
         ),
+        (lambda: two(public_model="0" * 64, clipping="quantile"), "public_model='0000"),
         (lambda: two(solver="simultaneous", documents_per_snapshot=9000), "solver='simultaneous'"),
         (lambda: config_of(KEYS[:2], vocabulary=words_of(29)), "words=29 n_features=30"),
         (lambda: config_of(KEYS[:2], settings_of(n_features=3), vocabulary=LEARNED), "'learned'"),

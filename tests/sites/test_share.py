@@ -20,9 +20,8 @@ from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
-from streamlda.sites.announcement import MAX_ATTEMPTS
+from streamlda.sites.announcement import MAX_ATTEMPTS, RoundKeys
 from streamlda.sites.keys import SiteKey
-from streamlda.sites.round_keys import RoundKeys
 from streamlda.sites.rounds import ROUND_FORMAT, ROUND_VERSION, Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, Site, local_noise
@@ -152,6 +151,17 @@ def test_a_share_is_made_once(at_work, this, site, documents):
     path.write_bytes(b"another")
     with pytest.raises(LedgerError, match="only the one that this ledger published there"):
         site.make_share(this, documents)
+
+
+@pytest.mark.parametrize("colluders", [0, 1])
+def test_slots_to_come_are_those_of_the_stages_that_come(colluders, tmp_path):
+    """With colluders sites add more noise, and stages are planned for it."""
+    # The plan changes with the noise here.
+    changes = {"n_features": 1100, "n_components": 5, "epsilon": 3.0}
+    changes |= {"documents_per_snapshot": 20_000, "refinement_rounds": None}
+    with Sites.of(2, tmp_path, None, None, colluders, **changes) as sites:
+        found = sum(site.slots_to_come(sites.first) for site in sites.sites.values())
+        assert found == 20_000
 
 
 def test_too_few_documents_are_refused_and_nothing_is_spent(at_work, this):

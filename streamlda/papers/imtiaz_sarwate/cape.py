@@ -1,4 +1,4 @@
-"""CAPE, section III: Gaussian zero-sum noise of S sites, and what each adversary has of it.
+"""CAPE, section III: Gaussian zero-sum noise of S sites, and the losses to each adversary.
 
 Notation as in `streamlda.sites.scheme`; in place of a mask, site s sends
 

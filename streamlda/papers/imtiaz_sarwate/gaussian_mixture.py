@@ -1,6 +1,6 @@
 """capeAGN for mixtures of spherical Gaussians: samples of several sites (section V, Appendix B-B).
 
-Model and estimates are those of `streamlda.private.mixture`. Two routes:
+Model and estimates are those of `streamlda.papers.imtiaz_sarwate.mixture`. Two routes:
 
 `projected` (ours)
     1. ``t t'`` is aggregated in packed form.
@@ -14,7 +14,7 @@ Model and estimates are those of `streamlda.private.mixture`. Two routes:
 Privacy
 -------
 Unit: a sample, at one site. Relation: replace-one; sizes and the radius are public. Second moment
-and H in k dimensions: `streamlda.private.mixture`.
+and H in k dimensions: `streamlda.papers.imtiaz_sarwate.mixture`.
 
 - *H in d dimensions*, samples of norm at most 1 (scaled by the radius): by the triangle inequality
   ``||H|| <= 1 + 3 d sigma^2``, and 2 + 6 d sigma^2 for a difference: Appendix C. (The norm of the
@@ -37,17 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, one_of, require
-from streamlda.papers.imtiaz_sarwate.plain_moments import (
-    paper_components,
-    plain_pairs,
-    plain_triples,
-    symmetric_pairs,
-    symmetric_triples,
-)
-from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.mechanism import Block
-from streamlda.private.mixture import (
+from streamlda.papers.imtiaz_sarwate.mixture import (
     MixtureView,
     in_order,
     mixture_means,
@@ -57,14 +47,24 @@ from streamlda.private.mixture import (
     skew_block,
     skew_norms,
 )
-from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
-from streamlda.private.vector_moments import (
+from streamlda.papers.imtiaz_sarwate.plain_moments import (
+    paper_components,
+    plain_pairs,
+    plain_triples,
+    symmetric_pairs,
+    symmetric_triples,
+)
+from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+from streamlda.papers.imtiaz_sarwate.vector_moments import (
     SECOND_RATIO,
     clipped,
     packed_second,
     second_block,
     third_sum,
 )
+from streamlda.privacy.clipping import clip_factors
+from streamlda.privacy.mechanism import Block
+from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 
 Array = NDArray[np.float64]
 Route = Literal["projected", "paper"]

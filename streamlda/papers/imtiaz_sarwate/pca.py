@@ -14,7 +14,7 @@ eigenvalue, which noise alone makes, counts as a positive one: `route="paper"` d
 it counts 0.
 
 Privacy: one stage, all of the budget. Unit, relation and sensitivity are those of
-`streamlda.private.vector_moments`. The paper draws noise of one size for every entry
+`streamlda.papers.imtiaz_sarwate.vector_moments`. The paper draws noise of one size for every entry
 i <= j; `route="paper"` does too. In packed coordinates, the default, entries off the diagonal get
 sqrt(2) less at the same privacy. In DPdisPCA each site's noisy moment is a release of its own
 samples, of which no other site has one, so that (epsilon, delta) holds for each sample against the
@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 from streamlda.checks import between, one_of, require
 from streamlda.papers.imtiaz_sarwate.plain_moments import plain_pairs, symmetric_pairs
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+from streamlda.papers.imtiaz_sarwate.vector_moments import SECOND_RATIO, leading, second_block
 from streamlda.private.packing import pack_pairs, unpack_pairs
-from streamlda.private.vector_moments import SECOND_RATIO, leading, second_block
 
 Array = NDArray[np.float64]
 Route = Literal["packed", "paper"]

@@ -58,6 +58,7 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, one_of, require
 from streamlda.documents import DocumentBatch
 from streamlda.papers.imtiaz_sarwate.maps import chosen_projection
+from streamlda.papers.imtiaz_sarwate.mixture import weights_of
 from streamlda.papers.imtiaz_sarwate.plain_moments import (
     paper_components,
     plain_pairs,
@@ -68,7 +69,6 @@ from streamlda.papers.imtiaz_sarwate.plain_moments import (
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import TRIPLE_TERMS, FirstStatistic, PairStatistic, View
-from streamlda.private.mixture import weights_of
 from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.private.topics import PairView, private_topics
 from streamlda.spectral.moments import Moments

@@ -246,7 +246,7 @@ def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
     from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
     from streamlda.papers.imtiaz_sarwate.promise import Promise
     from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-    from streamlda.private.vector_moments import clipped, second_sum
+    from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 
     rng = np.random.default_rng([seed, parameters["documents"]])
     k, n_sites = parameters["components"], parameters["sites"]

@@ -25,8 +25,6 @@ _DIGITS = 4
 _NEIGHBORS = {
     ("document", "add-remove"): "with a document as without it",
     ("document", "replace-one"): "with a document as with another in its place",
-    ("record", "add-remove"): "with a record as without it",
-    ("record", "replace-one"): "with a record as with another in its place",
     ("user", "add-remove"): "with the documents of a user as without them",
     ("user", "replace-one"): "with the documents of a user as with those of another",
 }

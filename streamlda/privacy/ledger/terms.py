@@ -52,8 +52,7 @@ from streamlda.privacy.ledger.fingerprints import Fingerprints
 
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
-#: A record is a row of numbers; it is counted as a document is.
-UNITS = ("document", "record", "user")
+UNITS = ("document", "user")
 MODES = ("window", "prefix")
 
 #: Record slots are counted up to here, so that they fit every 64-bit format.
@@ -102,7 +101,7 @@ NOTHING = Loss(Fraction(0), Fraction(0))
 class LedgerTerms:
     """What is fixed for the whole life of a ledger; epsilon and delta are for one privacy unit.
 
-    Documents and records are each in one cohort, so cohorts compose in parallel. A user may have
+    A document is in one cohort, so cohorts compose in parallel. A user may have
     documents in all of them, so cohorts add up.
     """
 

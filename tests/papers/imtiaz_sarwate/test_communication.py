@@ -10,7 +10,7 @@ from streamlda.papers.imtiaz_sarwate.communication import ALGORITHMS, communicat
 from streamlda.papers.imtiaz_sarwate.promise import Promise
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import pair_blocks, triple_block
-from streamlda.private.vector_moments import clipped, packed_second, second_block
+from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, packed_second, second_block
 from tests.papers.test_pages import PAGE
 
 

@@ -19,8 +19,7 @@ from streamlda.papers.imtiaz_sarwate.plain_moments import (
     symmetric_triples,
 )
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
-from streamlda.private.packing import pack_pairs
-from streamlda.private.vector_moments import (
+from streamlda.papers.imtiaz_sarwate.vector_moments import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
     clipped,
@@ -29,6 +28,7 @@ from streamlda.private.vector_moments import (
     second_sum,
     third_sum,
 )
+from streamlda.private.packing import pack_pairs
 from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
 
 BOUND = 1.5

@@ -14,18 +14,10 @@ Privacy
 Unit: a sample; the number of slots and the radius are public.
 
 *H in k dimensions*: scaled to norm at most B, public by an earlier release of the second moment
-(`streamlda.private.vector_moments`): under add-remove the sum moves by B at most, and two samples
-differ, replace-one, by 2 B at most, attained by opposite ones, as H(-t) = -H(t). By Pythagoras
+(`vector_moments`): under add-remove the sum moves by B at most, and two samples differ,
+replace-one, by 2 B at most, attained by opposite ones, as H(-t) = -H(t). By Pythagoras
 ``||H||^2 = ||y||^6 - 6 sigma^2 ||y||^4 + sigma^4 (3 k + 6) ||y||^2``; where these terms cancel, a
 quarter of the norm of the absolute ones is taken if that is larger.
-
-*t, t t' and t x t x t in one release*, of samples of norm at most R, with parts p1, p2 and p3: H is
-made of them afterwards. Noise that is the same in all directions of symmetric tensors is so in
-those of U. In weighted coordinates a sample has the squared norm
-``p1 r^2 + p2 r^4 + p3 r^6 <= 1``, r = ||t|| / R: under add-remove the sum moves by 1 at most,
-attained on the sphere. With u = x'y / R^2 the inner product of two is
-``f(u) = p1 u + p2 u^2 + p3 u^3``, so that they differ, replace-one, by ``sqrt(2 (1 - min f))`` at
-most, attained on the sphere at the u in [-1, 1] where f is least.
 
 References
 ----------
@@ -36,14 +28,12 @@ section V.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.privacy.mechanism import Block
-from streamlda.private.packing import pack_pairs, pack_triples
-from streamlda.private.vector_moments import clipped, second_block, second_sum, third_sum
 from streamlda.spectral.tensor_power import tensor_power
 
 Array = NDArray[np.float64]
@@ -51,23 +41,8 @@ Array = NDArray[np.float64]
 #: B over the cube of the root of the mean squared norm of a projected sample.
 BOUND = 2.0
 
-#: Parts of t, t t' and t x t x t in one release. Noise of the second and third is then 1.53 and
-#: 4.3 z of a row, where two releases with 0.8 and 0.2 of the budget (`Promise`) have 1.58 and 4.5.
-PARTS = (0.04, 0.85, 0.11)
-
 #: A direction is real when its eigenvalue exceeds this part of the noise's spectral norm.
 FLOOR = 1.0
-
-
-def _joint_ratio() -> float:
-    p1, p2, p3 = PARTS
-    # Where f'(u) = 0; f is convex there, and above it at the ends.
-    u = (math.sqrt(p2**2 - 3 * p1 * p3) - p2) / (3 * p3)
-    return math.sqrt(2 * (1 - (p1 * u + p2 * u**2 + p3 * u**3))) * (1 + 1e-12)
-
-
-#: Most that two samples differ by under replace-one: 1.4145.
-JOINT_RATIO = _joint_ratio()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,52 +140,3 @@ def weights_of(eigenvalues: Array) -> Array:
     weights = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-6) ** -2.0, 0.0)
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(eigenvalues), 1 / len(eigenvalues))
-
-
-class MixtureStatistic:
-    """Sums of t, t t' and t x t x t of rows scaled down to the radius, for a stage."""
-
-    ratio = JOINT_RATIO
-
-    def __init__(self, dimension: int, radius: float) -> None:
-        d, self._radius = dimension, radius
-        third = Block("third", (d * (d + 1) * (d + 2) // 6,), radius**3, magnitude=1.01)
-        blocks = Block("first", (d,), radius), second_block(d, radius), third
-        self._blocks = [
-            replace(block, weight=part) for block, part in zip(blocks, PARTS, strict=True)
-        ]
-        self._restart()
-
-    def _restart(self) -> None:
-        d = self._blocks[0].cells
-        self._first: Array = np.zeros(d)
-        self._second: Array = np.zeros((d, d))
-        self._third: Array = np.zeros((d, d, d))
-
-    def blocks(self) -> list[Block]:
-        """Return what the mechanism may rely on."""
-        return self._blocks
-
-    def add(self, rows: Array) -> None:
-        """Add rows of shape (n, d). Time O(n d^3)."""
-        scaled = clipped(rows, self._radius)
-        self._first += scaled.sum(axis=0)
-        self._second += second_sum(scaled)
-        self._third += third_sum(scaled)
-
-    def take(self) -> dict[str, Array]:
-        """Return the sums since the last call, by block, and start from 0 again."""
-        found = {
-            "first": self._first,
-            "second": pack_pairs(self._second),
-            "third": pack_triples(self._third),
-        }
-        self._restart()
-        return found
-
-
-def seen(third: Array, first: Array, view: MixtureView) -> Array:
-    """Return E H in the directions of a view from the moments in all d. Time O(d^3 k)."""
-    for _ in range(3):
-        third = np.tensordot(third, view.directions, axes=(0, 0))
-    return skew(third, view.directions.T @ first, view.variance)

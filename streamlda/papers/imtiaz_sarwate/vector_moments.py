@@ -129,27 +129,3 @@ def leading(moment: Array, n_components: int) -> tuple[Array, Array]:
     values, vectors = np.linalg.eigh(moment)
     largest = slice(None, -n_components - 1, -1)
     return np.ascontiguousarray(vectors[:, largest]), values[largest]
-
-
-class SecondStatistic:
-    """Packed sums of x x' of rows scaled down to the radius, for a stage."""
-
-    ratio = SECOND_RATIO
-
-    def __init__(self, dimension: int, radius: float) -> None:
-        self._block, self._radius = second_block(dimension, radius), radius
-        self._sum: Array = np.zeros((dimension, dimension))
-
-    def blocks(self) -> list[Block]:
-        """Return what the mechanism may rely on."""
-        return [self._block]
-
-    def add(self, rows: Array) -> None:
-        """Add rows of shape (n, d)."""
-        self._sum += second_sum(clipped(rows, self._radius))
-
-    def take(self) -> dict[str, Array]:
-        """Return the sums since the last call, by block, and start from 0 again."""
-        found = {self._block.name: pack_pairs(self._sum)}
-        self._sum = np.zeros_like(self._sum)
-        return found

@@ -1,1 +1,0 @@
-"""What sites can learn together: kinds of models, by one protocol."""
