@@ -445,5 +445,4 @@ def test_files_of_an_older_protocol_are_refused_with_what_to_do(folder, tmp_path
         ),
     }[kind]
     printed = run(*command, code=DATA).stderr
-    assert "must use one version of the protocol, and this file is of another" in printed
-    assert "use the same version of streamlda at all sites" in printed
+    assert "must not be in an earlier format than this streamlda reads" in printed
