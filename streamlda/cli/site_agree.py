@@ -155,7 +155,7 @@ def begin(
     Give one ANNOUNCEMENT of each site (streamlda site sign, streamlda site redo), or the Kafka
     topic that they lie in.
     """
-    from streamlda.sites.announcement import Announcement, occasion
+    from streamlda.sites.announcement import Announcement, digest_occasion
     from streamlda.sites.exchange import read_announcements
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
@@ -175,9 +175,9 @@ def begin(
             found = [Announcement.load(path) for path in announcements]
         else:
             number, attempt = (1, 1) if before is None else (before.number, before.attempt + 1)
-            wanted = occasion(config.digest, number, attempt)
+            wanted = digest_occasion(config.digest, number, attempt)
             found = read_announcements(source.read(), config, wanted).messages
-    this = Round.first(config, found) if before is None else before.again(config, found)
+    this = Round.first(config, found) if before is None else before.repeat(config, found)
     click.echo(save_round(this, key, output), err=True)
 
 

@@ -62,7 +62,7 @@ def save_round(this: Round, key: str | None, path: str) -> str:
         this.save(path)
         of += ", unsigned"
     else:
-        this.signed(SiteKey.load(key)).save(path)
+        this.sign(SiteKey.load(key)).save(path)
     return f"round {of}: {path}, digest {this.digest[:SHOWN]}"
 
 

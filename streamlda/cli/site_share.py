@@ -148,7 +148,7 @@ def share(
             remedy="give the path of that one: it knows which documents earlier rounds used",
             error=LedgerError,
         )
-        terms = config.ledger_terms()
+        terms = config.ledger_terms
         spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
         ended = spent.recover()
         if ended is not None:
@@ -158,7 +158,7 @@ def share(
             )
         stream = stream_name(settings)
         at_work = Site(config, own, round_keys, spent, stream, max_epsilon_alone=max_epsilon_alone)
-        census = None if at_work.stored(this) else _census(settings, at_work, this)
+        census = None if at_work.find_share(this) else _census(settings, at_work, this)
         stored = at_work.make_share(this, partial(_fill, settings, at_work, census, quiet))
         found = Share.load(stored)
         if output is not None:
@@ -204,7 +204,7 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     if census is None:
         return None
     ledger.known.compared.add(at_work.config.digest)
-    _, wanted = at_work.slots_wanted(this)
+    _, wanted = at_work.get_slots(this)
     require(
         census.slots >= wanted or not census.spent,
         "documents must not be in two shares, and too few of these are new",
@@ -214,7 +214,7 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
         remedy=UNSPENT,
         error=LedgerError,
     )
-    wanted = at_work.slots_to_come(this)
+    wanted = at_work.count_slots_to_come(this)
     require(
         census.slots >= wanted,
         "a site must have the slots that it has promised for the remaining rounds of a window",

@@ -24,7 +24,7 @@ from streamlda.private.budget import STATEMENTS
 from streamlda.private.published import clip_bounds, model_of
 from streamlda.private.window import PrivateSnapshot
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.keys import SHARE, Words
+from streamlda.sites.keys import Words
 from streamlda.sites.poisoning import SumCheck, check_sums
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
@@ -75,9 +75,9 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     model = None
     if engine.snapshot is not None and engine.snapshot is not before:
         secure = all(share.secure for share in shares)
-        model = _model(config, this, engine.snapshot, secure)
+        model = _make_model(config, this, engine.snapshot, secure)
     announced = [share.following for share in shares if share.following is not None]
-    next_round = this.after(config, engine, announced)
+    next_round = this.advance(config, engine, announced)
     return Aggregate(released, stddevs, next_round, model, missed, checks)
 
 
@@ -94,7 +94,7 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
     }
     seen: set[str] = set()
     for share in shares:
-        check_origin(config, share)
+        share.check(config)
         require(
             share.site not in seen,
             "each site must have one share in a round, and one has two",
@@ -121,19 +121,6 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
         round=this.number,
         remedy="wait for them, or begin the round again without them: that takes a new config, and "
         "other documents at all sites",
-    )
-
-
-def check_origin(config: FederationConfig, share: Share) -> None:
-    """Refuse a share of a site that is not a member, or not as its site has signed it."""
-    key = config.member(share.site).key
-    require(
-        key.check_signature(SHARE, share.signature, share.content),
-        "a share must be as its site has signed it, and this one is another",
-        site=share.site,
-        round=share.round,
-        remedy="it was altered on its way, or is not from that site: ask the site to send it again",
-        error=ModelFileError,
     )
 
 
@@ -209,7 +196,7 @@ def make_statement(
     return made
 
 
-def _model(
+def _make_model(
     config: FederationConfig, this: Round, snapshot: PrivateSnapshot, secure: bool
 ) -> TopicModel:
     """Return the model of a window; `this`, its last round, tells attempts apart."""

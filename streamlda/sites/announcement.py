@@ -26,7 +26,7 @@ from streamlda.checks import at_least, between, failure, require
 from streamlda.container import sync_folder
 from streamlda.errors import LedgerError, ModelFileError
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, content_digest, read_json
+from streamlda.sites.files import check_members, digest_content, read_json
 from streamlda.sites.keys import ANNOUNCEMENT, RoundKey, SiteKey, check_exchange, check_name
 
 ANNOUNCEMENT_FORMAT, ANNOUNCEMENT_VERSION = "streamlda-site-announcement", 2
@@ -76,14 +76,14 @@ class Announcement:
     @property
     def content(self) -> bytes:
         """The digest that is signed."""
-        return content_digest({**asdict(self), "signature": ""})
+        return digest_content({**asdict(self), "signature": ""})
 
     @property
     def occasion(self) -> str:
         """Digest of config, round and attempt, in hex: the same for all sites."""
-        return occasion(self.config, self.round, self.attempt)
+        return digest_occasion(self.config, self.round, self.attempt)
 
-    def signed(self, key: SiteKey) -> Self:
+    def sign(self, key: SiteKey) -> Self:
         """Return it under the signature of its site."""
         return replace(self, signature=key.sign(ANNOUNCEMENT, self.content))
 
@@ -136,9 +136,9 @@ class Announcement:
         return made
 
 
-def occasion(config: str, number: int, attempt: int) -> str:
+def digest_occasion(config: str, number: int, attempt: int) -> str:
     """Return the digest that names an attempt of a round before it is made, in hex."""
-    return content_digest({"config": config, "round": number, "attempt": attempt}).hex()
+    return digest_content({"config": config, "round": number, "attempt": attempt}).hex()
 
 
 class RoundKeys:
@@ -215,7 +215,7 @@ class RoundKeys:
             secret = path.read_bytes()
         self._check(secret, number, attempt)
         exchange = RoundKey(key.public.name, secret).exchange
-        return Announcement(key.public.name, config, number, attempt, exchange).signed(key)
+        return Announcement(key.public.name, config, number, attempt, exchange).sign(key)
 
     def check(self, announced: Announcement) -> None:
         """Refuse a round in which this site is announced under a key that is not there."""

@@ -17,14 +17,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from streamlda.checks import failure, require
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.sites.aggregate import check_origin
 from streamlda.sites.announcement import ANNOUNCEMENT_FORMAT, Announcement
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
@@ -43,7 +42,7 @@ _KEY = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,62})/([0-9a-f]{64})")
 
 
 class Entry(Protocol):
-    """A record of a topic: its key (`key_of`), the file of a share, and where it stands.
+    """A record of a topic: its key (`make_key`), the file of a share, and where it stands.
 
     A value of None withdraws what was under the key before.
     """
@@ -75,7 +74,7 @@ class Received(Generic[T]):
     skipped: Counter[str]
 
 
-def key_of(site: str, digest: str) -> str:
+def make_key(site: str, digest: str) -> str:
     """Return the key under which a message of a site lies: of a round, or of an occasion."""
     return f"{site}/{digest}"
 
@@ -83,7 +82,7 @@ def key_of(site: str, digest: str) -> str:
 def publish_announcement(topic: ShareTopic, announced: Announcement) -> None:
     """Publish an announcement; on return the brokers have it."""
     about = {"content-type": ANNOUNCEMENT_FORMAT, "streamlda.roster": announced.config}
-    topic.publish(key_of(announced.site, announced.occasion), announced.to_bytes(), about)
+    topic.publish(make_key(announced.site, announced.occasion), announced.to_bytes(), about)
 
 
 def publish_share(topic: ShareTopic, path: Path) -> Share:
@@ -101,7 +100,7 @@ def publish_share(topic: ShareTopic, path: Path) -> Share:
         "streamlda.attempt": str(share.attempt),
         "streamlda.stage": share.stage,
     }
-    topic.publish(key_of(share.site, share.round_digest), data, about)
+    topic.publish(make_key(share.site, share.round_digest), data, about)
     return share
 
 
@@ -112,37 +111,18 @@ def read_shares(entries: Iterable[Entry], config: FederationConfig, this: Round)
     most of it to fetch them: only those of this round are parsed. Memory that of the shares of this
     round, one of each site.
     """
-
-    def check(share: Share) -> None:
-        check_origin(config, share)
-
-    kind = _Kind(Share.parse, check, lambda share: share.round_digest)
-    return _read(entries, config, this.digest, kind)
+    return _read(entries, config, this.digest, Share)
 
 
 def read_announcements(
     entries: Iterable[Entry], config: FederationConfig, digest: str
 ) -> Received[Announcement]:
     """Return the announcements of an `occasion` from all records of a topic, as `read_shares`."""
-
-    def check(announced: Announcement) -> None:
-        announced.check(config)
-
-    kind = _Kind(Announcement.parse, check, lambda announced: announced.occasion)
-    return _read(entries, config, digest, kind)
-
-
-@dataclass(frozen=True)
-class _Kind(Generic[T]):
-    """How messages of a kind are parsed and checked, and the digest that is in their key."""
-
-    parse: Callable[[bytes, str], T]
-    check: Callable[[T], None]
-    digest: Callable[[T], str]
+    return _read(entries, config, digest, Announcement)
 
 
 def _read(
-    entries: Iterable[Entry], config: FederationConfig, digest: str, kind: _Kind[T]
+    entries: Iterable[Entry], config: FederationConfig, digest: str, kind: type[T]
 ) -> Received[T]:
     skipped: Counter[str] = Counter()
     sent: dict[str, _Sent[T]] = {}
@@ -164,9 +144,9 @@ def _read(
 
 @dataclass
 class _Sent(Generic[T]):
-    """What lies under the key of a site and this occasion.
+    """Message under the key of a site and this occasion.
 
-    Errors wait until the topic has ended, as what they are about may be withdrawn there.
+    Errors wait until the topic has ended, as the message may be withdrawn there.
     """
 
     site: str
@@ -175,19 +155,20 @@ class _Sent(Generic[T]):
     digest: bytes = field(default=b"", repr=False)
 
     def take(
-        self, entry: Entry, value: bytes, config: FederationConfig, of: str, kind: _Kind[T]
+        self, entry: Entry, value: bytes, config: FederationConfig, of: str, kind: type[T]
     ) -> None:
+        """Take a record of the key: parse and check its message, or keep the error."""
         if self.error is not None:
             return
         digest = hashlib.blake2b(value, digest_size=32).digest()
         if digest == self.digest:
             return
         where = f"partition={entry.partition} offset={entry.offset}"
-        key = key_of(self.site, of)
+        key = make_key(self.site, of)
         try:
             config.member(self.site)
             message = kind.parse(value, f"topic {where}")
-            if (message.site, kind.digest(message)) != (self.site, of):
+            if (message.site, message.occasion) != (self.site, of):
                 raise failure(
                     "a message must lie under the key of its site and round",
                     site=message.site,
@@ -195,7 +176,7 @@ class _Sent(Generic[T]):
                     key=key,
                     error=ModelFileError,
                 )
-            kind.check(message)
+            message.check(config)
             require(
                 self.message is None,
                 "each site must have one message of a round, and two that differ were sent",

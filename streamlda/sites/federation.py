@@ -29,7 +29,7 @@ from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.privacy.ledger.budget_table import plain
 from streamlda.private.settings import MOMENTS, PrivateSettings
-from streamlda.sites.files import check_members, content_digest, read_json
+from streamlda.sites.files import check_members, digest_content, read_json
 from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
 from streamlda.text.vocabulary import Vocabulary
@@ -117,7 +117,7 @@ class FederationConfig:
             )
         check_terms(self.settings, self.vocabulary)
         for name, first, last in self.run_settings.stage_slots():
-            for site, n in self.allocation(last - first).items():
+            for site, n in self.allocate(last - first).items():
                 require(
                     n >= 1,
                     "every site must have a slot in every stage, and one has none",
@@ -145,7 +145,7 @@ class FederationConfig:
             remedy="leave its share out, or agree on a new config",
         )
 
-    def allocation(self, slots: int) -> dict[str, int]:
+    def allocate(self, slots: int) -> dict[str, int]:
         """Return how many of a stage's slots each site fills; they add up to all."""
         total, allocated, before = 0.0, {}, 0
         for member in self.members[:-1]:
@@ -157,13 +157,13 @@ class FederationConfig:
     @cached_property
     def digest(self) -> str:
         """BLAKE2b of 32 bytes over all of it, in hex."""
-        return content_digest(self._values()).hex()
+        return digest_content(self._values()).hex()
 
     @cached_property
     def settings_digest(self) -> str:
         """Digest of the settings and the number of colluders: all but sites and words."""
         values = {**_plain(self.settings), "colluders": self.colluders}
-        return content_digest(values).hex()
+        return digest_content(values).hex()
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -196,6 +196,7 @@ class FederationConfig:
         distance = len(self.members) * self.settings.tv_distance
         return Approximate(GaussianRelease(self.noise_multiplier), distance)
 
+    @property
     def ledger_terms(self) -> LedgerTerms:
         """Return the terms of the ledger that each site keeps."""
         return LedgerTerms(

@@ -38,9 +38,9 @@ def read_json(
             raise ValueError("it is a file of another kind")
         return values, made
 
-    values, found = parsed(opened, path, rule, remedy, secret=secret)
+    values, found = parse_content(opened, path, rule, remedy, secret=secret)
     check_version(found, version, kind, path)
-    return parsed(lambda: make(values), path, rule, remedy, secret=secret)
+    return parse_content(lambda: make(values), path, rule, remedy, secret=secret)
 
 
 def check_members(values: Mapping[str, Any], made: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ def check_members(values: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         raise ValueError(f"it has other members than it must have: {str(odd)[:80]}")
 
 
-def parsed(
+def parse_content(
     make: Callable[[], T],
     path: str | os.PathLike[str],
     rule: str,
@@ -72,7 +72,7 @@ def parsed(
     ) from cause
 
 
-def content_digest(
+def digest_content(
     values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
 ) -> bytes:
     """Return BLAKE2b of 32 bytes over plain JSON values and arrays: what is signed.

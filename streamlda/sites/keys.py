@@ -29,10 +29,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,18 +241,6 @@ class SiteKey:
         raise TypeError("secret keys must not be copied or pickled; load them where they are used")
 
 
-class Announced(Protocol):
-    """A public round key: whose it is, and 64 hex digits."""
-
-    @property
-    def site(self) -> str:
-        """Name of the site."""
-
-    @property
-    def exchange(self) -> str:
-        """Public key of X25519."""
-
-
 class RoundKey:
     """The secret half of a round key, in memory; `RoundKeys.take` gives one, for one share."""
 
@@ -269,15 +257,16 @@ class RoundKey:
 
     def mask(
         self,
-        announced: Sequence[Announced],
+        exchanges: Mapping[str, str],
         context: bytes,
         shapes: Mapping[str, tuple[int, ...]],
     ) -> dict[str, Words]:
         """Return this site's mask; those of all sites sum to 0 modulo 2^64.
 
-        `announced`: the round keys of all sites, this one included, with different names. `context`
-        names config and round: equal at all sites. Blocks take, in the order of their names, the
-        numbers of one stream. Time O(sites * values), some 3 ns each; memory 16 bytes a value.
+        `exchanges` has the public round key of each site, this one included, in 64 hex digits.
+        `context` names config and round: equal at all sites. Blocks take, in the order of their
+        names, the numbers of one stream. Time O(sites * values), some 3 ns each; memory 16 bytes a
+        value.
         """
         cells = {name: int(np.prod(shapes[name], dtype=np.int64)) for name in sorted(shapes)}
         total = sum(cells.values())
@@ -288,21 +277,21 @@ class RoundKey:
             remedy="use fewer words or columns",
         )
         flat = np.zeros(total, dtype=np.uint64)
-        for other in announced:
-            if other.site == self.site:
+        for site, exchange in exchanges.items():
+            if site == self.site:
                 continue
-            stream = _stream(self._pair_key(other, context), total)
+            stream = _draw_stream(self._pair_key(site, exchange, context), total)
             # Unsigned numbers of NumPy wrap without a warning.
-            if self.site < other.site:
+            if self.site < site:
                 flat += stream
             else:
                 flat -= stream
         pieces = np.split(flat, np.cumsum(list(cells.values()))[:-1])
         return {name: part.reshape(shapes[name]) for name, part in zip(cells, pieces, strict=True)}
 
-    def _pair_key(self, other: Announced, context: bytes) -> bytes:
-        public = X25519PublicKey.from_public_bytes(bytes.fromhex(other.exchange))
-        pair = sorted([(self.site, self.exchange), (other.site, other.exchange)])
+    def _pair_key(self, site: str, exchange: str, context: bytes) -> bytes:
+        public = X25519PublicKey.from_public_bytes(bytes.fromhex(exchange))
+        pair = sorted([(self.site, self.exchange), (site, exchange)])
         info = b"\0".join([_MASK, *(f"{site}:{key}".encode() for site, key in pair)])
         return HKDF(SHA256(), 32, salt=context, info=info).derive(self.__secret.exchange(public))
 
@@ -313,7 +302,7 @@ class RoundKey:
         raise TypeError("secret keys must not be copied or pickled")
 
 
-def _stream(key: bytes, n: int) -> Words:
+def _draw_stream(key: bytes, n: int) -> Words:
     """Return n numbers of 64 bits, little-endian, of the ChaCha20 stream of a key used once."""
     encryptor = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     # Encrypting zeros gives the stream itself.

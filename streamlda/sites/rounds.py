@@ -37,9 +37,9 @@ from streamlda.private.responsibilities import check_array, is_round
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.private.topics import PairView, PrivateTopics
-from streamlda.sites.announcement import Announcement, check_attempt, occasion
+from streamlda.sites.announcement import Announcement, check_attempt, digest_occasion
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, content_digest, parsed
+from streamlda.sites.files import check_members, digest_content, parse_content
 from streamlda.sites.keys import ROUND, SiteKey
 from streamlda.spectral.topics import SpectralTopics
 
@@ -109,7 +109,7 @@ class Round:
         values = config.digest, number, 1, window, engine.stage.name, found, running.bounds, arrays
         return cls(*values)
 
-    def again(self, config: FederationConfig, keys: Sequence[Announcement]) -> Self:
+    def repeat(self, config: FederationConfig, keys: Sequence[Announcement]) -> Self:
         """Return the same round under the next attempt, unsigned."""
         check_attempt(self.attempt + 1)
         found = check_keys(config, keys, self.number, self.attempt + 1)
@@ -120,7 +120,7 @@ class Round:
         settings = config.run_settings
         return self.window == settings.snapshots and self.stage == list(settings.stages)[-1]
 
-    def after(
+    def advance(
         self, config: FederationConfig, engine: PrivateEngine, keys: Sequence[Announcement]
     ) -> Self | None:
         """Return the next round, from the engine that has taken the release of this one, unsigned.
@@ -132,21 +132,26 @@ class Round:
             return None
         return self._at(config, engine, self.number + 1, window, keys)
 
-    def signed(self, key: SiteKey) -> Self:
+    def sign(self, key: SiteKey) -> Self:
         """Return it under the signature of the aggregator."""
         return replace(self, signature=key.sign(ROUND, bytes.fromhex(self.digest)))
 
     @cached_property
     def digest(self) -> str:
         """BLAKE2b of 32 bytes over all of it but the signature, in hex."""
-        return content_digest(self._metadata(), self.arrays).hex()
+        return digest_content(self._metadata(), self.arrays).hex()
 
     @property
     def context(self) -> bytes:
         """Digests of config and round, which masks are bound to."""
         return bytes.fromhex(self.config) + bytes.fromhex(self.digest)
 
-    def key_of(self, site: str) -> Announcement:
+    @property
+    def exchanges(self) -> dict[str, str]:
+        """Public round keys by site, in hex."""
+        return {key.site: key.exchange for key in self.keys}
+
+    def get_key(self, site: str) -> Announcement:
         """Return the announcement of a site for this round."""
         return next(key for key in self.keys if key.site == site)
 
@@ -247,7 +252,7 @@ class Round:
         """Read a file of `save`."""
         file = read_arrays(path, ROUND_FORMAT, ROUND_VERSION)
         rule, remedy = "a round file must be whole", "ask the aggregator for it again"
-        return parsed(lambda: cls._parsed(file), path, rule, remedy)
+        return parse_content(lambda: cls._parsed(file), path, rule, remedy)
 
     @classmethod
     def _parsed(cls, file: ArraysFile) -> Self:
@@ -309,7 +314,7 @@ def check_keys(
     for key in keys:
         key.check(config)
         require(
-            key.occasion == occasion(config.digest, number, attempt),
+            key.occasion == digest_occasion(config.digest, number, attempt),
             "an announcement must be of this round",
             site=key.site,
             round=key.round,
@@ -328,7 +333,7 @@ def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings) -> None:
     read past its end; a number that is not finite, or out of single precision, could make a site's
     sum fail on one document and not on another. Errors are of any kind: `Round.open` words them.
     """
-    found, wanted = set(arrays), _names(stage)
+    found, wanted = set(arrays), _list_names(stage)
     if found != wanted:
         odd = sorted(found ^ wanted)
         raise ValueError(f"the stage {stage!r} has other arrays: {str(odd)[:120]}")
@@ -348,19 +353,19 @@ def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings) -> None:
             _check_vector(f"{start}spectral/{name}", arrays, settings)
 
 
-def _names(stage: str) -> set[str]:
+def _list_names(stage: str) -> set[str]:
     names: set[str] = set()
     if stage in _TRIPLES:
         names |= {f"view/{f.name}" for f in fields(PairView) if f.name != "probes"}
     if is_round(stage):
         names |= {f"refinement/{name}" for name in _REFINEMENT}
-        names |= {name for start in _STARTS for name in _names_of_topics(start)}
+        names |= {name for start in _STARTS for name in _list_topics(start)}
     if names:
         names.add("map")
     return names
 
 
-def _names_of_topics(prefix: str) -> set[str]:
+def _list_topics(prefix: str) -> set[str]:
     others = ("spectral", "prevalence", "refinement", "fits")
     own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
     return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}

@@ -14,11 +14,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamlda.checks import at_least
+from streamlda.checks import at_least, require
 from streamlda.container import ArraysFile, parse_arrays, read_arrays, write_arrays
+from streamlda.errors import ModelFileError
 from streamlda.sites.announcement import Announcement
-from streamlda.sites.files import check_members, content_digest, parsed
-from streamlda.sites.keys import Words, check_name
+from streamlda.sites.federation import FederationConfig
+from streamlda.sites.files import check_members, digest_content, parse_content
+from streamlda.sites.keys import SHARE, Words, check_name
 
 SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 2
 
@@ -49,7 +51,25 @@ class Share:
     @property
     def content(self) -> bytes:
         """The digest that is signed."""
-        return content_digest(self._metadata(), self.arrays)
+        return digest_content(self._metadata(), self.arrays)
+
+    @property
+    def occasion(self) -> str:
+        """Digest of the round, in hex: the same for the shares of all sites."""
+        return self.round_digest
+
+    def check(self, config: FederationConfig) -> None:
+        """Refuse it unless its site is a member of the config and has signed it."""
+        key = config.member(self.site).key
+        require(
+            key.check_signature(SHARE, self.signature, self.content),
+            "a share must be as its site has signed it, and this one is another",
+            site=self.site,
+            round=self.round,
+            remedy="it was altered on its way, or is not from that site: ask the site to send it "
+            "again",
+            error=ModelFileError,
+        )
 
     def _metadata(self) -> dict[str, Any]:
         names = [f.name for f in fields(self) if f.name not in ("arrays", "signature")]
@@ -75,7 +95,7 @@ class Share:
     @classmethod
     def _parsed(cls, file: ArraysFile, path: str | os.PathLike[str]) -> Self:
         rule, remedy = "a share file must be whole", "ask the site to send it again"
-        return parsed(lambda: cls._checked(file), path, rule, remedy)
+        return parse_content(lambda: cls._checked(file), path, rule, remedy)
 
     @classmethod
     def _checked(cls, file: ArraysFile) -> Self:

@@ -161,13 +161,13 @@ class Site:
     def _by_slots(self) -> bool:
         return self.provenance is None or self.provenance.by_slots
 
-    def slots_wanted(self, this: Round) -> tuple[int, int]:
+    def get_slots(self, this: Round) -> tuple[int, int]:
         """Return the slots that this site fills in a round, first and last + 1.
 
         They begin after all that its ledger has in the stream: what was spent is not summed again.
         """
         _, stage = this.open(self.config)
-        wanted = self.config.allocation(stage.slots_left)[self.name]
+        wanted = self.config.allocate(stage.slots_left)[self.name]
         if not self._by_slots:
             return 0, wanted
         first = max(
@@ -181,15 +181,15 @@ class Site:
         )
         return first, first + wanted
 
-    def slots_to_come(self, this: Round) -> int:
+    def count_slots_to_come(self, this: Round) -> int:
         """Return the slots that this site fills in a round and in the rest of its window."""
         _, running = this.open(self.config)
         stages = self.config.run_settings.stage_slots()
         at = [name for name, *_ in stages].index(running.name)
         wanted = [running.slots_left, *(last - first for _, first, last in stages[at + 1 :])]
-        return sum(self.config.allocation(slots)[self.name] for slots in wanted)
+        return sum(self.config.allocate(slots)[self.name] for slots in wanted)
 
-    def stored(self, this: Round) -> Path | None:
+    def find_share(self, this: Round) -> Path | None:
         """Return the file of this site's share of a round, if it has made one and not lost it."""
         for intent in self.ledger.report()["snapshots"]:
             if intent["config_hash"] != this.digest:
@@ -212,11 +212,11 @@ class Site:
     def begin(self, this: Round) -> ShareAccumulator:
         """Return the accumulator of a round's documents; nothing is spent yet.
 
-        Refused if the ledger does not allow the share, or has one of this round (`stored`), or the
-        round key is not here or was used.
+        Refused if the ledger does not allow the share or has one of this round (`find_share`), or
+        if the round key is not here or was used.
         """
-        first, last = self.slots_wanted(this)
-        found = self.stored(this)
+        first, last = self.get_slots(this)
+        found = self.find_share(this)
         require(
             found is None,
             "a site must make one share of a round, and that of this round is there",
@@ -226,9 +226,9 @@ class Site:
             remedy="send that one",
             error=LedgerError,
         )
-        self._round_keys.check(this.key_of(self.name))
+        self._round_keys.check(this.get_key(self.name))
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
-        cohort = self._cohort(accumulator) if self._by_slots else None
+        cohort = self._make_cohort(accumulator) if self._by_slots else None
         self.ledger.check(self.config.event, cohort)
         return accumulator
 
@@ -241,7 +241,7 @@ class Site:
         stage = accumulator.stage
         self._round_keys.keep_ledger(self.config.digest, self.ledger.ledger_id)
         intent = self.ledger.begin(
-            self._cohort(accumulator),
+            self._make_cohort(accumulator),
             self.config.event,
             config_hash=this.digest,
             description=f"round {this.number}.{this.attempt} {stage.name}",
@@ -250,8 +250,8 @@ class Site:
         if not this.is_last(self.config):
             number = this.number + 1
             following = self._round_keys.announce(self._key, self.config.digest, number, 1)
-        round_key = self._round_keys.take(this.key_of(self.name))
-        share = self._masked(this, stage, sums, round_key, following)
+        round_key = self._round_keys.take(this.get_key(self.name))
+        share = self._mask(this, stage, sums, round_key, following)
         final = self._path(this)
         final.parent.mkdir(mode=0o700, exist_ok=True)
         temporary = final.with_name(final.name + UNPUBLISHED)
@@ -265,21 +265,21 @@ class Site:
         `fill` is to add the rows of this site's stream. A later call reads and draws nothing.
         """
         this.open(self.config)
-        found = self.stored(this)
+        found = self.find_share(this)
         if found is not None:
             return found
         accumulator = self.begin(this)
         fill(accumulator)
         return self.publish(accumulator)
 
-    def _cohort(self, accumulator: ShareAccumulator) -> Cohort:
+    def _make_cohort(self, accumulator: ShareAccumulator) -> Cohort:
         first, last = accumulator.first, accumulator.last
         if self.provenance is not None:
             return self.provenance.cohort(first, last, self.ledger.generation, self.config.digest)
         documents = (DocumentRange(self.stream, first, last),)
         return Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
 
-    def _masked(
+    def _mask(
         self,
         this: Round,
         stage: Stage,
@@ -287,9 +287,9 @@ class Site:
         round_key: RoundKey,
         following: Announcement | None,
     ) -> Share:
-        noise = local_noise(stage.mechanism, self._noise, self.config.local_fraction)
+        noise = draw_local_noise(stage.mechanism, self._noise, self.config.local_fraction)
         shapes = {name: counts.shape for name, counts in sums.items()}
-        arrays = round_key.mask(this.keys, this.context, shapes)
+        arrays = round_key.mask(this.exchanges, this.context, shapes)
         for name, values in arrays.items():
             # In place, so that single numbers stay arrays, which wrap without a warning.
             values += (sums[name] + noise[name]).view(np.uint64)
@@ -324,7 +324,7 @@ def check_allowed(
     round_keys.check_pinned(config.digest)
 
 
-def local_noise(
+def draw_local_noise(
     mechanism: JointGaussian, noise: Noise, variance_fraction: float
 ) -> dict[str, NDArray[np.int64]]:
     """Draw the noise of a release at this fraction of its variance, in whole steps of the grid."""

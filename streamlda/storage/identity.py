@@ -1,4 +1,4 @@
-"""Which topic of a snapshot is which of the snapshot before, so that topic 3 stays topic 3."""
+"""Identities of topics from snapshot to snapshot, so that topic 3 stays topic 3."""
 
 from __future__ import annotations
 

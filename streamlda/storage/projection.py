@@ -38,7 +38,7 @@ FORMAT, FORMAT_VERSION = "streamlda-map", 3
 
 @dataclass(frozen=True, eq=False)
 class SharedProjection:
-    """What several engines begin with: W, (d, m), float64, or the start of a refinement.
+    """Common start of several engines: W, (d, m), float64, or the start of a refinement.
 
     Engines that share it must use its vocabulary, of d words. `settings` are those of the engine
     that made it, as plain JSON values; K and oversampling make up m.

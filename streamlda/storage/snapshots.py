@@ -62,7 +62,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a list shows of a snapshot, without its words."""
+    """Entry of a snapshot in a list, without its words."""
 
     number: int
     #: When its file was written, ISO 8601 in UTC.

@@ -183,7 +183,7 @@ def test_one_site_among_400_invented_ones_signs_and_shares_nothing(folder, tmp_p
     run(*command, "--max-epsilon-alone", "inf")
     announced = [RoundKeys(tmp_path / k.public.name).announce(k, config.digest, 1, 1) for k in keys]
     announced[0] = Announcement.load(tmp_path / "east.signed")
-    Round.first(config, announced).signed(HUB).save(tmp_path / "round1")
+    Round.first(config, announced).sign(HUB).save(tmp_path / "round1")
     command = share_command(folder, tmp_path, "east")
     command[command.index("--config") + 1] = str(tmp_path / "config")
     command = [part for part in command if part not in KNOWN]
@@ -383,7 +383,7 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
     command += [tmp_path / "forged", *hub[:2], "--round", again, "--key", folder / "hub.key"]
     assert "an announcement must be of this round" in run(*command, code=CONFIGURATION).stderr
     stranger = Round.load(again)
-    stranger.signed(SiteKey.load(tmp_path / "north.key")).save(tmp_path / "forged")
+    stranger.sign(SiteKey.load(tmp_path / "north.key")).save(tmp_path / "forged")
     printed = run(*share_command(folder, tmp_path, "north", tmp_path / "forged"), code=DATA).stderr
     assert "as the aggregator has signed it" in printed
 

@@ -136,9 +136,7 @@ class Sites:
 
     def site(self, keys):
         name = keys.public.name
-        ledger = Ledger.open(
-            self.folder / f"{name}.ledger", self.config.ledger_terms(), create=True
-        )
+        ledger = Ledger.open(self.folder / f"{name}.ledger", self.config.ledger_terms, create=True)
         opened = self.opened.enter_context(ledger)
         return self.site_of(self.config, keys, opened, self.noise)
 
@@ -159,13 +157,13 @@ class Sites:
     def first_of(self, config):
         """Return the first round of another config of these sites."""
         announced = [self.announce(name, config, 1, 1) for name in self.sites]
-        return Round.first(config, announced).signed(HUB)
+        return Round.first(config, announced).sign(HUB)
 
     def again(self, this):
         """Return the next attempt of a round, to which all sites have agreed."""
         attempt = this.attempt + 1
         announced = [self.announce(n, self.config, this.number, attempt) for n in self.sites]
-        return this.again(self.config, announced).signed(HUB)
+        return this.repeat(self.config, announced).sign(HUB)
 
     def share(self, name, this):
         return Share.load(self.sites[name].make_share(this, filled(self.documents[name])))
@@ -177,4 +175,4 @@ class Sites:
         found = aggregate(self.config, this, self.shares(this))
         if found.next_round is None:
             return found
-        return replace(found, next_round=found.next_round.signed(HUB))
+        return replace(found, next_round=found.next_round.sign(HUB))

@@ -46,7 +46,7 @@ class Scene:
         # The round keys in memory, so that shares can be drawn again and again.
         self.keys, self._sites = {}, sites
         self._read_keys(this)
-        first, _ = self.honest[0].slots_wanted(this)
+        first, _ = self.honest[0].get_slots(this)
         absent, present = (
             self._sums(self.honest[0], records) for records in canary(sites.documents, first + 3)
         )
@@ -68,7 +68,7 @@ class Scene:
     def shares(self, sums, this):
         """Draw a share of each honest site, as it would be sent; blocks are flat."""
         made = [
-            site._masked(this, self.stage, own, self.keys[this.digest][site.name], None).arrays
+            site._mask(this, self.stage, own, self.keys[this.digest][site.name], None).arrays
             for site, own in zip(self.honest[: len(sums)], sums, strict=True)
         ]
         return [{name: part.reshape(-1) for name, part in own.items()} for own in made]
@@ -93,7 +93,7 @@ class Scene:
         if this.context not in self._known:
             shapes = {name: part.shape for name, part in shares[0].items()}
             known = [self.keys[this.digest][name] for name in self.colluders]
-            masks = [key.mask(this.keys, this.context, shapes) for key in known]
+            masks = [key.mask(this.exchanges, this.context, shapes) for key in known]
             self._known[this.context] = {name: added(m[name] for m in masks) for name in shapes}
         known = self._known[this.context]
         return {name: added(own[name] for own in shares) + known[name] for name in known}
@@ -200,24 +200,24 @@ def no_masks(patch):
 
 
 def one_site_without_noise(patch):
-    original, calls = site_module.local_noise, [0]
+    original, calls = site_module.draw_local_noise, [0]
 
-    def local_noise(mechanism, noise, share):
+    def draw_local_noise(mechanism, noise, share):
         calls[0] += 1
         drawn = original(mechanism, noise, share)
         return {name: 0 * y for name, y in drawn.items()} if calls[0] % HONEST else drawn
 
-    patch.setattr(site_module, "local_noise", local_noise)
+    patch.setattr(site_module, "draw_local_noise", draw_local_noise)
 
 
 def noise_of_all_sites_counted(patch):
     """Forget the colluders: noise as if all S sites were honest."""
-    original = site_module.local_noise
+    original = site_module.draw_local_noise
 
-    def local_noise(mechanism, noise, share):
+    def draw_local_noise(mechanism, noise, share):
         return original(mechanism, noise, share * HONEST / S)
 
-    patch.setattr(site_module, "local_noise", local_noise)
+    patch.setattr(site_module, "draw_local_noise", draw_local_noise)
 
 
 def no_clip(patch):

@@ -10,7 +10,7 @@ from streamlda.sites.aggregate import aggregate
 from streamlda.sites.announcement import Announcement
 from streamlda.sites.exchange import (
     OTHERS,
-    key_of,
+    make_key,
     publish_announcement,
     publish_share,
     read_announcements,
@@ -60,24 +60,24 @@ def test_shares_of_a_topic_add_up_as_those_of_files_do(at_work, this, shares, lo
     released = aggregate(at_work.config, this, found.messages).released
     expected = aggregate(at_work.config, this, list(shares.values())).released
     assert all(np.array_equal(released[name], expected[name]) for name in expected)
-    assert [record.key.decode() for record in log[:3]] == [key_of(s, this.digest) for s in shares]
+    assert [record.key.decode() for record in log[:3]] == [make_key(s, this.digest) for s in shares]
 
 
 def test_what_is_under_other_keys_is_skipped_and_counted(at_work, this, log):
     value = log[0].value
     for key in (
-        key_of("site1", "1" * 64),
-        key_of("site1", "0" * 64),
-        key_of("west", "0" * 64),
-        key_of("", this.digest),
-        key_of("a/b", this.digest),
-        key_of("site1", this.digest.upper()),
-        f"{key_of('site1', this.digest)}\n",
+        make_key("site1", "1" * 64),
+        make_key("site1", "0" * 64),
+        make_key("west", "0" * 64),
+        make_key("", this.digest),
+        make_key("a/b", this.digest),
+        make_key("site1", this.digest.upper()),
+        f"{make_key('site1', this.digest)}\n",
         "",
         None,
     ):
         log.publish(key, value)
-    log.publish(key_of("site1", "0" * 64), None)
+    log.publish(make_key("site1", "0" * 64), None)
     log.publish(None, None)
     found = read_shares(log, at_work.config, this)
     assert names(found) == ["site0", "site1", "site2"]
@@ -112,7 +112,7 @@ REFUSED = {
 def test_a_wrong_share_is_refused_wherever_it_stands_until_it_is_withdrawn(
     at_work, this, shares, log, tmp_path, change, message, first
 ):
-    key = key_of("site1", this.digest)
+    key = make_key("site1", this.digest)
     wrong = file_of(change(at_work, shares["site1"]), tmp_path)
     right = log[1].value
     if first:
@@ -140,7 +140,7 @@ def test_a_damaged_share_is_refused_by_the_name_of_its_site(at_work, this, log, 
 
 
 def test_a_stranger_is_refused_by_name_before_a_look_at_the_value(at_work, this, log):
-    log.publish(key_of("west", this.digest), b"no share")
+    log.publish(make_key("west", this.digest), b"no share")
     with pytest.raises(InvalidSettingError, match="in the federation config, got site='west'"):
         read_shares(log, at_work.config, this)
 
@@ -168,7 +168,7 @@ def test_announcements_of_a_topic_begin_a_round_as_those_of_files_do(at_work, th
 
 def forged(at_work, own):
     """Return what a stranger announces under the name of a site."""
-    return replace(own, exchange=at_work.first.key_of("site0").exchange)
+    return replace(own, exchange=at_work.first.get_key("site0").exchange)
 
 
 def later(at_work, own):
@@ -183,11 +183,11 @@ def later(at_work, own):
     ],
 )
 def test_wrong_announcements_are_refused_until_they_are_withdrawn(at_work, this, change, message):
-    log, own = Log(), this.key_of("site1")
-    log.publish(key_of("site1", own.occasion), change(at_work, own).to_bytes())
+    log, own = Log(), this.get_key("site1")
+    log.publish(make_key("site1", own.occasion), change(at_work, own).to_bytes())
     with pytest.raises(ModelFileError, match=message):
         read_announcements(log, at_work.config, own.occasion)
-    log.publish(key_of("site1", own.occasion), None)
+    log.publish(make_key("site1", own.occasion), None)
     publish_announcement(log, own)
     assert read_announcements(log, at_work.config, own.occasion).messages == [own]
     assert Announcement.parse(log[-1].value, "here") == own

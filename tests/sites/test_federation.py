@@ -72,7 +72,7 @@ def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
     assert delta_of(mu, settings.epsilon) + lost <= settings.delta
     assert config.event.event.noise_multiplier >= 1 / mu_of(settings.epsilon, settings.delta)
     assert config.event.tv_distance >= 2 * S * cells * Noise.tv_distance_bound
-    terms = config.ledger_terms()
+    terms = config.ledger_terms
     assert terms.delta == settings.delta
     assert terms.covers(terms.price(cost(config.event)))
 
@@ -80,7 +80,7 @@ def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
 @few
 @given(configs(), st.integers(1, 10**6))
 def test_slots_are_allocated_whole_and_by_weight(config, slots):
-    dealt = config.allocation(slots)
+    dealt = config.allocate(slots)
     assert list(dealt) == list(config.names)
     assert sum(dealt.values()) == slots
     for member in config.members:
@@ -130,7 +130,7 @@ def test_the_most_demanding_site_sets_the_noise_and_weights_can_spare_it():
 def test_the_ledger_of_a_site_serves_configs_of_other_sites_too():
     """After a drop-out, say: what was spent stays known."""
     one, other = config_of(KEYS[:5], colluders=1), config_of(KEYS[:3], settings_of(seed=2))
-    assert one.ledger_terms() == other.ledger_terms()
+    assert one.ledger_terms == other.ledger_terms
     assert one.event.event == other.event.event
     assert one.event.tv_distance == pytest.approx(other.event.tv_distance * 5 / 3)
 

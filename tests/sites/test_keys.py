@@ -31,8 +31,12 @@ def round_keys(n):
     return [RoundKey(f"site{i}", RoundKey.random()) for i in range(n)]
 
 
+def public(keys):
+    return {key.site: key.exchange for key in keys}
+
+
 def masks_of(keys, context=b"one", shapes=SHAPES):
-    return [key.mask(keys, context, shapes) for key in keys]
+    return [key.mask(public(keys), context, shapes) for key in keys]
 
 
 @pytest.mark.parametrize("n", [2, 3, 6])
@@ -47,7 +51,7 @@ def test_masks_of_all_sites_sum_to_zero_and_of_fewer_do_not(n):
         for left_out in range(n):
             assert np.all(np.delete(stacked, left_out, axis=0).sum(axis=0) != 0)
     # The order of members or blocks does not matter.
-    other = keys[1].mask(keys[::-1], b"one", dict(reversed(SHAPES.items())))
+    other = keys[1].mask(public(keys[::-1]), b"one", dict(reversed(SHAPES.items())))
     assert all(np.array_equal(masks[1][name], other[name]) for name in SHAPES)
 
 
@@ -72,7 +76,7 @@ def test_masks_are_those_of_the_written_derivation():
     key = hmac.digest(pseudorandom, info + b"\1", hashlib.sha256)
     stream = b"".join(chacha_block(key, counter) for counter in range(2))
     wanted = np.frombuffer(stream, "<u8")[:11]
-    found = keys[0].mask(keys, b"salt", {"a": (11,)})["a"]
+    found = keys[0].mask(public(keys), b"salt", {"a": (11,)})["a"]
     assert np.array_equal(found, wanted)
 
 

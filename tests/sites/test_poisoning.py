@@ -84,7 +84,7 @@ def learned(tmp_path, attack, clipping="worst-case", blanks=0.0, checks=True, mo
                 *(sites.share(name, this) for name in ("site1", "site2")),
             ]
             found = aggregate_module.aggregate(sites.config, this, shares)
-            this = None if found.next_round is None else found.next_round.signed(HUB)
+            this = None if found.next_round is None else found.next_round.sign(HUB)
         return found.model
 
 

@@ -19,7 +19,7 @@ def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
         this, key, documents = sites.first, sites.keys[0], filled(sites.documents["site0"])
 
         def site_of(name):
-            ledger = Ledger.open(tmp_path / name, sites.config.ledger_terms(), create=True)
+            ledger = Ledger.open(tmp_path / name, sites.config.ledger_terms, create=True)
             return sites.site_of(sites.config, key, sites.opened.enter_context(ledger))
 
         one, other = site_of("a"), site_of("b")
@@ -43,7 +43,7 @@ def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
             other.begin(this)
         kept.unlink()
         fresh = sites.opened.enter_context(
-            Ledger.open(tmp_path / "c", sites.config.ledger_terms(), create=True)
+            Ledger.open(tmp_path / "c", sites.config.ledger_terms, create=True)
         )
         at_work = Site(
             sites.config, key, sites.round_keys("site0"), fresh, "x", max_epsilon_alone=99
@@ -62,13 +62,13 @@ def test_a_later_attempt_is_paid_from_the_ledger_of_the_first(tmp_path):
         own.make_share(this, documents)
         again = sites.again(this)
         other = sites.opened.enter_context(
-            Ledger.open(tmp_path / "other", sites.config.ledger_terms(), create=True)
+            Ledger.open(tmp_path / "other", sites.config.ledger_terms, create=True)
         )
         rest = (sites.config, key, sites.round_keys("site0"))
         with pytest.raises(LedgerError, match="must keep to one ledger"):
             Site(*rest, other, own.stream, max_epsilon_alone=99)
         assert other.generation == 0
-        assert own.slots_wanted(again)[0] > 0
+        assert own.get_slots(again)[0] > 0
         assert own.make_share(again, documents).exists()
 
 
@@ -88,7 +88,7 @@ def test_all_that_a_site_has_on_disk_opens_no_mask_of_the_past(tmp_path):
         shapes = {name: values.shape for name, values in share.arrays.items()}
 
         def opened(secret):
-            mask = RoundKey("site0", secret).mask(this.keys, this.context, shapes)
+            mask = RoundKey("site0", secret).mask(this.exchanges, this.context, shapes)
             left = (share.arrays["first"] - mask["first"]).view(np.int64)
             return np.abs(left.astype(float)).max() < 2.0**56
 
@@ -131,7 +131,7 @@ def test_a_crash_while_a_round_key_is_destroyed_leaves_none_that_works(tmp_path)
     """Zeros that were not cut off yet, or half a key: it is used, and no other takes its place."""
     with Sites.of(2, tmp_path) as sites:
         keys = sites.round_keys("site0")
-        path, own = keys.path / sites.config.digest / "000001-1", sites.first.key_of("site0")
+        path, own = keys.path / sites.config.digest / "000001-1", sites.first.get_key("site0")
         whole = path.read_bytes()
         for left in (bytes(32), whole[:31], b""):
             path.write_bytes(left)
@@ -151,7 +151,7 @@ def test_a_crash_while_a_round_key_is_destroyed_leaves_none_that_works(tmp_path)
 
 def test_two_that_take_a_round_key_at_once_get_it_once(tmp_path):
     with Sites.of(2, tmp_path) as sites:
-        own, keys = sites.first.key_of("site0"), sites.round_keys("site0")
+        own, keys = sites.first.get_key("site0"), sites.round_keys("site0")
 
         def take(_):
             try:

@@ -31,12 +31,12 @@ def changed(this, arrays=None, bounds=None, **values):
     """Return the round with some of it changed, as an aggregator that cheats would sign it."""
     arrays = {**this.arrays, **(arrays or {})}
     bounds = replace(this.bounds, **(bounds or {}))
-    return replace(this, arrays=arrays, bounds=bounds, **values).signed(HUB)
+    return replace(this, arrays=arrays, bounds=bounds, **values).sign(HUB)
 
 
 def without(this, prefix):
     arrays = {name: a for name, a in this.arrays.items() if not name.startswith(prefix)}
-    return replace(this, arrays=arrays).signed(HUB)
+    return replace(this, arrays=arrays).sign(HUB)
 
 
 def of_key(change):
@@ -158,9 +158,9 @@ def test_rounds_are_answered_as_the_aggregator_has_signed_them(begun):
             replace(this, signature=""),
             replace(this, signature="00" * 64),
             replace(this, attempt=2),
-            this.signed(stranger),
+            this.sign(stranger),
             # A member is no aggregator.
-            this.signed(sites.keys[0]),
+            this.sign(sites.keys[0]),
             replace(this, signature=HUB.sign(b"", bytes.fromhex(this.digest))),
         ):
             with pytest.raises(ModelFileError, match="as the aggregator has signed it"):
@@ -181,7 +181,7 @@ def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
     for window in (1, 2):
         crafted = Round.first(sites.config, rounds["pairs"].keys)
         keys = tuple(sites.announce(name, sites.config, 4, 1) for name in sites.sites)
-        crafted = replace(crafted, **more, window=window, keys=keys).signed(HUB)
+        crafted = replace(crafted, **more, window=window, keys=keys).sign(HUB)
         with pytest.raises(InvalidSettingError, match="must lie in"):
             crafted.open(sites.config)
 
@@ -225,12 +225,12 @@ def test_windows_that_were_lost_count(tmp_path):
             # A round of the triples would need its arrays: of what it says, that is refused last.
             message = "has other arrays" if stage == "triples" and allowed else "must lie in"
             if allowed and stage == "pairs":
-                engine, begun = crafted.signed(HUB).open(sites.config)
+                engine, begun = crafted.sign(HUB).open(sites.config)
                 assert begun.first == 600
                 assert engine.slots == 600
                 continue
             with pytest.raises(InvalidSettingError, match=message):
-                crafted.signed(HUB).open(sites.config)
+                crafted.sign(HUB).open(sites.config)
 
 
 def test_a_key_of_low_order_is_refused_when_it_is_read(begun):

@@ -24,7 +24,7 @@ from streamlda.sites.announcement import MAX_ATTEMPTS, RoundKeys
 from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import ROUND_FORMAT, ROUND_VERSION, Round
 from streamlda.sites.share import Share
-from streamlda.sites.site import ShareAccumulator, Site, local_noise
+from streamlda.sites.site import ShareAccumulator, Site, draw_local_noise
 from tests.sites.protocol import D, Sites, added, counts_of, filled, planted, settings_of, spent
 
 
@@ -58,10 +58,10 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
         raw = [raw_sums(sites, name, this, sites.documents[name]) for name in sites.sites]
         shares = sites.shares(this)
         again = SeededNoise(7)
-        noise = [local_noise(stage.mechanism, again, 1 / 3) for _ in shares]
+        noise = [draw_local_noise(stage.mechanism, again, 1 / 3) for _ in shares]
         # One process over all documents: other groups, so roundings of the grid.
         engine, pooled = this.open(sites.config)
-        slots = sites.config.allocation(stage.slots_left)
+        slots = sites.config.allocate(stage.slots_left)
         for name, batch in sites.documents.items():
             engine.add(batch.rows(0, slots[name]))
         for name in raw[0]:
@@ -160,7 +160,7 @@ def test_slots_to_come_are_those_of_the_stages_that_come(colluders, tmp_path):
     changes = {"n_features": 1100, "n_components": 5, "epsilon": 3.0}
     changes |= {"documents_per_snapshot": 20_000, "refinement_rounds": None}
     with Sites.of(2, tmp_path, None, None, colluders, **changes) as sites:
-        found = sum(site.slots_to_come(sites.first) for site in sites.sites.values())
+        found = sum(site.count_slots_to_come(sites.first) for site in sites.sites.values())
         assert found == 20_000
 
 
@@ -213,7 +213,7 @@ def test_attempts_of_a_round_are_capped_and_need_every_site(at_work, this):
     """The attack: attempts without end, each with other documents of a site."""
     announced = list(this.keys)
     with pytest.raises(InvalidSettingError, match="an announcement must be of this round"):
-        this.again(at_work.config, announced)
+        this.repeat(at_work.config, announced)
     this = at_work.again(at_work.again(this))
     assert this.attempt == MAX_ATTEMPTS == 3
     with pytest.raises(InvalidSettingError, match=r"attempt must lie in 1\.\.3"):
@@ -236,21 +236,19 @@ def test_a_crash_while_noise_is_drawn_costs_the_share(at_work, this, site, docum
     assert site.ledger.recover().outcome == "lost"
     with pytest.raises(LedgerError, match="lost and is paid for"):
         at_work.share("site0", this)
-    assert site.slots_wanted(at_work.again(this)) == (106, 212)
+    assert site.get_slots(at_work.again(this)) == (106, 212)
 
 
 def test_documents_that_were_spent_are_not_in_another_share(at_work, this, site, documents):
     """Another round or config has masks of its own, but no documents that were in a share."""
-    assert site.slots_wanted(this) == (0, 106)
+    assert site.get_slots(this) == (0, 106)
     site.make_share(this, documents)
-    assert at_work.sites["site2"].slots_wanted(this) == (0, 264)
+    assert at_work.sites["site2"].get_slots(this) == (0, 264)
     following = at_work.answer(this).next_round
-    assert at_work.sites["site2"].slots_wanted(following) == (264, 300)
+    assert at_work.sites["site2"].get_slots(following) == (264, 300)
     other = replace(at_work.config, label="another study")
     assert (
-        at_work.site_of(other, at_work.keys[0], site.ledger).slots_wanted(at_work.first_of(other))[
-            0
-        ]
+        at_work.site_of(other, at_work.keys[0], site.ledger).get_slots(at_work.first_of(other))[0]
         == 106
     )
     costly = replace(other, settings=settings_of(epsilon=5.0))

@@ -43,7 +43,7 @@ class Federation(Scene):
             config = sites.config
             own, at = {name: [] for name in config.names}, 0
             for _, first, last in config.run_settings.stage_slots():
-                for name, slots in config.allocation(last - first).items():
+                for name, slots in config.allocate(last - first).items():
                     own[name] += texts[at : at + slots]
                     at += slots
             sites.documents = {name: self.batch(part) for name, part in own.items()}
@@ -108,7 +108,7 @@ def federation(*, of_each_word=False):
     }
     config, canaries, at = _config(flags), [], 0
     for name, first, last in config.run_settings.stage_slots():
-        slots = config.allocation(last - first)[config.names[0]]
+        slots = config.allocate(last - first)[config.names[0]]
         canaries.append(Canary(name, (at + slots - 1,), only(WORDS[0])))
         if name == "pairs":
             words = enumerate(WORDS[1:], at)
@@ -133,11 +133,11 @@ def test_some_federations_show_no_gross_fault(folder):
 
 
 def test_sites_with_half_of_their_noise_are_found(folder, monkeypatch):
-    original = site_module.local_noise
+    original = site_module.draw_local_noise
 
-    def local_noise(mechanism, noise, variance_fraction):
+    def draw_local_noise(mechanism, noise, variance_fraction):
         return original(mechanism, noise, variance_fraction / 4)
 
-    monkeypatch.setattr(site_module, "local_noise", local_noise)
+    monkeypatch.setattr(site_module, "draw_local_noise", draw_local_noise)
     verdict = audit(federation(), 4, folder, echoes=False)
     assert "pairs (1) pair: quiet" in verdict.faults, str(verdict)

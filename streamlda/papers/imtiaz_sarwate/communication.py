@@ -1,4 +1,4 @@
-"""How many numbers are sent: the communication costs of sections IV and V, and those with masks."""
+"""Numbers that are sent: the communication costs of sections IV and V, and those with masks."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class MixtureSite:
 
 @dataclass(frozen=True, slots=True)
 class MixtureEstimate:
-    """What was learned: means a_i, most frequent first, weights w_i, and sigma^2.
+    """Means a_i, most frequent first, weights w_i, and sigma^2.
 
     `found` directions stand above the noise; components beyond are zeros, at weight 0.
     """

@@ -1,4 +1,4 @@
-"""Which projection sites look at their triples through, once the pairs are known."""
+"""Projection that sites look at their triples through, once the pairs are known."""
 
 from __future__ import annotations
 

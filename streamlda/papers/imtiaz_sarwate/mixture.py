@@ -47,7 +47,7 @@ FLOOR = 1.0
 
 @dataclass(frozen=True, slots=True)
 class MixtureView:
-    """What a noisy second moment shows; all of it is public.
+    """View of a noisy second moment; all of it is public.
 
     U, of shape (d, k), eigenvalues less sigma^2, shape (k,), sigma^2, and B.
     """

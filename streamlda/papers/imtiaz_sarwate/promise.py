@@ -1,4 +1,4 @@
-"""What a site promises its samples, and the noise that each stage needs for it."""
+"""Promise of a site to its samples, and the noise that each stage needs for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALIBRATIONS: tuple[Calibration, ...] = ("exact", "paper")
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a site promises its samples, over all stages of an algorithm.
+    """Promise of a site to its samples, over all stages of an algorithm.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ TERM_ROUNDINGS = 2**14
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What is known after a stage: sums by block, noisy but under `pooled`, and the noise in them.
+    """Outcome of a stage: sums by block, noisy but under `pooled`, and the noise in them.
 
     `stddevs` are those of the noise in each value, `documents` the samples behind the sums; public.
     `tv_distance_bound` of all noise that was drawn from exact noise: one (epsilon, delta) guarantee
@@ -80,7 +80,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one site sends under `cape`, in whole steps of the grid: sums + e_s + f_s + g_s.
+    """Message of one site under `cape`, in whole steps of the grid: sums + e_s + f_s + g_s.
 
     `known` is f_s, which the aggregator made and takes off.
     """

@@ -157,7 +157,7 @@ class SingleTopicSite:
 
 @dataclass(frozen=True, slots=True)
 class TopicEstimate:
-    """What was learned: distributions, most prevalent first, and their shares of the documents.
+    """Distributions, most prevalent first, and their shares of the documents.
 
     `found` topics stand above the noise; those beyond repeat the word frequencies, at weight 0.
     """
