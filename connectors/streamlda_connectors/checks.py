@@ -1,4 +1,4 @@
-"""Checks that all connectors share, and the errors of what cannot be read any more."""
+"""Faults of sources and positions: rule, remedy and class of each are data."""
 
 from __future__ import annotations
 
@@ -7,30 +7,115 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamlda.checks import failure, require
-from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError, StreamLDAError
+from streamlda.errors import (
+    InvalidSettingError,
+    SourceAwayError,
+    SourceError,
+    SourceRefusedError,
+    StreamLDAError,
+)
+from streamlda.stream.listing import HOW_TO_EXTRACT
 from streamlda.stream.source import Position
+
+_OTHER_FORMAT = "read other formats from files (connector files)"
+
+#: By name: what is wrong, what to do, and the class of the error.
+FAULTS: dict[str, tuple[str, str, type[StreamLDAError]]] = {
+    "closed": ("the source is not open", "make a new one", SourceError),
+    "column": (
+        "a file must have the text column, and it must hold strings",
+        "set text_field (--text-field) to one that holds text",
+        SourceError,
+    ),
+    "compressed": ("compressed files cannot be followed", _OTHER_FORMAT, InvalidSettingError),
+    "delimiter": (
+        "a delimiter must be one ASCII character, and no quote, blank or line end",
+        "leave it out to find it by the header",
+        InvalidSettingError,
+    ),
+    "descriptor": (
+        "a stream must be open and have a file descriptor",
+        "redirect a file or pipe to it",
+        SourceError,
+    ),
+    "directory": (
+        "the directory of a file that is not read to its end is missing",
+        "bring it back, or start from the beginning",
+        SourceAwayError,
+    ),
+    "encoding": (
+        "encoding must be a text codec that extends ASCII",
+        "convert the data to UTF-8",
+        InvalidSettingError,
+    ),
+    "gap": (
+        "a file was removed, compressed or cut before it was read to its end",
+        "put it back, or start with allow_gaps to do without the rest",
+        SourceError,
+    ),
+    "mail": (
+        "mail and HTML are not read",
+        f"extract their text first ({HOW_TO_EXTRACT})",
+        InvalidSettingError,
+    ),
+    "name": ("the name of a file must be UTF-8", "rename it", SourceError),
+    "package": (
+        "a package must be installed, as a folder of Python files, to be read",
+        "install it, or leave it out of packages",
+        SourceError,
+    ),
+    "paths": (
+        "the position was made with other paths",
+        "name the same paths, and perhaps more, or start from the beginning",
+        SourceRefusedError,
+    ),
+    "position": (
+        "a position must be one that position() of this connector returned",
+        "start from the beginning",
+        SourceRefusedError,
+    ),
+    "replay": (
+        "a stream must be replayed from its start",
+        "send the same input again, or start from the beginning",
+        SourceError,
+    ),
+    "shorter": (
+        "a file ends before what was read of it",
+        "restore it, or start from the beginning",
+        SourceError,
+    ),
+    "stream": ("a stream must be readable", "redirect a file or pipe to it", SourceError),
+    "timeout": ("a poll must be given 0 seconds or more", "", InvalidSettingError),
+    "url": ("only local files can be followed", _OTHER_FORMAT, InvalidSettingError),
+}
+
+
+def fault(name: str, /, **values: object) -> StreamLDAError:
+    """Return the error of one of `FAULTS`, with these values."""
+    rule, remedy, error = FAULTS[name]
+    return failure(rule, remedy=remedy, error=error, **values)
+
+
+def check(holds: object, name: str, /, **values: object) -> None:
+    """Raise one of `FAULTS` unless a condition holds."""
+    if not holds:
+        raise fault(name, **values)
 
 
 def check_has_fields(
     format: str, user_field: str | None, time_field: str | None, id_field: str | None
 ) -> None:
     """Raise `InvalidSettingError` if more than text is to be read from a format without fields."""
-    for what, name in (("user", user_field), ("time", time_field), ("id", id_field)):
-        values: dict[str, Any] = {"format": format, f"{what}_field": name}
-        rule = f"{what}s can only be read from a format with fields"
-        remedy = f"name another format, or leave {what}_field out"
+    for kind, name in (("user", user_field), ("time", time_field), ("id", id_field)):
+        rule = f"{kind}s can only be read from a format with fields"
+        remedy = f"name another format, or leave {kind}_field out"
+        values: dict[str, Any] = {"format": format, f"{kind}_field": name}
         require(format not in ("text", "file") or name is None, rule, remedy=remedy, **values)
 
 
 def check_open(closed: bool) -> None:
     """Raise `SourceError` if a source is closed."""
-    require(
-        not closed,
-        "a source must be open to be polled",
-        closed=closed,
-        remedy="make a new one",
-        error=SourceError,
-    )
+    check(not closed, "closed", closed=closed)
 
 
 def count_at(position: Position, key: str) -> int:
@@ -42,49 +127,28 @@ def count_at(position: Position, key: str) -> int:
 
 
 def not_a_position(key: str) -> StreamLDAError:
-    """Return the error for what `position` of a connector never returned."""
-    return failure(
-        "a position must be one that position() of this connector returned",
-        bad_key=key,
-        remedy="start from the beginning",
-        error=SourceRefusedError,
-    )
+    """Return the error for a mapping that `position` of a connector never returned."""
+    return fault("position", bad_key=key)
 
 
-def digest_of(listed: Sequence[object]) -> str:
-    """Return what stands in a position for the files that it was made with."""
+def hash_listing(listed: Sequence[object]) -> str:
+    """Return the digest that stands in a position for the files that it was made with."""
     return hashlib.blake2b(repr(listed).encode(), digest_size=8).hexdigest()
 
 
 def check_same(what: str, remedy: str, position: Position, **here: object) -> None:
     """Raise `SourceRefusedError` for a position made with other files, paths or topics."""
+    rule = f"the position was made with another {what}"
+    remedy += ", or start from the beginning"
     for key, value in here.items():
-        require(
-            position.get(key) == value,
-            f"a position holds only for the {what} it was made with",
-            **{key: value, f"{key}_of_position": position.get(key)},
-            remedy=f"{remedy}, or start from the beginning",
-            error=SourceRefusedError,
-        )
-
-
-def shortened(name: str, **missing: int) -> StreamLDAError:
-    """Return the error for a file that ends before what was read of it."""
-    return failure(
-        "a file must still hold what was read of it",
-        name=name,
-        **missing,
-        remedy="restore it, or start from the beginning",
-        error=SourceError,
-    )
+        values: dict[str, Any] = {key: value, f"{key}_of_position": position.get(key)}
+        same = position.get(key) == value
+        require(same, rule, **values, remedy=remedy, error=SourceRefusedError)
 
 
 def unreadable(name: str, error: OSError) -> StreamLDAError:
     """Return the error for a file or directory that the system does not let us read."""
     why = error.strerror or type(error).__name__
-    return failure(
-        "files and directories must be readable",
-        name=name,
-        remedy=f"check that it exists and its permissions ({why})",
-        error=SourceAwayError,
-    )
+    remedy = f"check that it exists and its permissions ({why})"
+    rule = "files and directories must be readable"
+    return failure(rule, name=name, remedy=remedy, error=SourceAwayError)

@@ -1,4 +1,4 @@
-"""Stored files as streams of decompressed blocks, with bounded memory.
+"""Decompressed blocks of stored files, with bounded memory.
 
 The decompressors are driven directly: the file objects of the libraries end silently where bz2 or
 xz is damaged between two streams, or where zstd is cut off.
@@ -84,7 +84,7 @@ class _Zstd:
         return b"".join(parts)
 
 
-#: All have what `bz2.BZ2Decompressor` offers.
+#: All have the interface of `bz2.BZ2Decompressor`.
 _Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Gzip | _Zstd
 
 

@@ -1,4 +1,4 @@
-"""Documents that every installation has: paragraphs of docstrings, for demos and first steps."""
+"""Paragraphs of docstrings: documents that every installation has, for demos."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from streamlda.checks import require
-from streamlda.errors import SourceError
 from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
+    check,
     check_open,
     check_same,
     count_at,
-    digest_of,
+    hash_listing,
     not_a_position,
     unreadable,
 )
@@ -72,14 +71,12 @@ class DocstringSource:
 
     def __init__(self, packages: Sequence[str] = ("numpy", "scipy", "sklearn", "numba")) -> None:
         roots = [("stdlib", Path(sysconfig.get_paths()["stdlib"]))]
-        roots += [(name, _package_folder(name)) for name in dict.fromkeys(packages)]
-        files = [file for name, root in roots for file in _python_files(name, root)]
+        roots += [(name, _find_package(name)) for name in dict.fromkeys(packages)]
+        files = [file for name, root in roots for file in _find_python_files(name, root)]
         self._files = sorted(files, key=lambda file: _hash(file.name))
-        listed = [(file.name, file.size) for file in self._files]
-        self._digest = digest_of(listed)
-        self._group = 0
+        self._digest = hash_listing([(file.name, file.size) for file in self._files])
+        self._group = self._start = 0
         self._paragraphs: RecordQueue | None = None
-        self._start = 0
         self._closed = False
 
     @property
@@ -95,7 +92,12 @@ class DocstringSource:
                 if batch.late and batch.blocks:
                     break
                 batch.blocks += 1
-                self._paragraphs = self._read_group()
+                try:
+                    self._paragraphs = self._read_group()
+                except OSError:
+                    if batch.empty:
+                        raise
+                    break  # the next poll meets the error again
             self._paragraphs.take(batch)
             if self._paragraphs.empty:
                 self._go_to(self._group + 1, 0)
@@ -110,7 +112,7 @@ class DocstringSource:
             except OSError as error:
                 raise unreadable(str(file.path), error) from error
             try:
-                found = [text.encode() for text in paragraphs(source.decode())]
+                found = [text.encode() for text in split_paragraphs(source.decode())]
             except UnicodeDecodeError:
                 records.append((_hash(file.name), Skipped(len(source), "not-utf8")))
                 continue
@@ -125,17 +127,17 @@ class DocstringSource:
         self._group, self._start, self._paragraphs = group, record, None
 
     def position(self) -> Position:
-        """Return where the next poll will go on, with a digest of the files and their sizes."""
+        """Return where the next poll resumes, with a digest of the files and their sizes."""
         record = self._start if self._paragraphs is None else self._paragraphs.record
         return {"group": self._group, "record": record, "list": self._digest}
 
     def seek(self, position: Position) -> None:
-        """Go on from a position that `position` returned.
+        """Resume from a position that `position` returned.
 
         Raises `SourceError` if it is no such position, or the installed files have changed since.
         """
-        same = {"list": self._digest}
-        check_same("installed versions", "install the same versions", position, **same)
+        remedy = "install the same versions"
+        check_same("list of installed files", remedy, position, list=self._digest)
         group, record = count_at(position, "group"), count_at(position, "record")
         if group > self._n_groups:
             raise not_a_position("group")
@@ -154,7 +156,7 @@ class DocstringSource:
         self._closed = True
 
 
-def paragraphs(source: str) -> Iterator[str]:
+def split_paragraphs(source: str) -> Iterator[str]:
     """Yield the paragraphs of at least `MIN_WORDS` words in the docstrings of a Python file.
 
     A docstring is taken to be a triple-quoted string that opens at the start of a line. Parsing
@@ -173,21 +175,15 @@ def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
-def _package_folder(name: str) -> Path:
+def _find_package(name: str) -> Path:
     # Only top-level names: looking for a submodule would import its parent.
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
     folders = list(spec.submodule_search_locations or []) if spec is not None else []
-    require(
-        folders,
-        "a package must be installed, as a folder of Python files, to be read",
-        package=name,
-        remedy="install it, or leave it out of packages",
-        error=SourceError,
-    )
+    check(folders, "package", package=name)
     return Path(folders[0])
 
 
-def _python_files(package: str, root: Path) -> Iterator[_File]:
+def _find_python_files(package: str, root: Path) -> Iterator[_File]:
     for folder, subfolders, names in os.walk(root):
         subfolders[:] = [name for name in subfolders if name not in SKIPPED_FOLDERS]
         for name in names:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least
 from streamlda.errors import SourceError
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
 from streamlda.stream.source import EMPTY, Damage, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
+    check,
     check_has_fields,
     check_open,
     check_same,
     count_at,
-    digest_of,
+    fault,
+    hash_listing,
     not_a_position,
     unreadable,
 )
@@ -28,12 +30,12 @@ from streamlda_connectors.records import (
     ReadOptions,
     Rejected,
     StoredRecords,
-    shown_names,
+    shorten_names,
 )
 
 
 class FileSource:
-    r"""Read documents from files, one after the other.
+    """Read documents from files, one after the other.
 
     The list of files is fixed when the source is made. Files are read in blocks, never whole;
     memory is O(`max_document_bytes` + one poll), whatever their size. Bad records are counted
@@ -113,13 +115,8 @@ class FileSource:
         at_least(1, max_document_bytes=max_document_bytes)
         decoder(encoding)
         delimiter = "\t" if delimiter == "tab" else delimiter
-        require(
-            delimiter is None
-            or (len(delimiter) == 1 and delimiter not in '\r\n" ' and delimiter < "\x80"),
-            "a delimiter must be one ASCII character, and no quote, blank or line end",
-            delimiter=delimiter,
-            remedy="leave it out to find it by the header",
-        )
+        single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
+        check(single and delimiter not in ("\r", "\n", '"', " "), "delimiter", delimiter=delimiter)
         self._options = ReadOptions(
             text_field, encoding, max_document_bytes, user_field, time_field, id_field, delimiter
         )
@@ -133,10 +130,8 @@ class FileSource:
         # Objects one a line were "jsonl" in files named .json too.
         stored = {"json": "jsonl"}
         listed = [(f.name, stored.get(f.format, f.format), f.compression) for f in self._files]
-        self._digest = digest_of(listed if part is None else [*listed, part])
-        self._index = 0
-        self._record = 0
-        self._offset = 0
+        self._digest = hash_listing(listed if part is None else [*listed, part])
+        self._index = self._record = self._offset = 0
         self._reader: StoredRecords | None = None
         self._closed = False
 
@@ -151,14 +146,9 @@ class FileSource:
                 file.check_opens()
                 check_header(file, self._options)
             except MissingColumn as missing:
-                raise failure(
-                    "a file must have the text column, and it must hold strings",
-                    text_field=self._options.text_field,
-                    name=file.name,
-                    columns=list(shown_names(missing.fields)),
-                    remedy="set text_field (--text-field) to one that holds text",
-                    error=SourceError,
-                ) from missing
+                columns = list(shorten_names(missing.fields))
+                values = {"text_field": self._options.text_field, "name": file.name}
+                raise fault("column", **values, columns=columns) from missing
             except SourceError:
                 raise
             except OSError as error:
@@ -167,16 +157,19 @@ class FileSource:
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the next records, up to ``streamlda_connectors.records.MAX_POLL_BYTES`` of them.
 
-        After the timeout no further block is read; one block is read in any case. After a
-        `SourceError` the position stays after the last record returned, and polling again tries
-        again.
+        After the timeout no further block is read; one block is read in any case. After an error
+        the position is after the last record returned, and polling again tries again.
         """
         check_open(self._closed)
-        batch = BatchBuilder(max_records, timeout_seconds)
-        while self._index < len(self._files) and self._read_file(batch):
-            self._leave_file(self._index + 1)
-            if batch.full or batch.late:
-                break
+        batch, before = BatchBuilder(max_records, timeout_seconds), self.position()
+        try:
+            while self._index < len(self._files) and self._read_file(batch):
+                self._leave_file(self._index + 1)
+                if batch.full or batch.late:
+                    break
+        except BaseException:
+            self._leave_file(before["file"], before["record"], before["offset"])
+            raise
         ended = self._index == len(self._files)
         users, times = self._options.user_field, self._options.time_field
         return batch.build(exhausted=ended, users=users is not None, times=times is not None)
@@ -195,7 +188,7 @@ class FileSource:
         except OSError as error:
             at = self.position()
             self._leave_file(self._index, at["record"], at["offset"])
-            # What was gathered goes out first; the next poll meets the error again.
+            # Records that were read are returned; the next poll meets the error again.
             if not batch.empty:
                 return False
             if isinstance(error, SourceError):
@@ -208,7 +201,7 @@ class FileSource:
 
     def _note_damage(self, batch: BatchBuilder, file: StoredFile, reader: StoredRecords) -> None:
         if reader.fault is not None:
-            # Of what was cut off at its end nobody knows how much is missing.
+            # How much is missing of a file that was cut off is not known.
             size = file.size if file.part is None else file.part[1] - file.part[0]
             read = reader.stored_bytes()
             behind = None if size is None else size - read + ceil(read * reader.unread)
@@ -223,11 +216,11 @@ class FileSource:
             reader.close()
 
     def position(self) -> Position:
-        """Return where the next poll will go on.
+        """Return where the next poll resumes.
 
         The keys: ``file`` (index) and full ``name`` of the file (None after the last), ``record``
-        and ``offset`` (records and decompressed bytes of it that were read), ``files`` (how many
-        there are) and ``list`` (a digest of their full names, formats and compressions).
+        and ``offset`` (records and decompressed bytes of it that were read), ``files`` (their
+        number) and ``list`` (a digest of their full names, formats and compressions).
         """
         here = None if self._reader is None else self._reader.records
         ended = self._index == len(self._files)
@@ -241,7 +234,7 @@ class FileSource:
         }
 
     def seek(self, position: Position) -> None:
-        """Go on from a position that `position` returned, in this process or an earlier one.
+        """Resume from a position that `position` returned, in this process or an earlier one.
 
         Raises `SourceError` if it is no such position, or one of another list of files.
         """

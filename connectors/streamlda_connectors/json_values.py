@@ -1,4 +1,4 @@
-"""Files of JSON that are not one object a line: an array, or objects over several lines."""
+"""Splitter of JSON that is not one object a line: an array, or objects over several lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARK = re.compile(rb'["\[\]{},\n]')
 class JsonSplitter(QuotedSplitter):
     """Cut outside of strings, brackets and braces: at line ends, or between items of an array.
 
-    What is after the end of an array is one more record, if it is not blank.
+    The rest after the end of an array is one more record, if it is not blank.
     """
 
     def __init__(self, max_bytes: int, *, array: bool) -> None:
@@ -29,11 +29,11 @@ class JsonSplitter(QuotedSplitter):
         self._quoted = self._escaped = self._closed = self._begun = False
 
     def finish(self) -> Sequence[Record]:
-        """Return what is left, if it is not blank."""
+        """Return the rest, if it is not blank."""
         return [rest for rest in super().finish() if isinstance(rest, Skipped) or rest.strip()]
 
     def fault(self) -> Fault | None:
-        """Return an array that never ends, or what comes after its end."""
+        """Return an array that never ends, or bytes after its end."""
         rest = self._size > self._max_bytes or bool(self._tail.strip())
         if self._closed:
             return Fault("not-json", self._size) if rest else None
@@ -78,16 +78,16 @@ class JsonSplitter(QuotedSplitter):
 
 
 class Layout(NamedTuple):
-    """How a file of JSON is cut, and the byte where its records start."""
+    """Splitter of a file of JSON, and the byte where its records start."""
 
     splitter: LineSplitter
     start: int
 
 
-def layout_of(file: StoredFile, options: ReadOptions) -> Layout:
-    """Return how a file is cut: an array if ``[`` is its first sign, else objects.
+def detect_layout(file: StoredFile, options: ReadOptions) -> Layout:
+    """Return the layout of a file: an array if ``[`` is its first sign, else objects.
 
-    These are one a line, unless the first line leaves one open.
+    Objects are one a line, unless the first line leaves one open.
     """
     most, head = options.max_document_bytes, b""
     with closing(BlockReader(file.open(), file.compression)) as reader:

@@ -1,4 +1,4 @@
-"""The formats that are made of lines: where a record ends, and what its text is."""
+"""Formats made of lines: splitters into records, and parsers of records."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from streamlda.checks import one_of, require
+from streamlda.checks import one_of
 from streamlda.stream.event_time import event_time
-from streamlda_connectors.checks import check_has_fields
+from streamlda_connectors.checks import check, check_has_fields
 from streamlda_connectors.records import (
     Document,
     Parser,
@@ -22,7 +22,7 @@ from streamlda_connectors.records import (
     RecordQueue,
     Rejected,
     Skipped,
-    name_of,
+    read_name,
 )
 
 BYTE_ORDER_MARK = codecs.BOM_UTF8
@@ -32,7 +32,7 @@ Field = tuple[str, list[str]]
 
 
 class Fault(NamedTuple):
-    """Why the records of a file break off, and its bytes from there; None if it was cut short."""
+    """The reason why records of a file break off, and its bytes from there; None if cut short."""
 
     reason: str
     size: int | None
@@ -67,7 +67,7 @@ class LineSplitter:
         return [self._complete()] if self._size else []
 
     def fault(self) -> Fault | None:
-        """Return why no more records came, asked before `finish`; None at a proper end."""
+        """Return the fault at the end of the stream, asked before `finish`; None without one."""
         return None
 
     def _extend(self, part: bytes) -> None:
@@ -191,7 +191,7 @@ class RecordStream(RecordQueue):
         self.put(self._splitter.feed(block))
 
     def finish(self) -> Fault | None:
-        """Queue what is left at the end of the stream; return why it is no proper end."""
+        """Queue the rest at the end of the stream; return its fault."""
         head, self._head = self._head, None
         records = self._splitter.feed(head) if head else ()
         fault = self._splitter.fault()
@@ -209,12 +209,7 @@ def decoder(encoding: str) -> Callable[[bytes], str]:
         plain = '\n\r\t,"'.encode(name) == b'\n\r\t,"'
     except (LookupError, ValueError):
         plain = False
-    require(
-        plain,
-        "encoding must be a text codec that extends ASCII",
-        encoding=encoding,
-        remedy="convert the data to UTF-8",
-    )
+    check(plain, "encoding", encoding=encoding)
     reason = "not-utf8" if name == "utf-8" else "bad-encoding"
 
     def decode(data: bytes) -> str:
@@ -275,7 +270,7 @@ def json_parser(options: ReadOptions) -> Parser:
 def document_reader(
     options: ReadOptions, value_of: Callable[[Any, Field], Any]
 ) -> Callable[[Any], Document]:
-    """Return what makes a document of a record with fields; `value_of` returns one of them."""
+    """Return the function from a record with fields to a document; `value_of` reads a field."""
     text_field, user_field, time_field, id_field = map(
         _path_of, (options.text_field, options.user_field, options.time_field, options.id_field)
     )
@@ -287,9 +282,9 @@ def document_reader(
             if text is not None:
                 raise Rejected("not-text")
             raise Rejected("missing-field", record if type(record) is dict else ())
-        user = None if user_field is None else name_of(value_of(record, user_field))
+        user = None if user_field is None else read_name(value_of(record, user_field))
         time = None if time_field is None else event_time(value_of(record, time_field))
-        name = None if id_field is None else name_of(value_of(record, id_field))
+        name = None if id_field is None else read_name(value_of(record, id_field))
         return text, user, time, name
 
     return read
@@ -371,9 +366,9 @@ def csv_parser(header: CsvHeader, encoding: str) -> Parser:
         fields = csv_fields(line, header.delimiter)
         if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
-        user = None if user_column is None else name_of(fields[user_column])
+        user = None if user_column is None else read_name(fields[user_column])
         time = None if time_column is None else event_time(fields[time_column])
-        name = None if id_column is None else name_of(fields[id_column])
+        name = None if id_column is None else read_name(fields[id_column])
         return fields[header.column], user, time, name
 
     return parse

@@ -1,4 +1,4 @@
-"""One column of a Parquet file as a run of documents; others as their users, times and ids."""
+"""Reader of Parquet files: one column of documents, others as their users, times and ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from streamlda.errors import MissingExtraError
 from streamlda.stream.event_time import event_time, in_range
 from streamlda.stream.listing import StoredFile
-from streamlda_connectors.checks import shortened
+from streamlda_connectors.checks import check
 from streamlda_connectors.lines import value_parser
 from streamlda_connectors.records import (
     MissingColumn,
@@ -19,18 +19,17 @@ from streamlda_connectors.records import (
     Rejected,
     Skipped,
     StoredRecords,
-    name_of,
+    read_name,
 )
 
 #: Parquet rows are read in runs of about this many bytes of text, as far as the file tells.
 PARQUET_RUN_BYTES = 4 * 2**20
 PARQUET_RUN_ROWS = 4096
 
-#: Types of columns that hold text, integers and other numbers, and the first words of dated ones.
+#: Types of columns that hold text, names, and times; dated ones by their first words.
 _TEXT = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_FLOATS = ("halffloat", "float", "double")
-_DATES = ("date", "timestamp")
+_NAMES = (*_TEXT, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+_TIMES = (*_NAMES, "halffloat", "float", "double", "date", "timestamp")
 
 #: Records, and users, times and ids of them where there are columns of these.
 _Run = tuple[list[Record], list[list[Any] | None]]
@@ -43,27 +42,27 @@ class ParquetReader(StoredRecords):
     """
 
     def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
-        self._arrow = _pyarrow()
+        self._arrow = _import_pyarrow()
         self._size = file.size or 0
         self._max_bytes = options.max_document_bytes
         self._raw = file.open()
         try:
-            with _damage_rejected(self._arrow):
+            with _reject_damage(self._arrow):
                 self._table = self._arrow.parquet.ParquetFile(
                     self._raw, pre_buffer=False, buffer_size=2**20
                 )
-            sizes = _group_sizes(self._table)
+            sizes = _count_rows(self._table)
             self._first, last = file.part or (0, len(sizes))
-            self._groups = sizes[self._first : last]
-            self._n_rows = sum(self._groups)
-            self._path = self._text_column(options.text_field)
-            of_name = (*_TEXT, *_INTEGERS)
-            self._user_path = self._other_column(options.user_field, of_name)
-            self._id_path = self._other_column(options.id_field, of_name)
-            of_time = (*_TEXT, *_INTEGERS, *_FLOATS, *_DATES)
-            self._time_path = self._other_column(options.time_field, of_time)
-            if record > self._n_rows:
-                raise shortened(file.name, rows=self._n_rows, rows_read=record)
+            self._last = self._first + len(sizes[self._first : last])
+            self._n_rows = rows = sum(sizes[self._first : last])
+            self._path, kind = self._find_column(options.text_field)
+            if kind not in _TEXT:
+                reason = "missing-column" if kind is None else "not-text"
+                raise MissingColumn(reason, list(self._table.schema_arrow.names))
+            self._user_path = self._find_other(options.user_field, _NAMES)
+            self._time_path = self._find_other(options.time_field, _TIMES)
+            self._id_path = self._find_other(options.id_field, _NAMES)
+            check(record <= rows, "shorter", name=file.name, rows=rows, rows_read=record)
         except BaseException:
             self._raw.close()
             raise
@@ -71,25 +70,16 @@ class ParquetReader(StoredRecords):
         self._runs = self._read_runs(record)
         self._ended = record >= self._n_rows
 
-    def _text_column(self, text_field: str) -> list[str]:
-        path, kind = self._find_column(text_field)
-        if kind not in _TEXT:
-            reason = "missing-column" if kind is None else "not-text"
-            raise MissingColumn(reason, list(self._table.schema_arrow.names))
-        return path
-
-    def _other_column(self, field: str | None, kinds: Collection[str]) -> list[str] | None:
+    def _find_other(self, field: str | None, kinds: Collection[str]) -> list[str] | None:
         """Return where the column of a field is, if there is one of these types."""
-        if field is None:
-            return None
-        path, kind = self._find_column(field)
-        # `timestamp[us, tz=UTC]` and `date32[day]` go by what they begin with.
-        return path if kind is not None and _family(kind) in kinds else None
+        path, kind = ([], None) if field is None else self._find_column(field)
+        # `timestamp[us, tz=UTC]` and `date32[day]` count by their first word.
+        family, dated, _ = (kind or "").partition("[")
+        return path if (family.rstrip("0123456789") if dated else family) in kinds else None
 
     def _find_column(self, field: str) -> tuple[list[str], str | None]:
         """Return where a column is and the type of its values, None if there is no such column."""
-        types = self._arrow.types
-        schema = self._table.schema_arrow
+        types, schema = self._arrow.types, self._table.schema_arrow
         path = [field] if field in schema.names else field.split(".")
         kind: Any = schema
         for name in path:
@@ -103,38 +93,32 @@ class ParquetReader(StoredRecords):
     def _read_runs(self, row: int) -> Iterator[_Run]:
         """Yield the values from `row` on, and users, times and ids if there are columns.
 
-        Runs start at fixed rows of each row group, wherever reading goes on, so that damage is
+        Runs start at fixed rows of each row group, wherever reading resumes, so that damage is
         met at the same record.
         """
-        metadata = self._table.metadata
         paths = (self._path, self._user_path, self._time_path, self._id_path)
-        columns = [".".join(path) for path in paths if path is not None]
-        for group in range(self._first, self._first + len(self._groups)):
-            info = metadata.row_group(group)
+        columns = list(dict.fromkeys(".".join(path) for path in paths if path is not None))
+        for group in range(self._first, self._last):
+            info = self._table.metadata.row_group(group)
             if row >= info.num_rows:
                 row -= info.num_rows
                 continue
-            stored = sum(
-                info.column(i).total_uncompressed_size
-                for i in range(info.num_columns)
-                if info.column(i).path_in_schema in columns
-            )
+            chunks = map(info.column, range(info.num_columns))
+            stored = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema in columns)
             rows = max(1, min(PARQUET_RUN_ROWS, PARQUET_RUN_BYTES * info.num_rows // (stored + 1)))
-            for run in self._table.iter_batches(
-                batch_size=rows, row_groups=[group], columns=list(dict.fromkeys(columns))
-            ):
+            for run in self._table.iter_batches(rows, row_groups=[group], columns=columns):
                 dropped = min(row, run.num_rows)
                 row -= dropped
                 rest = run.slice(dropped)
-                users, ids = (self._names_of(rest, p) for p in (self._user_path, self._id_path))
-                yield self._records_of(rest), [users, self._times_of(rest), ids]
+                users, ids = (self._read_names(rest, p) for p in (self._user_path, self._id_path))
+                yield self._read_records(rest), [users, self._read_times(rest), ids]
 
     def _column(self, run: Any, path: list[str]) -> Any:
-        pa = self._arrow
         column = run.column(run.schema.names.index(path[0]))
         if len(path) > 1:
-            column = pa.compute.struct_field(column, path[1:])
-        return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            column = self._arrow.compute.struct_field(column, path[1:])
+        dictionary = self._arrow.types.is_dictionary(column.type)
+        return column.dictionary_decode() if dictionary else column
 
     def _values(self, column: Any) -> list[Any]:
         types = self._arrow.types
@@ -144,34 +128,31 @@ class ParquetReader(StoredRecords):
         values: list[Any] = column.to_pylist()
         return values
 
-    def _names_of(self, run: Any, path: list[str] | None) -> list[str | None] | None:
-        if path is None:
-            return None
-        return [name_of(value) for value in self._values(self._column(run, path))]
+    def _read_names(self, run: Any, path: list[str] | None) -> list[str | None] | None:
+        return None if path is None else [*map(read_name, self._values(self._column(run, path)))]
 
-    def _times_of(self, run: Any) -> list[float | None] | None:
+    def _read_times(self, run: Any) -> list[float | None] | None:
         if self._time_path is None:
             return None
         pa, column = self._arrow, self._column(run, self._time_path)
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
-            seconds = stamps.cast(pa.int64()).to_pylist()
-            return [None if each is None else in_range(each / 1e6) for each in seconds]
-        return [event_time(value) for value in self._values(column)]
+        if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+            return [event_time(value) for value in self._values(column)]
+        stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
+        seconds = stamps.cast(pa.int64()).to_pylist()
+        return [None if each is None else in_range(each / 1e6) for each in seconds]
 
-    def _records_of(self, run: Any) -> list[Record]:
-        missing = Skipped(0, "missing-field")
-        return [
-            missing
-            if value is None
-            else value
-            if len(value) <= self._max_bytes
-            else Skipped(len(value), "too-long")
-            for value in self._values(self._column(run, self._path))
-        ]
+    def _read_records(self, run: Any) -> list[Record]:
+        missing, most = Skipped(0, "missing-field"), self._max_bytes
+
+        def bound(value: bytes | None) -> Record:
+            if value is None:
+                return missing
+            return value if len(value) <= most else Skipped(len(value), "too-long")
+
+        return [*map(bound, self._values(self._column(run, self._path)))]
 
     def _fill(self) -> None:
-        with _damage_rejected(self._arrow):
+        with _reject_damage(self._arrow):
             run = next(self._runs, None)
         if run is None:
             raise Rejected("broken-parquet")
@@ -188,27 +169,23 @@ class ParquetReader(StoredRecords):
         self._raw.close()
 
 
-def row_groups(file: StoredFile) -> list[int]:
+def count_group_rows(file: StoredFile) -> list[int]:
     """Return the rows of each row group of a file; none of one that is damaged."""
-    arrow = _pyarrow()
+    arrow = _import_pyarrow()
     with closing(file.open()) as raw:
         try:
-            with _damage_rejected(arrow):
-                return _group_sizes(arrow.parquet.ParquetFile(raw, pre_buffer=False))
+            with _reject_damage(arrow):
+                return _count_rows(arrow.parquet.ParquetFile(raw, pre_buffer=False))
         except Rejected:
             return []
 
 
-def _group_sizes(table: Any) -> list[int]:
+def _count_rows(table: Any) -> list[int]:
     metadata = table.metadata
     return [int(metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
 
 
-def _family(kind: str) -> str:
-    return kind.rstrip("]").partition("[")[0].rstrip("0123456789") if "[" in kind else kind
-
-
-def _pyarrow() -> Any:
+def _import_pyarrow() -> Any:
     try:
         import pyarrow
         import pyarrow.compute
@@ -219,7 +196,7 @@ def _pyarrow() -> Any:
 
 
 @contextmanager
-def _damage_rejected(arrow: Any) -> Iterator[None]:
+def _reject_damage(arrow: Any) -> Iterator[None]:
     """Turn pyarrow's complaints about a file's content into `Rejected`."""
     try:
         yield

@@ -9,9 +9,9 @@ from typing import IO
 from fsspec.utils import seek_delimiter
 
 from streamlda.stream.listing import FilePart, StoredFile
-from streamlda_connectors.checks import shortened
+from streamlda_connectors.checks import fault
 from streamlda_connectors.compressed import BLOCK_BYTES, BlockReader
-from streamlda_connectors.json_values import layout_of
+from streamlda_connectors.json_values import detect_layout
 from streamlda_connectors.lines import (
     BYTE_ORDER_MARK,
     CsvHeader,
@@ -24,7 +24,7 @@ from streamlda_connectors.lines import (
     json_parser,
     text_parser,
 )
-from streamlda_connectors.parquet import ParquetReader, row_groups
+from streamlda_connectors.parquet import ParquetReader, count_group_rows
 from streamlda_connectors.records import (
     Document,
     MissingColumn,
@@ -36,7 +36,7 @@ from streamlda_connectors.records import (
     StoredRecords,
 )
 
-#: What CSV files are tried by, in this order, where no delimiter is given.
+#: Delimiters tried in this order, where none is given.
 DELIMITERS = (",", "\t", ";", "|")
 
 
@@ -83,7 +83,7 @@ def cut_into_parts(file: StoredFile, most_bytes: int) -> list[FilePart]:
         ends = [size * n // number for n in range(number + 1)]
         return [FilePart(file, (a, b), b - a) for a, b in pairwise(ends)]
     if file.format == "parquet":
-        rows, ends = [0, *accumulate(row_groups(file))], [0]
+        rows, ends = [0, *accumulate(count_group_rows(file))], [0]
         for group in range(1, len(rows)):
             last = group + 1 == len(rows)
             if last or (rows[group] - rows[ends[-1]]) * size >= most_bytes * rows[-1]:
@@ -106,7 +106,7 @@ def find_line_bounds(raw: IO[bytes], part: tuple[int, int]) -> tuple[int, int]:
 
 
 def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
-    """Return what the first record of a CSV file says, or None for a file without any.
+    """Return the header of a CSV file, or None for a file without records.
 
     The delimiter is the first by which there is a column of the text.
     """
@@ -174,7 +174,7 @@ class LineReader(StoredRecords):
             offset = max(offset, header.end)
         elif file.format in ("jsonl", "json"):
             if file.format == "json":
-                splitter, start = layout_of(file, options)
+                splitter, start = detect_layout(file, options)
                 offset = max(offset, start)
             parse = json_parser(options)
         else:
@@ -208,7 +208,7 @@ class LineReader(StoredRecords):
 
     def _check_reached(self) -> None:
         if self._behind:
-            raise shortened(self._name, bytes_missing=self._behind)
+            raise fault("shorter", name=self._name, bytes_missing=self._behind)
 
     def stored_bytes(self) -> int:
         """See `StoredRecords`."""

@@ -1,4 +1,4 @@
-"""From blocks of bytes to batches: which records were handed out, and which were skipped why.
+"""Records between blocks of bytes and batches, with counts of those handed out and the rejects.
 
 Shared by every connector, so that a file and standard input give the same documents and the same
 rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`` has the formats.
@@ -12,8 +12,9 @@ from itertools import islice, repeat
 from time import monotonic
 from typing import Any, NamedTuple
 
-from streamlda.checks import at_least, require
+from streamlda.checks import at_least
 from streamlda.stream.source import Damage, RecordBatch, RecordLocation, Reject
+from streamlda_connectors.checks import check
 
 #: Every reason of a `Reject` that the connectors of this package give, and what it means.
 REASONS = {
@@ -71,11 +72,10 @@ class Skipped(NamedTuple):
     reason: str
 
 
-#: What a splitter hands on: the bytes of a record without its line end, or why there are none.
+#: The bytes of a record without its line end, or the reason why it has none.
 Record = bytes | Skipped
 
-#: The text of a record, whose it is, its event time in seconds since 1970 UTC, and its id; None
-#: where that is not known.
+#: The text, user, event time (seconds since 1970 UTC) and id of a record; None where not known.
 Document = tuple[str, str | None, float | None, str | None]
 
 _BLANK = (None, None, None, None)
@@ -99,7 +99,7 @@ class ReadOptions(NamedTuple):
     delimiter: str | None = None
 
 
-def name_of(value: object) -> str | None:
+def read_name(value: object) -> str | None:
     """Return the name of a user, or an id: text or an int, so that 7 and "7" are the same.
 
     None for an empty name and for anything else, bytes that are not UTF-8 among it.
@@ -114,7 +114,7 @@ def name_of(value: object) -> str | None:
     return value or None if type(value) is str else None
 
 
-def shown_names(names: Iterable[str]) -> tuple[str, ...]:
+def shorten_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return names of fields as a message may show them: few, and none that is long."""
     shown = tuple(
         name if len(name) <= MOST_OF_NAME and name.isprintable() else f"<{len(name)} characters>"
@@ -124,15 +124,11 @@ def shown_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class BatchBuilder:
-    """What one poll of at most `max_records` and `timeout_seconds` gathers, and when it is full."""
+    """Records gathered by one poll of at most `max_records` and `timeout_seconds`."""
 
     def __init__(self, max_records: int, timeout_seconds: float) -> None:
         at_least(1, max_records=max_records)
-        require(
-            timeout_seconds >= 0,
-            "a poll must be given 0 seconds or more",
-            timeout_seconds=timeout_seconds,
-        )
+        check(timeout_seconds >= 0, "timeout", timeout_seconds=timeout_seconds)
         self.max_records = max_records
         self.deadline = monotonic() + timeout_seconds
         self.texts: list[str | None] = []
@@ -140,7 +136,7 @@ class BatchBuilder:
         self.users: list[str | None] = []
         self.times: list[float | None] = []
         self.rejects: list[Reject] = []
-        #: Fields of the first record that has not the field of the text.
+        #: Fields of the first record without the field of the text.
         self.fields: tuple[str, ...] = ()
         self.damage: list[Damage] = []
         self.n_documents = self.bytes = 0
@@ -171,12 +167,12 @@ class BatchBuilder:
     def reject(self, location: str, record: int, reason: str, fields: Iterable[str] = ()) -> None:
         """Add a record that is skipped for a fault; `fields` are those of a record without text."""
         self.blank(location, record)
-        self.fields = self.fields or shown_names(fields)
+        self.fields = self.fields or shorten_names(fields)
         self.rejects.append(Reject(location, record, reason))
 
     @property
     def room(self) -> int:
-        """How many more records may come."""
+        """Number of records that still fit."""
         return self.max_records - len(self.texts)
 
     @property
@@ -195,7 +191,7 @@ class BatchBuilder:
         return not self.texts
 
     def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
-        """Return what was gathered, with `users` and `times` if the source knows about them."""
+        """Return the batch, with `users` and `times` if the source knows about them."""
         named, dated = self.users if users else [], self.times if times else []
         damage = tuple(self.damage)
         return RecordBatch(
@@ -287,11 +283,11 @@ class RecordQueue:
 class StoredRecords(ABC):
     """The records of one open file, read block by block."""
 
-    #: What was read and not handed out; it counts what was.
+    #: Records that were read and not handed out.
     records: RecordQueue
     #: Whether nothing more can be read.
     _ended = False
-    #: Why not, where it is damaged; and what part of the bytes that were read is behind that.
+    #: The reason, where it is damaged, and the share of the bytes read that lies behind it.
     fault: str | None = None
     unread = 0.0
 

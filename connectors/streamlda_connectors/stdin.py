@@ -8,10 +8,9 @@ import stat
 from time import monotonic
 from typing import IO
 
-from streamlda.checks import at_least, failure
-from streamlda.errors import SourceError
+from streamlda.checks import at_least
 from streamlda.stream.source import Position, Progress, RecordBatch
-from streamlda_connectors.checks import check_open, count_at
+from streamlda_connectors.checks import check, check_open, count_at, fault
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
@@ -60,58 +59,52 @@ class StdinSource:
         encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
-        options = ReadOptions(
-            text_field, encoding, max_document_bytes, user_field, time_field, id_field
-        )
+        fields = user_field, time_field, id_field
+        options = ReadOptions(text_field, encoding, max_document_bytes, *fields)
         parse = line_parser(("text", "jsonl"), format, options)
         at_least(1, max_document_bytes=max_document_bytes)
         try:
             self._descriptor = 0 if stream is None else stream.fileno()
             status = os.fstat(self._descriptor)
         except OSError as error:
-            raise failure(
-                "a stream must be open and have a file descriptor",
-                stream="stdin" if stream is None else type(stream).__name__,
-                remedy="redirect a file or pipe to it",
-                error=SourceError,
-            ) from error
+            name = "stdin" if stream is None else type(stream).__name__
+            raise fault("descriptor", stream=name) from error
         # The stream object keeps the descriptor open.
         self._stream = stream
         self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
         self._read = 0
         self._records = RecordStream("stdin", LineSplitter(max_document_bytes), parse)
         self._known = {"users": user_field is not None, "times": time_field is not None}
+        #: Records to skip in a stream that is replayed.
         self._target = 0
-        self._ended = False
-        self._closed = False
+        self._ended = self._closed = False
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for a document."""
         check_open(self._closed)
-        batch = BatchBuilder(max_records, timeout_seconds)
+        batch, records = BatchBuilder(max_records, timeout_seconds), self._records
         while True:
-            self._records.skip(self._target - self._records.record)
-            self._records.take(batch)
-            if batch.full or not self._records.empty or self._ended:
-                break
-            if batch.blocks and batch.late:
+            records.skip(self._target - records.record)
+            records.take(batch)
+            if batch.full or not records.empty or self._ended or (batch.blocks and batch.late):
                 break
             batch.blocks += 1
-            if not self._ready(0.0 if batch.n_documents else batch.deadline - monotonic()):
+            if not self._wait(0.0 if batch.n_documents else batch.deadline - monotonic()):
                 break
-            self._fill()
-        ended = self._ended and self._records.empty
-        if ended and self._records.record < self._target:
-            raise failure(
-                "a stream must be replayed from its start to resume",
-                records=self._records.record,
-                records_of_position=self._target,
-                remedy="send the same input again, or start from the beginning",
-                error=SourceError,
-            )
+            try:
+                self._fill()
+            except OSError as error:
+                if batch.empty:
+                    raise fault(
+                        "stream", descriptor=self._descriptor, reason=error.strerror
+                    ) from error
+                break  # the next poll meets the error again
+        ended = self._ended and records.empty
+        counts = {"records": records.record, "records_of_position": self._target}
+        check(not ended or records.record >= self._target, "replay", **counts)
         return batch.build(exhausted=ended, **self._known)
 
-    def _ready(self, seconds: float) -> bool:
+    def _wait(self, seconds: float) -> bool:
         """Wait until the descriptor has bytes or has ended; return False if it has neither."""
         if not hasattr(select, "poll"):
             return True
@@ -123,15 +116,7 @@ class StdinSource:
         try:
             block = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
-            # Another reader of the same pipe was faster.
-            return
-        except OSError as error:
-            raise failure(
-                "a stream must be readable",
-                descriptor=self._descriptor,
-                remedy=f"redirect a file or pipe to it ({error.strerror})",
-                error=SourceError,
-            ) from error
+            return  # another reader of the same pipe was faster
         self._read += len(block)
         if block:
             self._records.feed(block)
@@ -146,17 +131,10 @@ class StdinSource:
     def seek(self, position: Position) -> None:
         """Skip the records up to `position` of a stream that is replayed from its start.
 
-        Raises `SourceError` if it lies before what was read already.
+        Raises `SourceError` if the position lies before the records that were read already.
         """
-        record = count_at(position, "record")
-        if record < self._records.record:
-            raise failure(
-                "a stream must be replayed from its start to go back",
-                record=record,
-                records_read=self._records.record,
-                remedy="open it again",
-                error=SourceError,
-            )
+        record, read = count_at(position, "record"), self._records.record
+        check(record >= read, "replay", record=record, records_read=read)
         self._target = record
 
     def progress(self) -> Progress:

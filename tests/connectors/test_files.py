@@ -293,7 +293,7 @@ def test_resume_in_a_file_that_lost_what_was_read_or_another_list_is_an_error(
         again.poll(1)
     again.close()
     (tmp_path / "b.txt").write_text("three")
-    with pytest.raises(SourceError, match="list of files it was made with"):
+    with pytest.raises(SourceError, match="made with another list of files"):
         FileSource(tmp_path / "*").seek(source.position())
 
 

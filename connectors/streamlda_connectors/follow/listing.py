@@ -12,16 +12,14 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
-from streamlda.checks import require
-from streamlda.errors import SourceError
 from streamlda.stream.listing import (
     COMPRESSION_SUFFIXES,
-    HOW_TO_EXTRACT,
     UNREAD_SUFFIXES,
     Paths,
     named_paths,
     not_a_file,
 )
+from streamlda_connectors.checks import check
 
 #: Device and inode: a file keeps them when it is renamed.
 Identity = tuple[int, int]
@@ -61,13 +59,9 @@ def check_paths(paths: Paths, format: str) -> list[str]:
     names = named_paths(paths)
     for name in names:
         suffix = posixpath.splitext(name.lower())[1]
-        other = "read other formats from files (connector files)"
-        require("://" not in name, "only local files can be followed", path=name, remedy=other)
-        plain = suffix not in COMPRESSION_SUFFIXES
-        require(plain, "compressed files cannot be followed", path=name, remedy=other)
-        lines = format == "text" or suffix not in UNREAD_SUFFIXES
-        extract = f"extract their text first ({HOW_TO_EXTRACT})"
-        require(lines, "mail and HTML are not read", path=name, remedy=extract)
+        check("://" not in name, "url", path=name)
+        check(suffix not in COMPRESSION_SUFFIXES, "compressed", path=name)
+        check(format == "text" or suffix not in UNREAD_SUFFIXES, "mail", path=name)
     return list(dict.fromkeys(posixpath.abspath(name) for name in names))
 
 
@@ -148,8 +142,7 @@ class Listing:
                 facts = identity, status.st_size, status.st_mtime_ns, path, named
                 # A position is JSON, which has no bytes that are not UTF-8.
                 utf8 = not any("\ud800" <= character <= "\udfff" for character in entry.name)
-                rule = "the name of a file must be UTF-8"
-                require(utf8, rule, name=entry.path, remedy="rename it", error=SourceError)
+                check(utf8, "name", name=entry.path)
                 full = (posixpath.join(folder, base) for base in bases)
                 yield StreamFile(entry.path, *facts, tuple(full))
 

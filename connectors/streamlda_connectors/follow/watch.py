@@ -10,9 +10,8 @@ from glob import has_magic
 from pathlib import Path
 from time import monotonic
 
-from streamlda.checks import require
-from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda.stream.source import Position
+from streamlda_connectors.checks import check
 from streamlda_connectors.follow.listing import Listing, StreamFile
 from streamlda_connectors.follow.tracked_file import (
     HEAD_BYTES,
@@ -44,13 +43,8 @@ class Watch:
         self._scanned: set[str] = set()
         if position is not None:
             self._scanned, self.files, self.gaps, self.lost_bytes = read_position(position)
-            require(
-                self._scanned <= set(paths),
-                "the position was made with other paths",
-                **{"paths": list(paths), "paths_of_position": sorted(self._scanned)},
-                remedy="name the same paths, and perhaps more, or start from the beginning",
-                error=SourceRefusedError,
-            )
+            before = sorted(self._scanned)
+            check(set(before) <= {*paths}, "paths", paths=paths, paths_of_position=before)
         self._families: dict[str, list[TrackedFile]] = {}
         self.descriptors = Descriptors()
 
@@ -122,13 +116,8 @@ class Watch:
             self._continue_in(file, copy)
             return
         if not cut and not there:
-            require(
-                not file.unread,
-                "the directory of a file that is not read to its end is missing",
-                **{"name": file.name, "offset": file.offset, "unread_bytes": file.unread},
-                remedy="bring it back, or start from the beginning",
-                error=SourceAwayError,
-            )
+            at = {"name": file.name, "offset": file.offset, "unread_bytes": file.unread}
+            check(not file.unread, "directory", **at)
             return
         # Another process may have written to it before it was cut, replaced or removed.
         replaced = listing.names.get(file.family, file.identity) != file.identity
@@ -170,13 +159,8 @@ class Watch:
         file.seen = copy.size
 
     def _note_gap(self, file: TrackedFile, lost: int) -> None:
-        require(
-            self.allow_gaps,
-            "a file was removed, compressed or cut before it was read to its end",
-            **{"name": file.name, "offset": file.offset, "least_unread_bytes": lost},
-            remedy="put it back, or start with allow_gaps to do without the rest",
-            error=SourceError,
-        )
+        at = {"name": file.name, "offset": file.offset, "least_unread_bytes": lost}
+        check(self.allow_gaps, "gap", **at)
         logger.warning("gap: file %s ends at %d, %d bytes lost", file.name, file.offset, lost)
         self.gaps += 1
         self.lost_bytes += lost
