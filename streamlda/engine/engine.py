@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from streamlda.arrays import State
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
-from streamlda.engine.entering import parts_of_topics
+from streamlda.engine.entering import divide_words
 from streamlda.engine.measures import Measures
 from streamlda.engine.members import (
     Beginning,
@@ -47,10 +47,11 @@ from streamlda.engine.members import (
 )
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.power import Generations
-from streamlda.engine.refining import Refinement
+from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import Rounds, SharedSums, WarmUp
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection
+from streamlda.errors import InsufficientDataError
 from streamlda.learner import Learner, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
@@ -265,15 +266,25 @@ class Engine(Learner):
             if phase is None:
                 return False
             if documents is not None:
+                documents = documents.where(documents.usable)
                 # A warm-up that they do not fill.
                 n, width = documents.n_documents + 1, change.after
                 fresh = Engine(replace(phase.settings, n_features=width, warmup_documents=n))
-                parts = parts_of_topics(fresh, change, phase.stepwise.components, documents)
-                change = replace(change, parts=parts)
+                if n > LEAST_DOCUMENTS and (found := fresh._found_in(documents)) is not None:
+                    parts = divide_words(found, change, phase.components, documents)
+                    change = replace(change, parts=parts)
             phase.change_words(change)
         self._phase, self.settings = phase, phase.settings
         self.measures.change_words(change)
         return True
+
+    def _found_in(self, documents: DocumentBatch) -> TopicModel | None:
+        """Return the topics of the documents, or None where they have none."""
+        self.add(documents)
+        try:
+            return self.snapshot()
+        except InsufficientDataError:
+            return None
 
     def better_projection(self) -> NDArray[np.float64]:
         """Return the projection of a round begun now, shape (d, m); the engine is not changed.

@@ -1,4 +1,4 @@
-"""Words that enter many at once: whose they are, by topics of documents that have them.
+"""Assign new words to topics when many enter the vocabulary at once.
 
 Where a stream turns to other things, words that enter are of themes that no topic knows. With their
 share of every topic, all these themes are alike to every topic, and go to one or two of them: EM
@@ -16,39 +16,25 @@ was 0.50 to 0.85.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
-from streamlda.engine.refining import LEAST_DOCUMENTS
-from streamlda.errors import InsufficientDataError
-
-if TYPE_CHECKING:
-    from streamlda.engine.engine import Engine
+from streamlda.model.topic_model import TopicModel
 
 Array = NDArray[np.float64]
 
 
-def parts_of_topics(
-    fresh: Engine, change: ColumnChange, topics: Array, documents: DocumentBatch
-) -> Array | None:
-    """Return how words that enter are divided among topics, (words, K); None if too little is said.
+def divide_words(
+    found: TopicModel, change: ColumnChange, topics: Array, documents: DocumentBatch
+) -> Array:
+    """Return the part of each topic in each word that enters, (words, K).
 
-    `fresh` is an engine without documents, over the columns after the change; `topics` are those
-    before it. Rows sum to 1, or to 0 for a word that the documents do not have. Time of a start.
+    `found` are topics of the documents over the columns after the change; `topics` are those
+    before it. Rows sum to 1, or to 0 for a word that the documents do not have.
     """
-    documents = documents.where(documents.usable)
-    if documents.n_documents < LEAST_DOCUMENTS:
-        return None
-    fresh.add(documents)
-    try:
-        found = fresh.snapshot()
-    except InsufficientDataError:
-        return None
     kept = np.ones(change.before, dtype=np.bool_)
     kept[change.replaced] = False
     known = np.sqrt(topics[:, kept])

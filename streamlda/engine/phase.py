@@ -1,16 +1,18 @@
-"""What an engine is at a time: one phase, and the counters that all of its phases share."""
+"""Phases of the engine and their shared counters."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamlda.arrays import State
 from streamlda.checks import require
+from streamlda.columns import ColumnChange
 from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
@@ -28,9 +30,6 @@ from streamlda.spectral.topics import (
     estimated_alpha_0,
     recover_topics,
 )
-
-if TYPE_CHECKING:
-    from streamlda.engine.refining import Refinement
 
 #: Another round is averaged in when it has at least this share of the documents of the largest.
 LEAST_AVERAGED_SHARE = 0.1
@@ -74,8 +73,8 @@ class Phase(ABC):
         """Return the phase that goes on, once the documents taken have been counted."""
         return self
 
-    def taking_words(self) -> Refinement | None:
-        """Return the phase that goes on where columns get other words, if there is one now."""
+    def taking_words(self) -> RefiningPhase | None:
+        """Return the phase that continues when columns get other words, if there is one now."""
         return None
 
     def settled(self) -> Phase:
@@ -170,3 +169,16 @@ class Phase(ABC):
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
         )
+
+
+class RefiningPhase(Phase):
+    """A phase whose topics are refined by likelihood, so that its columns can get other words."""
+
+    @property
+    @abstractmethod
+    def components(self) -> NDArray[np.float64]:
+        """Word probabilities of each topic, (K, V)."""
+
+    @abstractmethod
+    def change_words(self, change: ColumnChange) -> None:
+        """Forget words that left; topics keep their rows. O(V K)."""

@@ -55,7 +55,7 @@ from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import failure
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
-from streamlda.engine.phase import Counters, Phase
+from streamlda.engine.phase import Counters, Phase, RefiningPhase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import warned_of_background
@@ -74,7 +74,7 @@ LEAST_DOCUMENTS = 200
 
 
 @dataclass(eq=False)
-class Refinement(Phase):
+class Refinement(RefiningPhase):
     """Topics that every minibatch moves, from spectral ones on.
 
     Time O(nnz K) a document and O(K V) a step; a snapshot goes over the kept documents, and takes
@@ -209,6 +209,11 @@ class Refinement(Phase):
     def taking_words(self) -> Refinement | None:
         """Return the phase itself, unless it shares a start, whose columns are those of others."""
         return self if self.shared is None else None
+
+    @property
+    def components(self) -> Array:
+        """Word probabilities of each topic, (K, V)."""
+        return self.stepwise.components
 
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left; topics keep their rows. O(V K)."""

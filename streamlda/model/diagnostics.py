@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, require
+from streamlda.model.topics import Model, Topics
 from streamlda.spectral.support import SHOW_NONE, Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
 from streamlda.threads import one_blas_thread
-
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
 
 Array = NDArray[np.float64]
 
@@ -117,9 +115,7 @@ def hellinger(p: Array, q: Array) -> Array:
     return found
 
 
-def common_columns(
-    before: TopicModel, after: TopicModel
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def common_columns(before: Topics, after: Topics) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the columns of the words that both models know, pair by pair.
 
     All columns for one vocabulary, hashed ones and matrices of one width included; none where they
@@ -228,7 +224,7 @@ def redundant_topics(components: Array, *, closest: float = CLOSEST) -> list[Clo
     return sorted(found, key=lambda pair: (pair.distance, pair.first, pair.second))
 
 
-def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[str, ...]]:
+def junk_topics(model: Topics, *, closest: float = CLOSEST) -> list[tuple[str, ...]]:
     """Return for each topic why it should not be relied on; an empty tuple is a good topic.
 
     The reasons, which are about the topics as they are in the model:
@@ -257,7 +253,7 @@ def junk_topics(model: TopicModel, *, closest: float = CLOSEST) -> list[tuple[st
     return [tuple(reasons) for reasons in found]
 
 
-def _noise(model: TopicModel, good: list[int], closest: float) -> list[int]:
+def _noise(model: Topics, good: list[int], closest: float) -> list[int]:
     known, K = model.diagnostics, model.n_components
     tested = type(known.get("documents_behind_directions")) is int
     if tested and K > 1 and known.get("directions_supported") in (0, 1):
@@ -269,7 +265,7 @@ def _noise(model: TopicModel, good: list[int], closest: float) -> list[int]:
     return [k for k in range(K) if supported[k] is False]
 
 
-def _background(model: TopicModel, good: list[int], closest: float) -> list[int]:
+def _background(model: Topics, good: list[int], closest: float) -> list[int]:
     share, found = model.weights, []
     whole = share[good] @ model.components[good]
     for k in good:
@@ -282,13 +278,13 @@ def _background(model: TopicModel, good: list[int], closest: float) -> list[int]
     return found
 
 
-def _flat(model: TopicModel, good: list[int], closest: float) -> list[int]:
+def _flat(model: Topics, good: list[int], closest: float) -> list[int]:
     occurs = (model.background > 0) | (model.components > 0).any(axis=0)
     apart = hellinger(model.components, (occurs / occurs.sum())[None])[:, 0]
     return np.flatnonzero(apart < closest).tolist()
 
 
-def _copies(model: TopicModel, good: list[int], closest: float) -> list[int]:
+def _copies(model: Topics, good: list[int], closest: float) -> list[int]:
     apart = hellinger(model.components, model.components)
     kept: list[int] = []
     copies: list[int] = []
@@ -297,7 +293,7 @@ def _copies(model: TopicModel, good: list[int], closest: float) -> list[int]:
     return copies
 
 
-def _apart(model: TopicModel, good: list[int], closest: float) -> list[int]:
+def _apart(model: Topics, good: list[int], closest: float) -> list[int]:
     npmi = _of_topics(model, "topic_npmi")
     if npmi is None or not np.isfinite(npmi).any():
         return []
@@ -306,12 +302,12 @@ def _apart(model: TopicModel, good: list[int], closest: float) -> list[int]:
     return np.flatnonzero(small & (npmi < APART * usual)).tolist() * (usual >= LEAST_USUAL_NPMI)
 
 
-def _hidden(model: TopicModel, good: list[int], closest: float) -> list[int]:
+def _hidden(model: Topics, good: list[int], closest: float) -> list[int]:
     mixed = _of_topics(model, "mixed_with_background")
     return [] if mixed is None else np.flatnonzero(mixed > MOSTLY_HIDDEN).tolist()
 
 
-def _spare(model: TopicModel, good: list[int], closest: float) -> list[int]:
+def _spare(model: Topics, good: list[int], closest: float) -> list[int]:
     held = suggest_n_components(model.diagnostics)
     if model.prevalence is None or held.basis != "drop":
         return []
@@ -321,7 +317,7 @@ def _spare(model: TopicModel, good: list[int], closest: float) -> list[int]:
 
 #: Whatever judges topics, in order: `good` are those that no earlier reason was found for, the most
 #: prevalent first.
-_JUDGES: dict[str, Callable[[TopicModel, list[int], float], list[int]]] = {
+_JUDGES: dict[str, Callable[[Topics, list[int], float], list[int]]] = {
     "noise": _noise,
     "background": _background,
     "flat": _flat,
@@ -332,13 +328,13 @@ _JUDGES: dict[str, Callable[[TopicModel, list[int], float], list[int]]] = {
 }
 
 
-def _of_topics(model: TopicModel, name: str) -> Array | None:
+def _of_topics(model: Topics, name: str) -> Array | None:
     """Return the numbers that a model holds of each topic, or None."""
     found = numbers(model.diagnostics, name)
     return None if found is None or len(found) != model.n_components else found
 
 
-def warned_of_background(model: TopicModel) -> TopicModel:
+def warned_of_background(model: Model) -> Model:
     """Return the model with a warning if topics say what all others say together. Time O(K V)."""
     found = [k for k, reasons in enumerate(junk_topics(model)) if "background" in reasons]
     if not found:

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between
 from streamlda.model.diagnostics import hellinger, warned_of_background
-
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
+from streamlda.model.topics import Model, Topics
 
 Array = NDArray[np.float64]
 
@@ -96,7 +94,7 @@ def leaves(tree: Array, distances: Array) -> list[int]:
     return found
 
 
-def reduced(model: TopicModel, n_topics: int) -> TopicModel:
+def reduced(model: Model, n_topics: int) -> Model:
     """Return what `TopicModel.reduce` does."""
     K = model.n_components
     remedy = f"pass a number of topics up to the {K} of the model"
@@ -109,7 +107,7 @@ def reduced(model: TopicModel, n_topics: int) -> TopicModel:
     return grouped(model, sorted(groups.values()))
 
 
-def grouped(model: TopicModel, groups: Sequence[Sequence[int]]) -> TopicModel:
+def grouped(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     """Return the model with a topic for each group of topics: the sum of their tokens."""
     which = np.zeros((len(groups), model.n_components))
     for n, group in enumerate(groups):
@@ -136,7 +134,7 @@ def grouped(model: TopicModel, groups: Sequence[Sequence[int]]) -> TopicModel:
     return warned_of_background(found)
 
 
-def _settings(model: TopicModel, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _settings(model: Topics, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the settings, with the seeds of each group under all its names."""
     seeds = []
     for group in groups:
@@ -148,12 +146,12 @@ def _settings(model: TopicModel, groups: Sequence[Sequence[int]]) -> dict[str, A
     return lasting_settings(model) | ({"seed_topics": seeds} if seeds else {})
 
 
-def lasting_settings(model: TopicModel) -> dict[str, Any]:
+def lasting_settings(model: Topics) -> dict[str, Any]:
     """Return the settings that stay true where topics or models are joined."""
     return {name: value for name, value in model.settings.items() if name not in OF_ONE_FIT}
 
 
-def _diagnostics(model: TopicModel, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _diagnostics(model: Topics, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return what is still true: of the documents, and of topics that stayed as they were."""
     known = {name: value for name, value in model.diagnostics.items() if name in OF_DOCUMENTS}
     npmi = model.diagnostics.get("topic_npmi")

@@ -28,7 +28,7 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.flat_map import flat_map
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
-from streamlda.model.versions import current_versions
+from streamlda.model.topics import current_versions
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 

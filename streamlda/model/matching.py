@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -21,9 +21,7 @@ from streamlda.checks import between, require
 from streamlda.errors import VocabularyError
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import common_columns, hellinger
-
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
+from streamlda.model.topics import Topics
 
 #: Models are compared by their common words when these are this share of the tokens of both.
 LEAST_COMMON_SHARE = 0.5
@@ -78,18 +76,18 @@ class Comparison:
         return asdict(self)
 
 
-def check_models(first: TopicModel, *others: Any) -> None:
+def check_models(first: Topics, *others: Any) -> None:
     """Refuse what is no model."""
     for other in others:
         require(
             isinstance(other, type(first)),
-            "models must be of type TopicModel",
+            "models must be of type Topics",
             type=type(other).__name__,
             remedy="read a file by streamlda.load(path)",
         )
 
 
-def distances(first: TopicModel, second: TopicModel) -> NDArray[np.float64]:
+def distances(first: Topics, second: Topics) -> NDArray[np.float64]:
     """Return the Hellinger distance of each topic of one model to each of another.
 
     All are 1 where columns cannot be compared: other hashing, or matrices of different width. Time
@@ -99,14 +97,14 @@ def distances(first: TopicModel, second: TopicModel) -> NDArray[np.float64]:
     return hellinger(_part(first, mine), _part(second, theirs))
 
 
-def _part(model: TopicModel, columns: NDArray[np.intp]) -> NDArray[np.float64]:
+def _part(model: Topics, columns: NDArray[np.intp]) -> NDArray[np.float64]:
     # Not copied where it is all of them, in their order.
     same = len(columns) == model.n_features and bool(np.all(np.diff(columns) == 1))
     return model.components if same else model.components[:, columns]
 
 
 def matched_topics(
-    first: TopicModel, second: TopicModel, *, max_distance: float = MAX_DISTANCE
+    first: Topics, second: Topics, *, max_distance: float = MAX_DISTANCE
 ) -> list[TopicPair]:
     """Return the pairs of topics that are one topic, by their rows in the first model.
 
@@ -114,7 +112,7 @@ def matched_topics(
 
     Parameters
     ----------
-    first, second : TopicModel
+    first, second : Topics
     max_distance : float, default 0.55
         Hellinger distance beyond which two topics are different, 0 to 1.
 
@@ -141,7 +139,7 @@ def matched_topics(
 
 
 def moved_words(
-    before: TopicModel, i: int, after: TopicModel, k: int
+    before: Topics, i: int, after: Topics, k: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words of a topic that rose and fell most, by the roots of their probabilities.
 
@@ -160,8 +158,8 @@ def moved_words(
 
 
 def common_share(
-    first: TopicModel,
-    second: TopicModel,
+    first: Topics,
+    second: Topics,
     *,
     names: Sequence[str] | None = None,
     remedy: str = "compare models that were fitted with one vocabulary",
@@ -188,8 +186,8 @@ def common_share(
 
 
 def compared(
-    first: TopicModel,
-    second: TopicModel,
+    first: Topics,
+    second: Topics,
     *,
     max_distance: float = MAX_DISTANCE,
     names: Sequence[str] | None = None,
@@ -213,6 +211,6 @@ def compared(
     )
 
 
-def _kind(model: TopicModel) -> str:
+def _kind(model: Topics) -> str:
     kind = "none" if model.vocabulary is None else model.vocabulary.kind
     return f"{kind}:{model.n_features}"

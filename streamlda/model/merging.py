@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,9 @@ from streamlda.model.diagnostics import warned_of_background
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
 from streamlda.model.matching import check_models, matched_topics
 from streamlda.model.over_time import Timeline
+from streamlda.model.topics import Model, Topics
 from streamlda.privacy.merged_statement import merged_statement
 from streamlda.text.vocabulary import COLLISION, Vocabulary
-
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -39,7 +37,7 @@ Places = NDArray[np.intp]
 class _Part(NamedTuple):
     """A model, and where its topics and words are in what it is merged to."""
 
-    model: TopicModel
+    model: Topics
     rows: Places
     columns: Places
 
@@ -51,11 +49,11 @@ class _Part(NamedTuple):
 
 
 def merged(
-    models: Sequence[TopicModel],
+    models: Sequence[Model],
     *,
     max_distance: float = MAX_DISTANCE,
     names: Sequence[str] | None = None,
-) -> TopicModel:
+) -> Model:
     """Return what `TopicModel.merge` does; errors say the names, or else the places."""
     check_models(*models)
     named: Sequence[str | int] = names or range(len(models))
@@ -81,7 +79,7 @@ def merged(
     for model in models[1:]:
         one, other = _placed(found, model, max_distance)
         places = [one.rows[rows] for rows in places] + [other.rows]
-        found = _mixed(one, other)
+        found = type(found)(**_mixed(one, other))
     sources = [
         {
             "documents": model.documents_seen,
@@ -95,7 +93,7 @@ def merged(
     return warned_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
 
 
-def _placed(first: TopicModel, second: TopicModel, max_distance: float) -> tuple[_Part, _Part]:
+def _placed(first: Topics, second: Topics, max_distance: float) -> tuple[_Part, _Part]:
     """Return where topics go: those with names before all others, then those of the first model."""
     columns = _columns(first, second)
     pairs = {j: i for i, j, _ in matched_topics(first, second, max_distance=max_distance)}
@@ -111,7 +109,7 @@ def _placed(first: TopicModel, second: TopicModel, max_distance: float) -> tuple
     return _Part(first, place[:K], columns[0]), _Part(second, place[theirs], columns[1])
 
 
-def _columns(first: TopicModel, second: TopicModel) -> tuple[Places, Places]:
+def _columns(first: Topics, second: Topics) -> tuple[Places, Places]:
     """Return the columns of the words of two models among those of both."""
     mine, theirs = np.arange(first.n_features), np.arange(second.n_features)
     one, other = first.vocabulary, second.vocabulary
@@ -138,12 +136,12 @@ def _columns(first: TopicModel, second: TopicModel) -> tuple[Places, Places]:
     return mine, np.array([column[word] for word in other.words], dtype=np.intp)
 
 
-def _kind(model: TopicModel) -> str:
+def _kind(model: Topics) -> str:
     return "none" if model.vocabulary is None else model.vocabulary.kind
 
 
-def _mixed(one: _Part, other: _Part) -> TopicModel:
-    """Return the model of two parts; of what both do not know it knows nothing."""
+def _mixed(one: _Part, other: _Part) -> dict[str, Any]:
+    """Return the fields of the model of two parts; what one does not know is unknown."""
     parts = (one, other)
     models = [part.model for part in parts]
     K = 1 + max(int(part.rows.max()) for part in parts)
@@ -167,17 +165,17 @@ def _mixed(one: _Part, other: _Part) -> TopicModel:
     measured = [
         part.topics(part.model.prevalence, K) for part in parts if part.model.prevalence is not None
     ]
-    return type(models[0])(
-        components=components,
-        alpha=_alpha([part.topics(part.model.alpha, K) for part in parts], documents),
-        background=background,
-        prevalence=sizes @ measured / sizes.sum() if len(measured) == len(parts) else None,
-        timeline=_timeline(parts, K),
-        vocabulary=_vocabulary(parts, V),
-        settings=_settings(parts),
-        documents_seen=sum(model.documents_seen for model in models),
-        tokens_seen=sum(tokens) if min(tokens) > 0 else 0,
-    )
+    return {
+        "components": components,
+        "alpha": _alpha([part.topics(part.model.alpha, K) for part in parts], documents),
+        "background": background,
+        "prevalence": sizes @ measured / sizes.sum() if len(measured) == len(parts) else None,
+        "timeline": _timeline(parts, K),
+        "vocabulary": _vocabulary(parts, V),
+        "settings": _settings(parts),
+        "documents_seen": sum(model.documents_seen for model in models),
+        "tokens_seen": sum(tokens) if min(tokens) > 0 else 0,
+    }
 
 
 def _alpha(alphas: Sequence[Array], documents: Array) -> Array:

@@ -20,7 +20,7 @@ from streamlda.errors import (
 from streamlda.model.model_file import FORMAT
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.model.versions import current_versions
+from streamlda.model.topics import current_versions
 from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamlda.columns import ColumnChange
 from streamlda.engine.engine import Engine
-from streamlda.engine.entering import parts_of_topics
+from streamlda.engine.entering import divide_words
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import document_completion
@@ -379,7 +379,9 @@ def test_words_that_enter_many_at_once_are_of_topics_by_documents():
     mixed = grown.encode([*first[:400], *second[:400]]).batch
     none = np.empty(0, dtype=np.int64)
     change = ColumnChange(none, len(words), grown.n_features, np.full(len(new), 1 / len(new)))
-    parts = parts_of_topics(engine(grown, warmup_documents=900), change, topics, mixed)
+    fresh = engine(grown, warmup_documents=900)
+    fresh.add(mixed)
+    parts = divide_words(fresh.snapshot(), change, topics, mixed)
     np.testing.assert_allclose(parts[:-1].sum(axis=1), 1)
     assert not parts[-1].any()
     share = np.bincount(mixed.word_ids, mixed.counts, grown.n_features)[len(words) :]
@@ -387,8 +389,6 @@ def test_words_that_enter_many_at_once_are_of_topics_by_documents():
     # By their shares, these would have a quarter.
     assert of_topics[6:].sum() > 0.45
     assert of_topics[6:].min() > 0.1
-    few = parts_of_topics(engine(grown), change, topics, mixed.rows(0, 199))
-    assert few is None
     masses = replace(change, parts=parts).masses(np.arange(1.0, 9))
     np.testing.assert_allclose(masses[:-1], parts[:-1] * 36 / len(new))
     np.testing.assert_allclose(masses[-1], np.arange(1.0, 9) / len(new))
