@@ -224,7 +224,7 @@ def private_command(meter: Meter, parameters: Json, inputs: Json, seed: int) -> 
         with gzip.open(texts, "rb") as lines:
             slots = sum(1 for line in lines if line.strip())
         command = [sys.executable, "-m", "streamlda", "fit", str(texts), "--quiet"]
-        command += ["--text-field", field, "--seed", str(seed), "--hash-bits", "13"]
+        command += ["--text-field", field, "--seed", str(seed), "--set", "vocabulary.hash_bits=13"]
         command += ["--topics", str(parameters["n_components"]), "--output", str(folder / "model")]
         if parameters["epsilon"] is not None:
             command += ["--epsilon", str(parameters["epsilon"])]

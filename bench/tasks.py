@@ -88,7 +88,7 @@ def command_line(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
         command = [sys.executable, "-m", "streamlda", "fit", inputs["corpus"], "--quiet"]
         command += ["--text-field", inputs["text_field"], "--seed", str(seed)]
         command += ["--topics", str(parameters["n_components"])]
-        command += ["--vocabulary-size", str(parameters["vocabulary_size"])]
+        command += ["--set", f"vocabulary.size={parameters['vocabulary_size']}"]
         with meter.timed():
             subprocess.run([*command, "--output", str(model_file)], check=True)
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)

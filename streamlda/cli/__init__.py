@@ -102,7 +102,7 @@ def _report(message: str, code: int) -> int:
 @click.group(
     cls=Commands,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(
     None, "-V", "--version", package_name="streamlda", message="%(prog)s %(version)s"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, output_option, quiet_option
+from streamlda.cli.options import SettingsCommand, output_option, quiet_option
 from streamlda.cli.running import by_reason, earlier_lines, say, warn, warn_of
 from streamlda.cli.site_options import (
     SHOWN,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamlda.sites.share import Share
 
 
-@click.command(cls=GroupedCommand, short_help="Add up the shares of all sites.")
+@click.command(cls=SettingsCommand, short_help="Add up the shares of all sites.")
 @click.argument("shares", metavar="[SHARE...]", nargs=-1, type=click.Path())
 @config_option
 @round_option

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from streamlda.checks import require
-from streamlda.cli.options import options_of, read_settings
+from streamlda.cli.options import SettingsCommand, options_of, read_settings
 from streamlda.exit_codes import NO
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN
@@ -27,8 +27,10 @@ BROKER = (
 BROKER_SECONDS = 10.0
 
 
-@click.command(short_help="Check versions, threads, caches, extras and a broker.")
-@options_of(RUN, BROKER)
+@click.command(
+    cls=SettingsCommand, short_help="Check versions, threads, caches, extras and a broker."
+)
+@options_of(RUN, BROKER, {"Kafka": ("kafka.bootstrap", "kafka.topic")})
 def doctor(**flags: Any) -> None:
     """Print what this installation has: versions, threads, memory, compiled kernels and extras.
 

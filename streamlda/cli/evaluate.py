@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import options_of, read_settings
-from streamlda.cli.reading import DOCUMENTS, read_documents
+from streamlda.cli.options import SettingsCommand, config_option, options_of, read_settings
+from streamlda.cli.reading import DOCUMENTS, TASKS, read_documents
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 TOP_WORDS = 10
 
 
-@click.command(short_help="Measure a model on held-out documents.")
+@click.command(cls=SettingsCommand, short_help="Measure a model on held-out documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@options_of("evaluate", DOCUMENTS)
+@options_of("evaluate", DOCUMENTS, TASKS)
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--truth",
@@ -29,7 +30,9 @@ TOP_WORDS = 10
     help="Model file of planted topics (streamlda simulate --truth) to compare with. "
     "[default: none]",
 )
-def evaluate(model_file: str, as_json: bool, truth: str | None, **flags: Any) -> None:
+def evaluate(
+    model_file: str, config: str | None, as_json: bool, truth: str | None, **flags: Any
+) -> None:
     """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
 
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
@@ -41,7 +44,7 @@ def evaluate(model_file: str, as_json: bool, truth: str | None, **flags: Any) ->
     """
     from streamlda.model.topic_model import load
 
-    settings = read_settings("evaluate", flags)
+    settings = read_settings("evaluate", flags, config)
     model = load(model_file)
     planted = None if truth is None else load(truth)
     found = _measure(model, settings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import (
-    GroupedCommand,
+    SettingsCommand,
     config_option,
     quiet_option,
     read_settings,
@@ -37,31 +37,43 @@ if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
 
 
-@click.command(cls=GroupedCommand, short_help="Learn topics from documents.")
-@settings_options(FIT)
+TASKS = {
+    "Documents": ("source.format", "source.text_field", "vocabulary.stop_words", "vocabulary.file"),
+    "Topics": ("topics.count", "topics.seeds", "topics.seed"),
+    "Output and cluster": ("output.file", "cluster.dask"),
+    "Privacy": ("privacy.epsilon", "privacy.delta", "privacy.ledger", "snapshots.every"),
+}
+
+DETAILS = """
+Ctrl-C (or SIGTERM) saves a model of what was read and exits with 130 (143); a second one
+ends at once. If a source fails midway, a model of what was read is saved too, and the exit code is
+74; with --dask a failure leaves no model but private ones that were released. A model at --output
+stays until the new one is complete. A Kafka topic (kafka.bootstrap, kafka.topic) is read up to its
+present end. With checkpoint.folder, an interrupted run continues from its last checkpoint.
+Documents are read once, as a stream: Gibbs sweeps over documents in memory are for StreamLDA.fit in
+Python.
+
+With --epsilon the model is differentially private: each snapshot is paid for in the --ledger before
+its noise is drawn. --output is the newest snapshot; earlier ones go to OUTPUT.snapshots, or all to
+output.folder. Documents that were in a release are refused from then on, but the same command
+resumes a fit of files in windows that was cut short. Ctrl-C keeps the last snapshot. Numbers of
+documents, rejects and tokens are private and not shown; standard error (progress, time, warnings)
+is only for the owner of the documents.
+"""
+
+
+@click.command(cls=SettingsCommand, epilog=DETAILS, short_help="Learn topics from documents.")
+@settings_options(FIT, TASKS)
 @config_option
 @quiet_option
 @click.pass_context
 def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any) -> None:
     """Learn topics from the documents of SOURCE... and write a model file.
 
-    A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Or name a Kafka
-    topic (--kafka-topic), which is read up to its present end. The settings are those of `streamlda
-    run`; they can also come from a file (--config) or from variables STREAMLDA_SECTION_KEY.
+    A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Settings may
+    also come from a file (--config) or from variables STREAMLDA_SECTION_KEY.
 
-    Ctrl-C (or SIGTERM) saves a model of what was read and exits with 130 (143); a second one ends
-    at once. If a source fails midway, a model of what was read is saved too, and the exit code is
-    74; with --dask a failure leaves no model but private ones that were released. A model at
-    --output stays until the new one is complete. With --checkpoint-folder, an interrupted run
-    continues from its last checkpoint. Documents are read once, as a stream: Gibbs sweeps over
-    documents in memory are for StreamLDA.fit in Python.
-
-    With --epsilon the model is differentially private: each snapshot is paid for in the --ledger
-    before its noise is drawn. --output is the newest snapshot; earlier ones go to OUTPUT.snapshots,
-    or all to --output-folder. Documents that were in a release are refused from then on, but the
-    same command takes up a fit of files in windows that was cut short. Ctrl-C keeps the last
-    snapshot. Numbers of documents, rejects and tokens are private and not shown; standard error
-    (progress, time, warnings) is only for the owner of the documents.
+    Example: streamlda fit reviews.jsonl --topics 20 --output reviews.model
     """
     settings = read_settings(FIT, flags, config)
     warnings.showwarning = lambda message, *_, **__: warn(str(message))
@@ -148,7 +160,7 @@ def _check_lost(found: FitResult, settings: RunSettings) -> None:
         rejects=counts.rejects.total(),
         lost_bytes=counts.lost_bytes,
         remedy=f"the model of the rest is in {settings.output.file}: repair the files, or raise "
-        "source.most_lost (--most-lost)",
+        "source.most_lost",
         error=InvalidDocumentsError,
     )
 
@@ -193,7 +205,7 @@ def _public(found: FitResult) -> list[str]:
     if model.timeline is not None and model.timeline.late:
         lines.append(
             f"{plural(model.timeline.late, 'document')} in older bins of event time than the "
-            f"newest {MOST_BINS:,}, which are kept; --time-bins sets longer ones"
+            f"newest {MOST_BINS:,}, which are kept; snapshots.time_bins sets longer ones"
         )
     tokens = plural(counts.tokens, "token")
     lines.append(f"{counts.unseen_fraction:.1%} of {tokens} outside the vocabulary")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, options_of, read_settings
+from streamlda.cli.options import SettingsCommand, config_option, options_of, read_settings
 from streamlda.cli.reading import DOCUMENTS, allow_analyzer, read_documents
 from streamlda.errors import ModelFileError
 from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
@@ -17,6 +17,12 @@ from streamlda.settings.setting import INFER
 
 if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
+
+#: Flags.
+TASKS = {
+    "Documents": ("source.format", "source.text_field", "source.id_field", "infer.top"),
+    "Kafka": ("kafka.bootstrap", "kafka.topic", "infer.topic"),
+}
 
 #: Settings of a topic in and a topic out.
 TOPICS = (
@@ -31,9 +37,10 @@ STREAM = (
 )
 
 
-@click.command(cls=GroupedCommand, short_help="Write the topic proportions of documents.")
+@click.command(cls=SettingsCommand, short_help="Write the topic proportions of documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@options_of(INFER, (*DOCUMENTS, "source.id_field", "infer.top", *STREAM))
+@options_of(INFER, (*DOCUMENTS, *STREAM), TASKS)
+@config_option
 @click.option(
     "--output",
     "-o",
@@ -47,7 +54,9 @@ STREAM = (
     type=click.Choice(("jsonl", "csv", "parquet")),
     help="Format of the output. [default: by its ending, .csv or .parquet, else jsonl]",
 )
-def infer(model_file: str, output: str, output_format: str | None, **flags: Any) -> None:
+def infer(
+    model_file: str, config: str | None, output: str, output_format: str | None, **flags: Any
+) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
     FILE is a model, or a folder of snapshots, of which the newest is used. Documents of SOURCE...
@@ -62,9 +71,9 @@ def infer(model_file: str, output: str, output_format: str | None, **flags: Any)
     of one group share the partitions. A result is JSON, under the key of the document: topic,
     partition and offset of the document, its id, the number of the snapshot and the digest of the
     model file, tokens and topics. A newer model is used as soon as it appears. Brokers that are
-    away are waited for; records that cannot be used are counted, and go to --dead-letters-topic.
+    away are waited for; records that cannot be used are counted, and go to dead_letters.topic.
     """
-    settings = read_settings(INFER, flags)
+    settings = read_settings(INFER, flags, config)
     if settings.source.kind == "kafka":
         if output != "-" or output_format:
             raise click.UsageError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, options_of, read_settings
+from streamlda.cli.options import SettingsCommand, config_option, options_of, read_settings
 from streamlda.cli.running import say, warn
 from streamlda.settings.setting import PLAN
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from streamlda.private.plan import Plan
     from streamlda.settings.run_settings import RunSettings
 
-#: Settings that decide what a private run gives.
+#: Flags, and settings that decide what a private run gives.
+TASKS = {
+    "Topics": ("topics.count", "snapshots.every"),
+    "Words": ("vocabulary.kind", "vocabulary.file", "vocabulary.size"),
+    "Privacy": ("privacy.epsilon", "privacy.delta"),
+}
 PLANNED = (
     *("topics.count", "topics.solver", "topics.iterations"),
     *("vocabulary.kind", "vocabulary.file", "vocabulary.size", "vocabulary.hash_bits"),
@@ -27,22 +32,23 @@ PLANNED = (
 )
 
 
-@click.command(cls=GroupedCommand, short_help="Show what a private run will give.")
+@click.command(cls=SettingsCommand, short_help="Show what a private run will give.")
 @click.option(
     "--records",
     type=click.IntRange(min=1),
     required=True,
     help="Number of record slots: all records count, also rejected ones.",
 )
-@options_of(PLAN, PLANNED)
+@options_of(PLAN, PLANNED, TASKS)
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def plan(records: int, as_json: bool, **flags: Any) -> None:
+def plan(records: int, config: str | None, as_json: bool, **flags: Any) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.
 
     No document is read and nothing is spent: all follows from the settings and from measurements on
     other corpora. --vocabulary-size is the number of words, public or wanted of a private choice,
-    unless --vocabulary, --public-model or --hash-bits gives it. Without --snapshot-every all
-    records are one window.
+    unless --vocabulary, privacy.public_model or vocabulary.hash_bits gives it. Without
+    --snapshot-every all records are one window.
 
     \b
     Keys of --json
@@ -59,7 +65,7 @@ def plan(records: int, as_json: bool, **flags: Any) -> None:
                          would show all topics of text; null: none found
       warnings           a list
     """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
-    settings = read_settings(PLAN, flags)
+    settings = read_settings(PLAN, flags, config)
     if not settings.private:
         raise click.UsageError("a private run must have a budget: set --epsilon and --delta")
     from streamlda.private.settings import LEAST_WINDOW

@@ -22,12 +22,12 @@ from streamlda.run.outputs import check_output
 def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     """Write a file with the words of the daemon of CHECKPOINT_FOLDER, and its start.
 
-    Daemons that begin with this file (--projection), each with a new folder of checkpoints, can be
-    joined by streamlda merge; daemons with starts of their own cannot. If the daemon refines its
-    topics, the file has these topics, and all others refine them further: let it read 120,000
-    documents first, by then topics are annealed. If it runs with --no-refine, the file has a
-    projection through which all others sum: some ten thousand documents are enough. If it began
-    with such a file, the same start is written, so that others can join.
+    Daemons that begin with this file (topics.projection_file), each with a new folder of
+    checkpoints, can be joined by streamlda merge; daemons with starts of their own cannot. If the
+    daemon refines its topics, the file has these topics, and all others refine them further: let it
+    read 120,000 documents first, by then topics are annealed. If it runs with topics.refine false,
+    the file has a projection through which all others sum: some ten thousand documents are enough.
+    If it began with such a file, the same start is written, so that others can join.
 
     Only its owner can read the file: it reveals how often words occur.
     """

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
     from streamlda.stream.source import RecordLocation
 
+#: Flags of such a command.
+TASKS = {"Documents": ("source.format", "source.text_field")}
+
 #: Settings of such a command.
 DOCUMENTS = (
     *("source.files", "source.format", "source.text_field", "source.compression"),

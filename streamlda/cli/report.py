@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from streamlda.cli.options import (
-    GroupedCommand,
+    SettingsCommand,
+    config_option,
     options_of,
     output_option,
     quiet_option,
@@ -22,10 +23,13 @@ from streamlda.cli.running import IN_NO_BIN, say, warn_of_rejects
 from streamlda.run.outputs import check_output
 
 #: Settings of the documents that are read for shares over time.
-DATED = (*(name for name in DOCUMENTS if name != "source.files"), "source.time_field")
+DATED = tuple(name for name in DOCUMENTS if name != "source.files")
+TASKS = {
+    "Documents": ("source.format", "source.text_field", "source.time_field", "snapshots.time_bins")
+}
 
 
-@click.command(cls=GroupedCommand, short_help="Write an HTML page about one or more models.")
+@click.command(cls=SettingsCommand, short_help="Write an HTML page about one or more models.")
 @click.argument("model_files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @output_option("HTML file to write.")
 @click.option(
@@ -39,7 +43,8 @@ DATED = (*(name for name in DOCUMENTS if name != "source.files"), "source.time_f
     multiple=True,
     help="Documents whose topics are shown over time; may be repeated. [default: none]",
 )
-@options_of("report", (*DATED, "snapshots.time_bins"))
+@options_of("report", DATED, TASKS)
+@config_option
 @quiet_option
 def report(
     model_files: tuple[str, ...],
@@ -47,6 +52,7 @@ def report(
     title: str,
     n_words: int,
     corpus: tuple[str, ...],
+    config: str | None,
     quiet: bool,
     **flags: Any,
 ) -> None:
@@ -76,7 +82,7 @@ def report(
     given = [name for name, value in flags.items() if value is not None]
     if bool(corpus) != ("source__time_field" in given) or (given and not corpus):
         raise click.UsageError("--over-time and --time-field must come together")
-    settings = read_settings("report", flags | {"source__files": corpus or ("-",)})
+    settings = read_settings("report", flags | {"source__files": corpus or ("-",)}, config)
     check_output(output, [*model_files, *corpus])
     models = [load(path) for path in model_files]
     over_time = None

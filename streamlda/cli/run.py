@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, config_option, read_settings, settings_options
+from streamlda.cli.options import SettingsCommand, config_option, read_settings, settings_options
 from streamlda.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
 from streamlda.settings.setting import RUN
 
@@ -14,29 +14,42 @@ if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
 
 
-@click.command(cls=GroupedCommand, short_help="Run a daemon: a stream in, snapshots out.")
-@settings_options(RUN)
+TASKS = {
+    "Stream": ("kafka.bootstrap", "kafka.topic", "kafka.group", "source.text_field"),
+    "Topics": ("topics.count", "snapshots.every"),
+    "Output": ("output.file", "output.folder", "checkpoint.folder", "http.port"),
+    "Privacy": ("privacy.epsilon", "privacy.delta", "privacy.ledger"),
+}
+
+DETAILS = """
+On SIGTERM or SIGINT the daemon finishes its batch, writes a checkpoint and ends within 10
+seconds with exit code 0; a second signal ends it at once. Other exit codes: 65 too many records
+were rejected (breaker), or a file is damaged; 70 an internal error; 71 too little memory; 74
+the source is damaged or missing, or the disk failed; 75 the shutdown took too long; 78 the
+settings, the ledger, the checkpoints or the source are refused. The daemon waits for a source
+that is away. After a kill it continues from its last checkpoint.
+"""
+
+
+@click.command(
+    cls=SettingsCommand, epilog=DETAILS, short_help="Run a daemon: a stream in, snapshots out."
+)
+@settings_options(RUN, TASKS)
 @config_option
 @click.option("--check", is_flag=True, help="Only check the settings, and print the memory plan.")
 @click.option(
     "--probe",
     is_flag=True,
-    help="Only ask the daemon of these settings whether it is alive: exit code 1 if not.",
+    help="Only ask the daemon of these settings whether it is alive; exit code 1: no.",
 )
 def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
-    """Learn topics from SOURCE... or a Kafka topic, for as long as records come.
+    """Learn topics from a Kafka topic or SOURCE..., for as long as records come.
 
-    A SOURCE is a file that grows or a folder that fills (--source-kind follow), or is read once.
-    Settings come from flags, from variables STREAMLDA_SECTION_KEY and from the file of --config;
-    the first that has a setting wins. In the file, section.key is a key of the table [section].
-    Secrets come only from files or variables.
+    A SOURCE is read once, or with --set source.kind=follow as it grows or fills. A flag goes before
+    a variable STREAMLDA_SECTION_KEY, and that before the file of --config, where section.key is a
+    key of the table [section]. Secrets come only from files or variables.
 
-    On SIGTERM or SIGINT the daemon finishes its batch, writes a checkpoint and ends within 10
-    seconds with exit code 0; a second signal ends it at once. Other exit codes: 65 too many records
-    were rejected (breaker), or a file is damaged; 70 an internal error; 71 too little memory; 74
-    the source is damaged or missing, or the disk failed; 75 the shutdown took too long; 78 the
-    settings, the ledger, the checkpoints or the source are refused. The daemon waits for a source
-    that is away. After a kill it continues from its last checkpoint.
+    Example: streamlda run --kafka-bootstrap localhost:9092 --kafka-topic documents --topics 20
     """
     settings = read_settings(RUN, flags, config)
     if check:

@@ -78,9 +78,9 @@ def simulate(
     """Write documents whose topics are known, one a line, to text or JSON Lines.
 
     The words are made up; none is a stop word. Some may be in so many documents that streamlda fit
-    leaves them out (with 10 topics of 1,000 words 5 % of the tokens); --max-document-frequency 1.0
-    keeps them. Compare what was learned with the truth by: streamlda evaluate MODEL OTHER_DOCUMENTS
-    --truth TRUTH.
+    leaves them out (with 10 topics of 1,000 words 5 % of the tokens); --set
+    vocabulary.max_document_frequency=1.0 keeps them. Compare what was learned with the truth by:
+    streamlda evaluate MODEL OTHER_DOCUMENTS --truth TRUTH.
     """
     if not output.endswith(SUFFIXES):
         raise click.UsageError(f"--output must end in one of {', '.join(SUFFIXES)}, got {output!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, options_of, output_option, read_settings
+from streamlda.cli.options import SettingsCommand, options_of, output_option, read_settings
 from streamlda.cli.site_agree import begin, redo, show, sign
 from streamlda.cli.site_share import share
 from streamlda.run.outputs import check_output
@@ -62,7 +62,12 @@ def _weights(value: str | None) -> list[float] | None:
         raise click.BadParameter(f"{value!r} is not a list of numbers like 0.2,0.3,0.5") from error
 
 
-#: Settings that sites agree on, and those of them that have no default here.
+#: Flags, settings that sites agree on, and those of them that have no default here.
+TASKS = {
+    "Topics": ("topics.count", "topics.seed", "vocabulary.file", "vocabulary.hash_bits"),
+    "Windows": ("snapshots.every", "snapshots.most"),
+    "Privacy": ("privacy.epsilon", "privacy.delta"),
+}
 AGREED = (
     *("topics.count", "topics.alpha_0", "topics.seed", "snapshots.every", "snapshots.most"),
     *("privacy.epsilon", "privacy.delta", "privacy.relation", "privacy.clipping"),
@@ -72,7 +77,7 @@ AGREED = (
 NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
 
 
-@site.command("config", cls=GroupedCommand, short_help="Make the federation config of all sites.")
+@site.command("config", cls=SettingsCommand, short_help="Make the federation config of all sites.")
 @click.argument("public_keys", metavar="FILE.pub...", nargs=-1, required=True, type=click.Path())
 @output_option("Config file to write.")
 @click.option(
@@ -102,7 +107,7 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
     "noise is needed for each. Every site sees all sums and knows its own noise: 0 promises "
     "--epsilon against outsiders only, 1 against the other sites too.",
 )
-@options_of(AGREEMENT, AGREED, required=NEEDED)
+@options_of(AGREEMENT, AGREED, TASKS, required=NEEDED)
 def make_config(
     public_keys: tuple[str, ...],
     output: str,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import output_option
+from streamlda.cli.options import SettingsCommand, output_option
 from streamlda.cli.site_options import (
     alone_option,
     config_option,
@@ -43,7 +43,7 @@ def show(config_path: str) -> None:
     click.echo("\n".join(describe(FederationConfig.load(config_path))))
 
 
-@click.command(short_help="Sign a federation config, as one of its sites.")
+@click.command(cls=SettingsCommand, short_help="Sign a federation config, as one of its sites.")
 @click.argument("config_path", metavar="CONFIG", type=click.Path())
 @key_option
 @click.option(
@@ -91,7 +91,9 @@ def sign(
     _send(announced, output, topic, timeout, flags)
 
 
-@click.command(short_help="Agree to begin a round again that not all sites could answer.")
+@click.command(
+    cls=SettingsCommand, short_help="Agree to begin a round again that not all sites could answer."
+)
 @config_option
 @round_option
 @key_option
@@ -128,7 +130,10 @@ def redo(
     _send(announced, output, topic, timeout, flags)
 
 
-@click.command(short_help="Make the first round, or a round again, of what all sites announced.")
+@click.command(
+    cls=SettingsCommand,
+    short_help="Make the first round, or a round again, of what all sites announced.",
+)
 @click.argument("announcements", metavar="[ANNOUNCEMENT...]", nargs=-1, type=click.Path())
 @config_option
 @click.option(

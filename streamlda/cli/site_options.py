@@ -76,7 +76,7 @@ def topic_options(command: Command) -> Command:
             metavar="SECONDS",
             help="Longest wait for the brokers: to connect, and for each message. [default: 60]",
         ),
-        options_of("site share", CONNECTION),
+        options_of("site share", CONNECTION, {"Kafka": ("kafka.bootstrap",)}),
         click.option(
             "--kafka-topic",
             "topic",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import GroupedCommand, options_of, quiet_option, read_settings
+from streamlda.cli.options import SettingsCommand, options_of, quiet_option, read_settings
 from streamlda.cli.running import Progress, say, warn
 from streamlda.cli.site_options import (
     SHOWN,
@@ -37,8 +37,8 @@ READING = tuple(
 )
 
 
-@click.command(cls=GroupedCommand, short_help="Write this site's share of a round.")
-@options_of(COMMAND, READING)
+@click.command(cls=SettingsCommand, short_help="Write this site's share of a round.")
+@options_of(COMMAND, READING, {"Documents": ("source.format", "source.text_field")})
 @config_option
 @round_option
 @key_option

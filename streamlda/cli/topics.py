@@ -145,7 +145,7 @@ def _documents(model: TopicModel) -> Sequence[Sequence[Mapping[str, Any]]]:
         model.representative_documents is not None,
         "a model must have documents to show",
         representative_documents=None,
-        remedy="fit it with --representative-documents N",
+        remedy="fit it with --set topics.representative_documents=N",
     )
     assert model.representative_documents is not None
     return model.representative_documents

@@ -191,8 +191,8 @@ class Plan:
                 "a private choice of words should find half of those wanted and "
                 f"{LEAST_WORDS_PER_TOPIC} for each topic, expected words={chosen:.0f} "
                 f"wanted={self.words_wanted} documents={self.words_records} "
-                f"topics={self.n_components}; choose from more records (--vocabulary-documents), "
-                "want fewer words (--vocabulary-size), or bring a public list (--vocabulary)"
+                f"topics={self.n_components}; choose from more records (vocabulary.documents), "
+                "want fewer words (vocabulary.size), or bring a public list (--vocabulary)"
             )
         alone = self.public_model is None and self.topics_shown is not None
         if alone and self.about < self.n_components:
@@ -213,7 +213,7 @@ class Plan:
                 "better than word frequencies do; take a window of "
                 f"{times * self.documents_per_snapshot:,.0f} records, "
                 f"{self.n_features / times:,.0f} words, a larger epsilon, or a public model "
-                "(--public-model)"
+                "(privacy.public_model)"
             )
         return found
 

@@ -160,7 +160,7 @@ class _Sums:
             n_bins <= MOST_BINS,
             f"time must have at most {MOST_BINS:,} bins with documents",
             bins=n_bins,
-            remedy="choose longer ones, such as years (--time-bins year)",
+            remedy="choose longer ones, such as years (snapshots.time_bins=year)",
         )
         proportions = self._model.transform(batch)
         tokens = np.zeros((len(found), len(self._top)))
@@ -207,7 +207,7 @@ class _Sums:
             "documents must have a time that is not before the first bin, to be shown over time",
             documents=self._undated,
             in_a_bin=0,
-            remedy="name the field that holds it (--time-field, source.time_field)",
+            remedy="name the field that holds it (source.time_field)",
         )
         starts = sorted(self._bins)
         tokens = np.array([self._bins[start][1] for start in starts])

@@ -130,7 +130,7 @@ def warn_of_few_words(
             f"{LEAST_WORDS_PER_TOPIC} for each topic, got words={n} wanted={size} "
             f"documents={word_documents(settings)} topics={topics} "
             f"threshold={facts['threshold']:.4g}; next time choose from more records "
-            "(vocabulary.documents, --vocabulary-documents), or add a public word list "
+            "(vocabulary.documents), or add a public word list "
             "(vocabulary.file, --vocabulary)"
         )
 

@@ -86,7 +86,7 @@ class OpenedRun:
                 begins=log.next,
                 spent=spent,
                 remedy="bring the folder of checkpoints back, or take later records: use an empty "
-                "folder and kafka.start=latest (--kafka-start)",
+                "folder and kafka.start=latest",
             )
 
 

@@ -150,5 +150,5 @@ def check_slots(
     if window and shared and most is not None and here < most:
         warn(
             f"the noise of each snapshot is for snapshots={most}, and the files have record slots "
-            f"for {max(1, here)}; with fewer (--snapshots) there is less noise"
+            f"for {max(1, here)}; with fewer (snapshots.most) there is less noise"
         )

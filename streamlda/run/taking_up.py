@@ -96,7 +96,7 @@ def skip_paid(source: Source, releases: tuple[Intent, ...], pipeline: Pipeline[A
             description=release.description,
             slots=last - at,
             remedy="bring the files back in their order; or begin a new run with what is unspent, "
-            "under another source.stream (--stream)",
+            "under another source.stream",
             error=LedgerError,
         )
         provenance.clear()

@@ -182,7 +182,7 @@ class Inference:
             "proportions by a private model must be disclosed on purpose: they tell of each "
             "document, and no promise covers them",
             disclose=False,
-            remedy="set infer.disclose (--infer-disclose) if these documents are not those of the "
+            remedy="set infer.disclose if these documents are not those of the "
             "promise, or all who read the topic may know them",
         )
 

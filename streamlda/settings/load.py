@@ -12,14 +12,14 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
 from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE, RunSettings
-from streamlda.settings.setting import FIT, PREFIX, RUN, Setting
+from streamlda.settings.setting import PREFIX, RUN, Setting
 from streamlda.settings.values import parsed, shown
 
 #: Names in files and flags: of a secret, the name of its file too.
@@ -35,13 +35,15 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     command: str = RUN,
     names: Iterable[str] = SETTINGS,
+    flagged: Container[str] = (),
 ) -> RunSettings:
     """Return the settings of a command, checked.
 
     `path` is of TOML, where settings of other commands may stand too; `environment` is `os.environ`
     by default, and every ``STREAMLDA_`` variable in it must be known, but for
     ``STREAMLDA_TEST_...``; a flag of None was not given. `names` are the settings that the command
-    takes: others are skipped in file and environment. Raises `InvalidSettingError` with all that is
+    takes: others are skipped in file and environment; errors call those that are `flagged` by their
+    flags. Raises `InvalidSettingError` with all that is
     wrong, a line each.
     """
     environment = os.environ if environment is None else environment
@@ -63,19 +65,20 @@ def load_settings(
                 value = parsed(setting, raw, from_file=name != setting.name)
             except ValueError as error:
                 got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
-                given = _as_given(setting, name, origin, command)
+                given = _as_given(setting, name, origin, command, flagged)
                 problems.append(f"{given} {error}{got} ({origin})")
             else:
                 values[setting.name], origins[setting.name] = value, origin
     if not problems:
         settings = _made(values, origins, command)
-        problems = [_spelled(rule, command) for rule in clashes(settings)]
+        problems = [_spelled(rule, command, flagged) for rule in clashes(settings)]
     if len(problems) == 1:
-        raise InvalidSettingError(f"{problems[0]}; see streamlda {command} --help")
+        raise InvalidSettingError(f"{problems[0]}; see streamlda {command} --help-all")
     if problems:
         raise InvalidSettingError(
             f"settings must be known and fit together, got problems={len(problems)}; correct "
-            f"these, and see streamlda {command} --help:\n" + "\n".join(f"- {p}" for p in problems)
+            f"these, and see streamlda {command} --help-all:\n"
+            + "\n".join(f"- {p}" for p in problems)
         )
     return settings
 
@@ -151,15 +154,14 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
     return RunSettings(**sections, command=command, origins=origins)
 
 
-def _spelled(rule: str, command: str) -> str:
+def _spelled(rule: str, command: str, flagged: Container[str] = ()) -> str:
     """Return a rule with each ``{section.key}`` as its reader knows it."""
 
     def spell(match: re.Match[str]) -> str:
         setting = SETTINGS[match[1]]
         if not command:
             return setting.parameter or setting.name
-        has_flag = command != RUN and (command != FIT or FIT in setting.commands)
-        return setting.flag_of(command) if has_flag else setting.name
+        return setting.flag_of(command) if setting.name in flagged else setting.name
 
     return re.sub(r"\{([a-z0-9_.]+)\}", spell, rule)
 
@@ -191,7 +193,7 @@ def _from_environment(environment: Mapping[str, str], problems: list[str]) -> di
         if variable in VARIABLES:
             values[VARIABLES[variable]] = value
         elif variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
-            hint = _nearest(variable, VARIABLES)
+            hint = nearest(variable, VARIABLES)
             problems.append(f"{_plain(variable)} is no known variable{hint}")
     return values
 
@@ -199,7 +201,7 @@ def _from_environment(environment: Mapping[str, str], problems: list[str]) -> di
 def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
     """Return the setting of a name; or None, and say what is wrong with it."""
     if name not in NAMES:
-        hint = _nearest(name, NAMES)
+        hint = nearest(name, NAMES)
         problems.append(f"{_plain(name)} is no known setting{hint} ({origin})")
         return None
     setting = NAMES[name]
@@ -212,10 +214,13 @@ def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
     return setting
 
 
-def _as_given(setting: Setting, name: str, origin: str, command: str) -> str:
+def _as_given(
+    setting: Setting, name: str, origin: str, command: str, flagged: Container[str]
+) -> str:
     """Return the name of a setting as it was given."""
-    named = {"flag": setting.flag_of(command), "environment": setting.variable}
-    return named.get(origin, name)
+    if origin == "environment":
+        return setting.variable
+    return setting.flag_of(command) if origin == "flag" and setting.name in flagged else name
 
 
 def _plain(name: str) -> str:
@@ -223,27 +228,10 @@ def _plain(name: str) -> str:
     return name if re.fullmatch(r"[\w.-]{1,80}", name) else repr(name[:80])
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    if name in RENAMED:
-        return f"; it is now {RENAMED[name]}"
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question for the known name that is most like one, or nothing."""
     names = list(known)
     found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     # Somebody who knows the key but not its section is helped too.
     found = found or [n for n in names if n.partition(".")[2] == name.rpartition(".")[2]][:1]
     return f"; did you mean {found[0]}?" if found else ""
-
-
-#: Settings of 0.1.0 under other names.
-RENAMED = {
-    "words.kind": "vocabulary.kind (selected is now private)",
-    "words.file": "vocabulary.file",
-    "words.size": "vocabulary.size",
-    "words.hash_bits": "vocabulary.hash_bits",
-    "words.documents": "vocabulary.documents",
-    "words.stop_words": "vocabulary.stop_words",
-    "words.token_pattern": "vocabulary.token_pattern",
-    "topics.warmup": "topics.warmup_documents",
-    "topics.map_file": "topics.projection_file",
-    "source.max_document": "source.max_record",
-}
-RENAMED |= {PREFIX + old.replace(".", "_").upper(): new for old, new in list(RENAMED.items())}

@@ -30,9 +30,9 @@ class SourceSettings:
     """Where documents come from, and how their records are read."""
 
     kind: str = entry(
-        "text", "auto", "What is read: a Kafka topic, the records that dead letters refer to, "
-        "files once (- is standard input), or files that grow and folders that fill; auto decides "
-        "by --kafka-topic and SOURCE.",
+        "text", "auto", "Kind of the source; a Kafka topic, the records that dead letters refer "
+        "to, files once (- is standard input), or files that grow and folders that fill; auto "
+        "decides by kafka.topic and source.files.",
         choices=("auto", *TOPICS, "files", "follow"), flag="--source-kind")
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
@@ -40,13 +40,12 @@ class SourceSettings:
         "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
         "in text each line is a document, in file each file; json is an array, or objects over "
         "several lines; auto decides by file names (.json, .csv ...; others are text, in folders "
-        "file) and --registry-url; otherwise "
+        "file) and registry.url; otherwise "
         "jsonl from Kafka and files that grow, text from standard input.",
         choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "registry"),
         flag="--format")
     text_field: str = entry(
-        "text", "text", "Key (jsonl, json), field (registry) or column (csv, parquet) of the text; "
-        "use a.b for nested ones.")
+        "text", "text", "Key or column of the text; use a.b for nested ones.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user who wrote the document, text or an integer.")
     time_field: str | None = entry(
@@ -97,7 +96,7 @@ class KafkaSettings:
         "the group.",
         choices=("earliest", "latest"))
     group: str | None = entry(
-        "text", None, "Consumer group: shares partitions, shows lag, and names the "
+        "text", None, "Consumer group; shares partitions, shows lag, and names the "
         "ledger of a private run; positions are in checkpoints.")
     client: str = entry(
         "text", "kafka-python", "Package that reads the topic; confluent needs two fifths of the "
@@ -132,8 +131,8 @@ class VocabularySettings:
     kind: str = entry(
         "text", "auto", "Where the words come from: learned from the first documents, given in a "
         "file, hashed (columns, shown by their most frequent words, but not with privacy), or "
-        "private (chosen from the first records with privacy); auto decides by --vocabulary "
-        "and --hash-bits, otherwise learned.",
+        "private (chosen from the first records with privacy); auto decides by "
+        "vocabulary.file and vocabulary.hash_bits, otherwise learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
         "text", None, "File of words, one on each line; a private choice keeps these public words "
@@ -159,7 +158,8 @@ class VocabularySettings:
         "vocabulary, and words that are gone leave; default: the words stay.",
         unit="documents", least=100, parameter="grow_every")
     stop_words: str = entry(
-        "text", "english", "Words to leave out: languages (english,german), none, or a file.")
+        "text", "english", "Languages (english,german) whose stop words to leave out; none, or a "
+        "file of words.")
     token_pattern: str | None = entry(
         "text", None, "Regular expression of a word; default: two or more letters of any script.")
     clean: str = entry(
@@ -268,17 +268,17 @@ class PrivacySettings:
     """Differential privacy: on when epsilon is set."""
 
     epsilon: float | None = entry(
-        "number", None, "Privacy budget: how much all that is published may depend on one document "
+        "number", None, "Privacy budget; how much all that is published may depend on one document "
         "or user; default: not private.", least=0, open=True, parameter="epsilon")
     delta: float | None = entry(
         "number", None, "Probability with which epsilon may fail; far below 1 / documents.",
         least=0, most=1, open=True, parameter="delta")
     ledger: str | None = entry(
-        "text", None, "File that remembers which documents were used and what was spent on them; "
-        "made if there is none; releases go to FILE.releases.", parameter="ledger")
+        "text", None, "File of what was spent, and on which documents; made if there is none; "
+        "releases go to FILE.releases.", parameter="ledger")
     unit: str = entry(
-        "text", "document", "Whose presence is hidden; user needs --user-field, "
-        "--documents-per-user and --snapshots.", choices=("document", "user"),
+        "text", "document", "Whose presence is hidden; user needs source.user_field, "
+        "privacy.documents_per_user and snapshots.most.", choices=("document", "user"),
         parameter="privacy_unit")
     documents_per_user: int | None = entry(
         "int", None, "Maximum number of documents of one user in a stage.", unit="documents",
@@ -288,7 +288,7 @@ class PrivacySettings:
         "its place.", choices=("add-remove", "replace-one"), parameter="neighboring_relation")
     mode: str = entry(
         "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
-        "--snapshots).", choices=("window", "prefix"), parameter="mode")
+        "snapshots.most).", choices=("window", "prefix"), parameter="mode")
     clipping: str | ClipBounds = entry(
         "text", "quantile", "Bound on what one document adds to a sum: a private quantile, or the "
         "largest possible value.", choices=("quantile", "worst-case"), parameter="clipping")
@@ -299,7 +299,7 @@ class PrivacySettings:
         unit="rounds", least=0)
     public_model: str | TopicModel | None = entry(
         "text", None, "Model of public documents: a window begins with its topics if they fit, and "
-        "with its words unless others are given; more --topics are learned privately.",
+        "with its words unless others are given; more topics are learned privately.",
         parameter="public_model")
 
 
@@ -308,7 +308,7 @@ class OutputSettings:
     """Where topics go."""
 
     file: str | None = entry(
-        "text", None, "Model file to write: always the newest snapshot, replaced as a whole; "
+        "text", None, "Model file to write; always the newest snapshot, replaced as a whole; "
         "earlier private ones go to FILE.snapshots if there is no folder.",
         flag="--output", short="-o")
     folder: str | None = entry(
@@ -413,9 +413,8 @@ class ClusterSettings:
     """A Dask cluster to learn on."""
 
     dask: str | None = entry(
-        "text", None, "Learn on the workers of this Dask scheduler, which must see the files; "
-        "after a failure only private models that were already released are written; default: "
-        "learn here.",
+        "text", None, "Dask scheduler on whose workers to learn; they must see the files; after a "
+        "failure only private models that were already released are written; default: learn here.",
         flag="--dask", commands=FIT_ONLY)
     shards: int | None = entry(
         "int", None, "Number of parts, about, into which the files are cut on the cluster; "

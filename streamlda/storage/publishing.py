@@ -65,7 +65,7 @@ class Publisher:
                 folder=str(folder),
                 private=private,
                 newest=self.snapshots.latest(),
-                remedy="choose another output.folder (--output-folder)",
+                remedy="choose another output.folder",
             )
 
     def close(self) -> None:
@@ -193,14 +193,14 @@ def _locked(folder: Path) -> FileLock:
             "a folder of snapshots must have one process that writes, and one has it in use",
             folder=str(folder),
             pid=error.pid,
-            remedy="stop the other, or choose another output.folder (--output-folder)",
+            remedy="stop the other, or choose another output.folder",
         ) from error
     except OSError as error:
         raise failure(
             "a folder of snapshots must be writable",
             folder=str(folder),
             cause=error.strerror,
-            remedy="make it writable, or choose another output.folder (--output-folder)",
+            remedy="make it writable, or choose another output.folder",
         ) from error
 
 

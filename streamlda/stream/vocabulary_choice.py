@@ -181,7 +181,7 @@ class PrivateVocabularySelection:
             "a private vocabulary must have room for words besides the public ones",
             public_words=len(public),
             private_vocabulary=size,
-            remedy="raise vocabulary.size (--vocabulary-size), or take these words alone",
+            remedy="raise vocabulary.size, or take these words alone",
         )
         self.slots, self.first_slot = slots, 0
         self._selection, self._size, self._analyzer = selection, size, analyzer

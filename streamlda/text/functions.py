@@ -63,7 +63,7 @@ def find(name: str) -> Analyze:
         raise failure(
             "the analyzer that a model was made with must be given before it is called",
             analyzer=name,
-            remedy=f"use --analyzer {name}, or streamlda.load(path, analyzer=...)",
+            remedy=f"use --set vocabulary.analyzer={name}, or streamlda.load(path, analyzer=...)",
             error=VocabularyError,
         )
     return _ALLOWED[name]

@@ -232,7 +232,7 @@ class Vocabulary:
         if scripts is not None:
             warnings.warn(
                 f"words look like whole phrases, as {scripts} has no spaces between words: cut "
-                "them by an analyzer: --analyzer rjieba:cut (Chinese), "
+                "them by an analyzer: --set vocabulary.analyzer=rjieba:cut (Chinese), "
                 "pythainlp:word_tokenize (Thai), or TextAnalyzer(function=...)",
                 UserWarning,
                 stacklevel=3,

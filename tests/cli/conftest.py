@@ -5,10 +5,20 @@ from click.testing import CliRunner
 
 from streamlda.cli import commands
 from streamlda.privacy.ledger import read_report
+from streamlda.settings.load import NAMES
+
+
+def spelled(*arguments):
+    """Return arguments as a shell has them: ``topics.seed=1`` is given by ``--set``."""
+    parts: list[str] = []
+    for part in map(str, arguments):
+        by_set = part.partition("=")[0] in NAMES and parts[-1:] != ["--set"]
+        parts += ["--set", part] if by_set else [part]
+    return parts
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(commands, [str(part) for part in arguments])
+    result = CliRunner().invoke(commands, spelled(*arguments))
     assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
     assert "Traceback" not in result.stderr
     return result
@@ -43,7 +53,7 @@ def slots_of(report):
 SIZES = ("--topics", 3, "--mean-length", 40, "--vocabulary-size")
 
 #: As for a corpus whose words are in all of its documents.
-ALL_WORDS = ("--max-document-frequency", "1.0")
+ALL_WORDS = ("vocabulary.max_document_frequency=1.0",)
 
 
 @pytest.fixture(scope="session")

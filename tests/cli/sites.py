@@ -33,7 +33,8 @@ def made_at(folder):
 
 def make_config(folder, name="config", *more, code=0, **changes):
     options = {"-k": 3, "--epsilon": 4, "--delta": "1e-6", "--snapshot-every": EVERY}
-    options |= {"--vocabulary": folder / "words", "--stop-words": "none", "--snapshots": 1}
+    options |= {"--vocabulary": folder / "words", "--snapshots": 1}
+    options["--set"] = "vocabulary.stop_words=none"
     options |= {"--weights": ",".join(map(str, SITES.values())), "--label": "test"}
     options |= {f"--{key}": value for key, value in changes.items()}
     given = [part for pair in options.items() if pair[1] is not None for part in pair]

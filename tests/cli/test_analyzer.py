@@ -10,6 +10,8 @@ from streamlda.text import functions
 from tests.cli.conftest import ALL_WORDS, refused, run
 from tests.text.test_functions import NAME, by_letters
 
+GIVEN = f"vocabulary.analyzer={NAME}"
+
 
 @pytest.fixture
 def corpus(tmp_path):
@@ -23,30 +25,28 @@ def corpus(tmp_path):
 def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(functions, "_ALLOWED", {})
     model = tmp_path / "m"
-    made = run("fit", corpus, "-k", 2, "-o", model, *ALL_WORDS, "--analyzer", NAME)
+    made = run("fit", corpus, "-k", 2, "-o", model, *ALL_WORDS, GIVEN)
     assert "1 record skipped: analyzer 1" in made.stderr
     monkeypatch.setattr(functions, "_ALLOWED", {})
     assert load(model).vocabulary.words == ("ab", "cd", "ef", "efef", "gh", "ij")
     with pytest.raises(VocabularyError, match="must be given"):
         load(model).transform(["ab"])
-    assert f"--analyzer {NAME}" in refused("infer", model, corpus)
-    assert f"--analyzer {NAME}" in refused("evaluate", model, corpus)
-    found = run("infer", model, corpus, "--analyzer", NAME)
+    assert f"--set vocabulary.analyzer={NAME}" in refused("infer", model, corpus)
+    assert f"--set vocabulary.analyzer={NAME}" in refused("evaluate", model, corpus)
+    found = run("infer", model, corpus, GIVEN)
     assert "analyzer 1" in found.stderr
     records = [json.loads(line)["record"] for line in found.stdout.splitlines()]
     assert records == [i + 1 for i in range(60) if i != 7]
-    assert (
-        "1 record skipped: analyzer 1" in run("evaluate", model, corpus, "--analyzer", NAME).stderr
-    )
+    assert "1 record skipped: analyzer 1" in run("evaluate", model, corpus, GIVEN).stderr
     good = tmp_path / "good.txt"
     good.write_text(corpus.read_text().replace("bad ", ""))
-    assert "skipped" not in run("evaluate", model, good, "--analyzer", NAME).stderr
+    assert "skipped" not in run("evaluate", model, good, GIVEN).stderr
     all_bad = tmp_path / "bad.txt"
     all_bad.write_text("bad ab cd\nbad cd ab\n")
-    told = refused("evaluate", model, all_bad, "--analyzer", NAME, code=65)
+    told = refused("evaluate", model, all_bad, GIVEN, code=65)
     assert told.count("\n") == 1
     out = tmp_path / "rows.csv"
-    told = refused("infer", model, all_bad, "--analyzer", NAME, "-o", out, code=65)
+    told = refused("infer", model, all_bad, GIVEN, "-o", out, code=65)
     assert "rejects='analyzer 2'" in told
     assert not out.exists()
     monkeypatch.setattr(functions, "_ALLOWED", {})
@@ -57,6 +57,8 @@ def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_pa
 
 
 def test_a_bad_analyzer_is_refused_in_one_line(corpus, tmp_path):
-    told = refused("fit", corpus, "-k", 2, "-o", tmp_path / "m", "--analyzer", "no.such:thing")
+    told = refused(
+        "fit", corpus, "-k", 2, "-o", tmp_path / "m", "vocabulary.analyzer=no.such:thing"
+    )
     assert told.count("\n") == 1
     assert "no.such:thing" in told

@@ -10,8 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 from streamlda.cli import commands
+from streamlda.cli.options import SettingsCommand
 from streamlda.cli.running import Progress
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.stream.counts import RecordCounts
@@ -50,7 +52,9 @@ def test_topics_prints_a_table_and_json(folder):
 
 
 def test_topics_shows_documents_and_words_that_share_a_column(folder, tmp_path):
-    assert "--representative-documents N" in refused("topics", folder / "model", "--documents")
+    assert "--set topics.representative_documents=N" in refused(
+        "topics", folder / "model", "--documents"
+    )
     names = ("cat|dog", *["w"] * (2**8 - 1))
     rows = np.full((1, 2**8), 0.5 / (2**8 - 1))
     rows[0, 0] = 0.5
@@ -95,14 +99,14 @@ def test_evaluate_finds_the_planted_topics(folder):
 def test_the_truth_is_compared_over_the_words_of_both(folder, tmp_path):
     """A limit leaves out words of many documents; topics are right all the same."""
     arguments = ("evaluate", tmp_path / "cut", folder / "held_out.txt", "--json", "--truth")
-    limit = ("--max-document-frequency", 0.5)
+    limit = ("vocabulary.max_document_frequency=0.5",)
     run("fit", folder / "a.jsonl.gz", "-k", 3, "-o", tmp_path / "cut", *limit)
     found = json.loads(run(*arguments, folder / "truth").stdout)
     assert found["matched_l1_error"] < 0.1
     assert found["truth_unseen_share"] == pytest.approx(found["unseen_share"], abs=0.02)
     assert found["truth_unseen_share"] > 0.2
-    fit = ("fit", folder / "held_out.txt", "-k", 3, "-o", tmp_path / "cut", "--hash-bits")
-    run(*fit, 14)
+    fit = ("fit", folder / "held_out.txt", "-k", 3, "-o", tmp_path / "cut")
+    run(*fit, "vocabulary.hash_bits=14")
     # Hashed columns are compared by the words that they are shown by.
     found = json.loads(run(*arguments, folder / "truth").stdout)
     assert found["matched_l1_error"] < 1
@@ -120,7 +124,7 @@ def test_evaluate_takes_ngrams_and_a_single_word(folder, tmp_path):
     texts = tmp_path / "n.txt"
     texts.write_text("apple bread cheese apple bread\n" * 9, "ascii")
     run("fit", folder / "held_out.txt", "--vocabulary", words, "-k", 1, "-o", tmp_path / "one")
-    run("fit", texts, "--ngrams", 2, "-k", 1, "-o", tmp_path / "two", *ALL_WORDS)
+    run("fit", texts, "vocabulary.ngrams=2", "-k", 1, "-o", tmp_path / "two", *ALL_WORDS)
     one = run("evaluate", tmp_path / "one", folder / "held_out.txt", "--json").stdout
     assert json.loads(one)["npmi"] is None
     two = run("evaluate", tmp_path / "two", texts, "--json").stdout
@@ -200,6 +204,59 @@ def test_every_option_says_what_it_is_and_its_default():
                 assert said or "default: " in option.help, where
 
 
+def readers():
+    """Return the commands that read settings, by their arguments."""
+    each = {(name,): command for name, command in commands.commands.items()}
+    each |= {("site", name): one for name, one in commands.commands["site"].commands.items()}
+    return {path: one for path, one in each.items() if isinstance(one, SettingsCommand)}
+
+
+def test_help_of_a_command_with_settings_is_one_screen_and_all_of_it_is_a_switch_away():
+    assert ("fit",) in readers()
+    for path, command in readers().items():
+        given = CliRunner().invoke(commands, [*path, "--help"], terminal_width=100).stdout
+        if path in (("fit",), ("run",)):
+            assert len(given.splitlines()) <= 40
+            assert "Example: streamlda" in given
+        everything = " ".join(run(*path, "--help-all").stdout.split())
+        for setting in command.settings:
+            assert f" {setting.name.replace('__', '.')} " in everything
+
+
+@pytest.mark.parametrize("path", readers(), ids=" ".join)
+def test_a_flag_that_went_names_the_setting_that_replaces_it(path):
+    command = readers()[path]
+    for option in (each for each in command.params if getattr(each, "hidden", False)):
+        for flag in () if option.is_flag else option.opts:
+            if flag.startswith("--"):
+                key = option.name.replace("__", ".")
+                said = refused(*path, flag, "a b", code=2)
+                assert f"{flag} is no option any more; use --set '{key}=a b'" in said
+
+
+def test_a_switch_that_went_names_its_value(folder):
+    said = refused("fit", folder / "all.txt", "--no-refine", code=2)
+    assert "--no-refine is no option any more; use --set topics.refine=false" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "code"),
+    [
+        ("topics.cuont=3", "--set topics.cuont: fit has no such setting; did you mean topics.", 2),
+        ("topics.count", "must be section.key=value, got 'topics.count'", 2),
+        ("topics.seed=x", "--seed must be an integer", 78),
+        ("topics.restarts=x", "topics.restarts must be an integer, got 'x' (flag)", 78),
+        ("topics.count=4", "topics.count must be given once, got --set and its flag", 2),
+        ("kafka.password=secret", "--set kafka.password: fit has no such setting", 2),
+    ],
+)
+def test_set_refuses_what_is_no_setting_or_no_value(folder, tmp_path, given, said, code):
+    fit = ("fit", folder / "all.txt", "-k", 3, "-o", tmp_path / "m", "--set", given)
+    message = refused(*fit, code=code)
+    assert said in message
+    assert "=secret" not in message
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["fit", "--help"], ["--version"]])
 def test_help_imports_nothing_slow(arguments):
     program = (
@@ -238,9 +295,9 @@ def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
     [
         (["re"], ["reduce", "report", "reproduce"]),
         (["fit", "--privacy"], []),
-        (["fit", "--vocabulary-d"], ["--vocabulary-documents"]),
-        (["fit", "--solver", "n"], ["noisy-power"]),
-        (["fit", "--alpha-0", ""], ["auto"]),
+        (["fit", "--set", "vocabulary.d"], ["vocabulary.documents="]),
+        (["fit", "--set", "topics.solver=n"], ["topics.solver=noisy-power"]),
+        (["fit", "--set", "topics.alpha_0="], ["topics.alpha_0=auto"]),
         (["fit", "--topics", ""], []),
         (["fit", "reviews"], ["file"]),
         (["fit", "--ledger", "reviews"], ["file"]),

@@ -44,9 +44,9 @@ def fit_quietly(folder, output, *options):
 def test_the_summary_counts_words_that_were_left_out(tmp_path):
     (tmp_path / "a").write_text("apple bread cheese\n" * 30 + "dates eggs figs\n" * 9, "ascii")
     given = ("fit", tmp_path / "a", "-o", tmp_path / "m", "-k")
-    said = run(*given, 1, "--max-document-frequency", 20).stderr
+    said = run(*given, 1, "vocabulary.max_document_frequency=20").stderr
     assert "1 topic over 3 words (learned from 39 documents, 3 words in too many documents" in said
-    assert "left out" not in run(*given, 2, "--max-document-frequency", 30).stderr
+    assert "left out" not in run(*given, 2, "vocabulary.max_document_frequency=30").stderr
 
 
 def test_the_summary_counts_documents_of_older_days_than_are_kept(tmp_path):
@@ -56,18 +56,18 @@ def test_the_summary_counts_documents_of_older_days_than_are_kept(tmp_path):
             for i in range(1030)
         )
     )
-    given = ("fit", tmp_path / "a.jsonl", "-k", 1, "--time-field", "day", "-o", tmp_path / "m")
+    given = ("fit", tmp_path / "a.jsonl", "-k", 1, "source.time_field=day", "-o", tmp_path / "m")
     said = run(*given).stderr
     assert "30 documents in older bins of event time than the newest 1,000" in said
     timeline = load(tmp_path / "m").timeline
     assert (timeline.late, timeline.starts[0]) == (30, 30 * 86_400)
-    assert "older bins" not in run(*given, "--time-bins", "month").stderr
+    assert "older bins" not in run(*given, "snapshots.time_bins=month").stderr
 
 
 @pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
 def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
-    options = ("--solver", solver, "--documents-per-round", 100, "--iterations", 4)
-    more = ("--restarts", 5, "--warmup-documents", 1000)
+    options = (f"topics.solver={solver}", "topics.documents_per_round=100", "topics.iterations=4")
+    more = ("topics.restarts=5", "topics.warmup_documents=1000")
     _, model = fit_quietly(folder, tmp_path / "model", *options, *more)
     asked = ("solver", "documents_per_round", "n_iterations", "n_restarts")
     assert [model.settings[name] for name in asked] == [solver, 100, 4, 5]
@@ -79,7 +79,7 @@ def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
 def test_fit_refines_topics_of_documents_that_follow_another_model(folder, tmp_path):
     models = [
         fit_quietly(folder, tmp_path / "model", *options)[1]
-        for options in ((), ("--alpha-0", 0.2), ("--alpha-0", 0.2, "--no-refine"))
+        for options in ((), ("topics.alpha_0=0.2",), ("topics.alpha_0=0.2", "topics.refine=false"))
     ]
     assert ["refinement" in model.diagnostics for model in models] == [False, True, False]
     assert models[1].diagnostics["refinement"]["documents"] == 6000
@@ -88,7 +88,7 @@ def test_fit_refines_topics_of_documents_that_follow_another_model(folder, tmp_p
 
 
 def test_fit_warns_of_topics_that_rounds_have_not_reached(folder, tmp_path):
-    options = ("--solver", "online-power", "--documents-per-round", 600)
+    options = ("topics.solver=online-power", "topics.documents_per_round=600")
     said, model = fit_quietly(folder, tmp_path / "model", *options)
     # Of 3 topics with 6 rounds each.
     assert "warning: the rounds of online-power must all end" in said
@@ -102,7 +102,7 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     path, rejects, words = (tmp_path / name for name in ("a.jsonl", "rejects", "words"))
     path.write_text("\n".join(lines), "ascii")
     words.write_text("apple\nbread\ncheese\n", "ascii")
-    common = ("-k", 1, "--vocabulary", words, "--rejects", rejects, "--most-lost", 0.4)
+    common = ("-k", 1, "--vocabulary", words, f"source.rejects={rejects}", "source.most_lost=0.4")
     said = run("fit", path, *common, "-o", tmp_path / "m").stderr
     skipped = (
         "streamlda: warning: 3 records skipped: missing-field 1, not-json 1, not-text 1; "
@@ -136,7 +136,7 @@ def test_files_that_broke_off_are_named_and_end_with_65_where_too_much_is_lost(t
     assert f"{tmp_path}/b.jsonl.gz (broken-compression), {tmp_path}/c.jsonl (empty)" in said
     assert "lost=0.33" in said
     assert load(tmp_path / "m").documents_seen > 400
-    assert "broke off" in run(*given, "--most-lost", 0.34).stderr
+    assert "broke off" in run(*given, "source.most_lost=0.34").stderr
     assert run("fit", tmp_path / "a.jsonl.gz", *given[2:]).stderr == ""
 
 
@@ -200,15 +200,25 @@ def test_settings_come_from_flags_variables_and_a_file(folder, tmp_path, monkeyp
 
 
 def test_snapshots_go_to_a_folder_and_the_newest_to_the_file(folder, tmp_path):
-    every = ("--snapshot-every", 2000, "--output-folder", tmp_path / "all")
-    run("fit", folder / "all.txt", "-k", 2, "-o", tmp_path / "m", "-q", *every, "--no-refine")
+    every = ("--snapshot-every", 2000, f"output.folder={tmp_path / 'all'}")
+    run(
+        "fit",
+        folder / "all.txt",
+        "-k",
+        2,
+        "-o",
+        tmp_path / "m",
+        "-q",
+        *every,
+        "topics.refine=false",
+    )
     models = [Snapshots(tmp_path / "all").model(number) for number in range(1, 5)]
     assert [model.documents_seen for model in models] == [2000, 4000, 6000, 6300]
     np.testing.assert_array_equal(load(tmp_path / "m").components, models[-1].components)
 
 
 def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, monkeypatch):
-    kept = ("--checkpoint-folder", tmp_path / "kept", "--vocabulary-documents", 1000)
+    kept = (f"checkpoint.folder={tmp_path / 'kept'}", "vocabulary.documents=1000")
     common = ("fit", folder / "all.txt", "-k", 2, "-q", *kept, "-o", tmp_path / "m")
     with monkeypatch.context() as patch:
         fail_behind(patch, 4000)
@@ -216,14 +226,14 @@ def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, 
     assert "error: a source must go on answering" in failed.stderr
     assert load(tmp_path / "m").documents_seen == 4000
     run(*common)
-    run("fit", folder / "all.txt", "-k", 2, "-q", *kept[2:], "-o", tmp_path / "whole")
+    run("fit", folder / "all.txt", "-k", 2, "-q", *kept[1:], "-o", tmp_path / "whole")
     again, whole = load(tmp_path / "m"), load(tmp_path / "whole")
     assert again.documents_seen == whole.documents_seen == 6300
     np.testing.assert_array_equal(again.components, whole.components)
     # Nothing is left to read: the newest model stays.
     run(*common)
     assert load(tmp_path / "m").documents_seen == 6300
-    assert "alpha_0=3.0 (saved: 1.0)" in refused(*common, "--alpha-0", 3)
+    assert "alpha_0=3.0 (saved: 1.0)" in refused(*common, "topics.alpha_0=3")
 
 
 def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
@@ -233,18 +243,21 @@ def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
     pair.write_text("apple bread\n", "ascii")
     output = ("-o", tmp_path / "m")
     fit = ("fit", source, "-k", 1, *output)
-    sized = (*fit, "--vocabulary-size", 8)
+    sized = (*fit, "vocabulary.size=8")
     for wanted, arguments in (
-        ("--vocabulary-size needs a learned", (*sized, "--hash-bits", 4)),
+        ("vocabulary.size needs a learned", (*sized, "vocabulary.hash_bits=4")),
         ("--topics must be an integer, got 'many' (flag)", (*fit, "--topics", "many")),
         ("topics=2 words=1", ("fit", gone, "-k", 2, *output, "--vocabulary", one)),
-        ("topics=9 words=8", ("fit", gone, "-k", 9, *output, *sized[-2:])),
-        ("missing=1 first='apple bread'; add", (*fit, "--vocabulary", one, "--phrases", pair)),
-        ("phrase='apple' words=1; leave it out", (*fit, "--phrases", one)),
+        ("topics=9 words=8", ("fit", gone, "-k", 9, *output, sized[-1])),
+        (
+            "missing=1 first='apple bread'; add",
+            (*fit, "--vocabulary", one, f"vocabulary.phrases={pair}"),
+        ),
+        ("phrase='apple' words=1; leave it out", (*fit, f"vocabulary.phrases={one}")),
         ("words=3 in_too_many_documents=0; ask", ("fit", source, "-k", 4, *output)),
-        ("token_pattern='('", (*fit, "--token-pattern", "(")),
+        ("token_pattern='('", (*fit, "vocabulary.token_pattern=(")),
         ("must not replace what is read", (*fit, "-o", source)),
-        ("or another output", (*fit, "--rejects", tmp_path / "m")),
+        ("or another output", (*fit, f"source.rejects={tmp_path / 'm'}")),
         ("must be a regular file", (*fit, "-o", tmp_path)),
         ("must exist and be writable", (*fit, "-o", tmp_path / "no" / "m")),
     ):
@@ -255,9 +268,9 @@ def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
 def test_a_growing_fit_says_how_many_words_came_and_went(tmp_path):
     lines = ["apple bread cheese dates"] * 100 + ["eggs figs grapes honey"] * 200
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    given = ("-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "--vocabulary-size", 4)
-    given += ("--vocabulary-documents", 60, "--warmup-documents", 60)
-    fitted = run("fit", tmp_path / "a.txt", *given, "--grow-every", 100)
+    given = ("-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "vocabulary.size=4")
+    given += ("vocabulary.documents=60", "topics.warmup_documents=60")
+    fitted = run("fit", tmp_path / "a.txt", *given, "vocabulary.grow_every=100")
     changes = load(tmp_path / "m").settings["vocabulary_changes"]
     assert changes["entered"] >= changes["left"] > 0
     said = f"{changes['entered']} words entered the vocabulary, {changes['left']} left it"

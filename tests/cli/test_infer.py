@@ -103,15 +103,19 @@ KAFKA = ("--kafka-bootstrap", "127.0.0.1:1", "--kafka-topic", "in")
             "--output-topic needs --kafka-topic, not fil",
             78,
         ),
-        (("a.txt", "--infer-group", "g"), "--output-topic must be set for --infer-group", 78),
-        ((*KAFKA, "--output-topic", "out", "--max-documents", 3), "must be left out for Kafka", 78),
+        (("a.txt", "infer.group=g"), "--output-topic must be set for infer.group", 78),
+        (
+            (*KAFKA, "--output-topic", "out", "source.max_documents=3"),
+            "must be left out for Kafka",
+            78,
+        ),
         (
             (*KAFKA, "--output-topic", "out", "--output", "x"),
             "must be left out with --kafka-topic",
             2,
         ),
         (
-            (*KAFKA, "--output-topic", "out", "--dead-letters-topic", "out"),
+            (*KAFKA, "--output-topic", "out", "dead_letters.topic=out"),
             "must be a topic of its own",
             78,
         ),

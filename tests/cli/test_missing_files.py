@@ -14,10 +14,10 @@ PRIVATE = f"{FIT} --epsilon 5 --delta 1e-3 --ledger {{new}}/L --snapshot-every 3
 @pytest.mark.parametrize(
     "command",
     [
-        *(f"{FIT} --{name}" for name in ("seed-topic", "vocabulary", "stop-words", "phrases")),
-        *(f"{FIT} --{name}" for name in ("projection", "config")),
-        f"{PRIVATE} --public-model",
-        f"{PRIVATE} --hash-bits 4 --seed-topic",
+        *(f"{FIT} --{name}" for name in ("seed-topic", "vocabulary", "stop-words", "config")),
+        *(f"{FIT} --set {name}=" for name in ("vocabulary.phrases", "topics.projection_file")),
+        f"{PRIVATE} --set privacy.public_model=",
+        f"{PRIVATE} --set vocabulary.hash_bits=4 --seed-topic",
         *("topics", "budget", "projection -o {new}/o", "report -o {new}/o", "site show"),
         *("reduce -k 1 -o {new}/o", "merge {folder}/model -o {new}/o"),
         *("compare {folder}/model", "infer {folder}/model", "evaluate {folder}/model"),
@@ -32,7 +32,11 @@ def test_a_file_that_is_none_is_named_with_what_to_do(folder, tmp_path, command,
     if what == "a folder" and command.startswith("merge"):
         # With model files it is one of checkpoints.
         arguments.remove(str(folder / "model"))
-    done = CliRunner().invoke(commands, [*arguments, str(path)])
+    if command.endswith("="):
+        arguments[-1] += str(path)
+    else:
+        arguments.append(str(path))
+    done = CliRunner().invoke(commands, arguments)
     assert done.exit_code in (65, 74, 78), done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("streamlda: error: ")

@@ -23,7 +23,7 @@ def test_a_plan_is_shown_in_words_and_as_json():
 
 
 def test_a_private_choice_of_words_takes_its_records_first():
-    more = ("--vocabulary-kind", "private", "--vocabulary-documents", 5000, "--json")
+    more = ("--vocabulary-kind", "private", "vocabulary.documents=5000", "--json")
     found = json.loads(run("plan", "--records", 25_000, *PRIVATE, *more).stdout)
     assert (found["words_records"], found["documents_per_snapshot"]) == (5000, 20_000)
     assert (found["windows"], found["delta"]) == (1, 1e-6)
@@ -35,7 +35,7 @@ def test_a_private_choice_of_words_takes_its_records_first():
 
 def test_a_plan_with_a_public_model_has_its_words_and_its_digest(folder):
     truth = load(folder / "truth")
-    asked = (*PRIVATE, "-k", 5, "--public-model", folder / "truth")
+    asked = (*PRIVATE, "-k", 5, f"privacy.public_model={folder / 'truth'}")
     found = json.loads(run("plan", "--records", 20_000, *asked, "--json").stdout)
     assert (found["public_model"], found["n_features"]) == (truth.digest, truth.n_features)
 
@@ -45,7 +45,7 @@ def test_a_plan_with_a_public_model_has_its_words_and_its_digest(folder):
     [
         (("--epsilon", "1"), "--delta must be set"),
         ((), "set --epsilon and --delta"),
-        ((*PRIVATE, "--unit", "user"), "--documents-per-user must be set"),
+        ((*PRIVATE, "privacy.unit=user"), "privacy.documents_per_user must be set"),
         ((*PRIVATE, "--vocabulary", "nowhere"), "nowhere"),
     ],
 )

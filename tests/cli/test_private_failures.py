@@ -11,7 +11,7 @@ import pytest
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
-from tests.cli.conftest import check_releases, refused, run
+from tests.cli.conftest import check_releases, refused, run, spelled
 from tests.cli.test_fit import fail_behind
 from tests.cli.test_private_fit import EVERY, SLOTS, fit, folder, options
 from tests.cli.test_process import wait_until
@@ -45,7 +45,7 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
     with monkeypatch.context() as patch:
         # In the last tenth of the window, which is a round; the slots were counted before.
         fail_behind(patch, SLOTS + EVERY - 100)
-        said = fit(folder, tmp_path, "--refinement-rounds", 2, "--snapshots", 1, code=74)
+        said = fit(folder, tmp_path, "privacy.refinement_rounds=2", "snapshots.most=1", code=74)
     command = re.search(r"streamlda (budget \S+) --publish MODEL$", said, re.MULTILINE)
     assert "(incomplete, without refine 2)" in said
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -79,8 +79,8 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
 )
 def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code):
     records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 700]
-    more = ("--refinement-rounds", 2, "--format", "jsonl", "--stream", "piped")
-    arguments = [str(part) for part in ("fit", "-", *options(folder, tmp_path, *more))]
+    more = ("privacy.refinement_rounds=2", "--format", "jsonl", "source.stream=piped")
+    arguments = spelled("fit", "-", *options(folder, tmp_path, *more))
     command = [sys.executable, "-m", "streamlda", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
@@ -112,10 +112,10 @@ def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code
 @pytest.mark.parametrize(
     "way",
     [
-        ("--vocabulary-kind", "private", "--vocabulary-size", 50, "--vocabulary-documents", 4000),
-        ("--hash-bits", 7),
-        ("--public-model", "truth"),
-        ("--vocabulary", "words", "--unit", "user", "--user-field", "by", "--snapshots", 1),
+        ("vocabulary.kind=private", "vocabulary.size=50", "vocabulary.documents=4000"),
+        ("vocabulary.hash_bits=7",),
+        ("privacy.public_model=truth",),
+        ("--vocabulary", "words", "privacy.unit=user", "source.user_field=by", "snapshots.most=1"),
     ],
     ids=lambda way: way[0],
 )
@@ -123,7 +123,7 @@ def test_a_whole_window_gives_the_model_that_its_run_wrote(folder, tmp_path, way
     """With words, settings and statement: where the file that it wrote is lost."""
     more = [folder / part if part in ("truth", "words") else part for part in way]
     if "user" in way:
-        more += ["--documents-per-user", 2, "--delta", "1e-4"]
+        more += ["privacy.documents_per_user=2", "--delta", "1e-4"]
     fit(folder, tmp_path, *more, words=False)
     run("budget", tmp_path / "L", "--publish", tmp_path / "again")
     model, again = load(tmp_path / "m"), load(tmp_path / "again")

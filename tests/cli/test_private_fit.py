@@ -20,7 +20,7 @@ from streamlda.privacy.statement import check_statement
 from streamlda.run.parts import stream_name
 from streamlda.settings.load import load_settings
 from streamlda.storage.snapshots import Snapshots
-from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of
+from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of, spelled
 from tests.noise import same_keys
 
 pytestmark = pytest.mark.usefixtures("same_noise")
@@ -68,7 +68,7 @@ def fitted(folder):
     to = folder / "fitted"
     to.mkdir()
     with same_keys():
-        done = run("fit", folder / "a.jsonl", *options(folder, to, "--output-folder", to / "all"))
+        done = run("fit", folder / "a.jsonl", *options(folder, to, f"output.folder={to / 'all'}"))
     return to, done
 
 
@@ -121,8 +121,8 @@ def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
         run("fit", other, *options(folder, tmp_path, every=1000))
         assert Snapshots(kept).latest() == number
     assert Snapshots(kept).path(2).read_bytes() == newest
-    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 500)
-    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "--max-documents", 600)
+    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "source.max_documents=500")
+    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "source.max_documents=600")
     assert not (tmp_path / "n.snapshots").exists()
 
 
@@ -150,7 +150,11 @@ def test_no_word_of_hashed_columns_is_kept_or_written(folder, tmp_path):
         to = tmp_path / str(private)
         to.mkdir()
         given = options(folder, to, words=False)
-        kept = ("--hash-bits", 6, "--checkpoint-folder", to / "c", "--output-folder", to / "all")
+        kept = (
+            "vocabulary.hash_bits=6",
+            f"checkpoint.folder={to / 'c'}",
+            f"output.folder={to / 'all'}",
+        )
         run("fit", marked, *(given if private else given[:4]), *kept)
         words = load(to / "m").vocabulary
         assert (words.names is None, words.data_dependent) == (private, not private)
@@ -166,7 +170,7 @@ def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
     assert "must not be in two releases" in again
     assert again.count("\n") == 1
     # A name of the stream does not make other documents of them.
-    assert "two releases" in fit(folder, to, "--stream", "other", code=78)
+    assert "two releases" in fit(folder, to, "source.stream=other", code=78)
     # Nor with another setting of the promise.
     assert "epsilon" in fit(folder, to, epsilon=9, code=78)
     assert (to / "L").read_bytes() == before
@@ -196,7 +200,12 @@ def test_a_model_that_is_out_tells_that_its_ledger_is_gone(folder, fitted, tmp_p
 
 
 def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
-    users = ("--unit", "user", "--user-field", "by", "--documents-per-user", 1, "--snapshots", 1)
+    users = (
+        "privacy.unit=user",
+        "source.user_field=by",
+        "privacy.documents_per_user=1",
+        "snapshots.most=1",
+    )
     given = options(folder, tmp_path, *users, every=9000, epsilon=10)
     run("fit", folder / "a.jsonl", *given)
     statement = load(tmp_path / "m").privacy
@@ -206,7 +215,7 @@ def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
     # Two hundred records are left; they were not read into a release.
     assert slots_of(report)[-1][1] == 9000
     model = (tmp_path / "m").read_bytes()
-    message = refused("fit", tmp_path / "gone", *given, "--stream", "others")
+    message = refused("fit", tmp_path / "gone", *given, "source.stream=others")
     for wanted in ("must fit into the privacy budget", "remaining=", "spent="):
         assert wanted in message
     assert message.count("\n") == 1
@@ -216,8 +225,8 @@ def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
 
 def chosen_words(size, slots):
     return (
-        *("--vocabulary-kind", "private", "--vocabulary-size", size),
-        *("--vocabulary-documents", slots),
+        *("vocabulary.kind=private", f"vocabulary.size={size}"),
+        *(f"vocabulary.documents={slots}",),
     )
 
 
@@ -228,7 +237,7 @@ def test_prefix_snapshots_take_everything_since_the_start(
     folder, tmp_path, snapshots, words, first
 ):
     """Words are a release more, of documents that are in no other."""
-    more = ("--mode", "prefix", "--snapshots", snapshots, *words)
+    more = ("privacy.mode=prefix", f"snapshots.most={snapshots}", *words)
     fit(folder, tmp_path, *more, every=3000, words=not words)
     report = check_releases(tmp_path)
     assert (report["budget"]["horizon"], report["releases_left"]) == (6, 0)
@@ -240,20 +249,20 @@ def test_prefix_snapshots_take_everything_since_the_start(
 @pytest.mark.parametrize(
     "more",
     [
-        ("--mode", "prefix"),
-        ("--unit", "user", "--user-field", "by", "--documents-per-user", 4),
+        ("privacy.mode=prefix",),
+        ("privacy.unit=user", "source.user_field=by", "privacy.documents_per_user=4"),
     ],
 )
 @pytest.mark.parametrize("most", [1, 3])
 def test_noise_for_more_snapshots_than_there_are_slots_is_warned_of(folder, tmp_path, more, most):
-    said = fit(folder, tmp_path, *more, "--snapshots", most, every=9000)
+    said = fit(folder, tmp_path, *more, f"snapshots.most={most}", every=9000)
     assert ("is for snapshots=3, and the files have record slots for 1" in said) == (most == 3)
 
 
 @pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False), (300, False)])
 def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
     """The last stage has 480 of 4000 slots: it counts if half of them were read."""
-    said = fit(folder, tmp_path, "--max-documents", read, code=0 if made else 65)
+    said = fit(folder, tmp_path, f"source.max_documents={read}", code=0 if made else 65)
     assert (tmp_path / "m").exists() == made
     check_releases(tmp_path)
     if not made:
@@ -267,7 +276,7 @@ def test_noise_has_no_seed(folder, tmp_path):
     for name in ("a", "b"):
         to = tmp_path / name
         to.mkdir()
-        fit(folder, to, "--snapshots", 1, "--seed", 3, every=1000)
+        fit(folder, to, "snapshots.most=1", "--seed", 3, every=1000)
         found.append(load(to / "m").components)
     assert not np.array_equal(*found)
 
@@ -276,7 +285,7 @@ def test_noise_has_no_seed(folder, tmp_path):
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
     records = (folder / "a.jsonl").read_text("ascii").splitlines(keepends=True)[:300]
     given = ("fit", "-", "--format", "jsonl", *options(folder, tmp_path))
-    command = [sys.executable, "-m", "streamlda", *map(str, given)]
+    command = [sys.executable, "-m", "streamlda", *spelled(*given)]
     done = subprocess.run(command, input="".join(records), text=True, stderr=subprocess.PIPE)
     said = done.stderr
     assert (done.returncode, "slots=300 " in said) == (65, True), said
@@ -291,12 +300,12 @@ def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, kind)
     """Text in UTF-16, whatever the words; or text that has none of these."""
     records = (folder / "plain.jsonl").read_text("ascii").splitlines()
     text = "".join(f"{json.loads(line)['text']}\n" for line in records)
-    words = ("--vocabulary-kind", "private", "--vocabulary-size", 60, "--vocabulary-documents", 500)
+    words = ("vocabulary.kind=private", "vocabulary.size=60", "vocabulary.documents=500")
     given = options(folder, tmp_path, *(words if kind == "private" else ()), words=kind == "given")
     if kind == "others":
         (tmp_path / "words").write_text("Jupiter\nSATURN\nuranus\n", "ascii")
         given += ("--vocabulary", tmp_path / "words")
-    command = [sys.executable, "-m", "streamlda", *map(str, ("fit", "-", *given))]
+    command = [sys.executable, "-m", "streamlda", *spelled("fit", "-", *given)]
     data = text.encode("ascii" if kind == "others" else "utf-16-le")
     done = subprocess.run(command, input=data, stderr=subprocess.PIPE)
     said = done.stderr.decode()
@@ -310,8 +319,11 @@ def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, kind)
 def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):
     full = ("fit", folder / "a.jsonl", *options(folder, tmp_path))
     for wanted, arguments in (
-        ("--refinement-rounds needs --epsilon", (*full[:6], "--refinement-rounds", 0)),
-        ("--min-document-frequency must be left out", (*full, "--min-document-frequency", 2)),
+        ("refinement_rounds needs --epsilon", (*full[:6], "privacy.refinement_rounds=0")),
+        (
+            "min_document_frequency must be left out",
+            (*full, "vocabulary.min_document_frequency=2"),
+        ),
         ("or another output", (*full, "--ledger", tmp_path / "m")),
         ("must not replace what is read", (*full, "--ledger", folder / "a.jsonl")),
         *(("or another output", (*full, "-o", path)) for path in beside(tmp_path / "L")),
@@ -337,7 +349,7 @@ def test_no_output_replaces_what_a_ledger_has(folder, tmp_path):
             assert rule in refused(*fit, path)
             assert rule in refused("report", tmp_path / "m", "-o", path)
     assert rule in refused("budget", tmp_path / "L", "--publish", one.with_name("m"))
-    into = ("run", folder / "a.jsonl", "-k", 3, "--http-port", 0)
+    into = ("run", folder / "a.jsonl", "-k", 3, "http.port=0")
     for name in ("--output-folder", "--checkpoint-folder"):
         assert rule in refused(*into, name, tmp_path / "L.releases")
     assert files() == kept
@@ -359,9 +371,9 @@ def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):
     ("options", "stages"),
     [
         # Three topics: two starts and an eigenvalue round each, or all at once.
-        (("--solver", "noisy-power", "--iterations", 3, "--restarts", 2), 3 * (3 + 1)),
-        (("--solver", "simultaneous", "--iterations", 3), 3),
-        (("--refinement-rounds", 2), 2),
+        (("topics.solver=noisy-power", "topics.iterations=3", "topics.restarts=2"), 3 * (3 + 1)),
+        (("topics.solver=simultaneous", "topics.iterations=3"), 3),
+        (("privacy.refinement_rounds=2",), 2),
     ],
 )
 def test_private_rounds_from_the_command_line(folder, tmp_path, options, stages):

@@ -30,7 +30,7 @@ def test_seeded_topics_keep_their_number_and_cost_nothing(folder, tmp_path):
 
 
 def test_seed_words_come_beside_those_that_are_chosen(folder, tmp_path):
-    private = ("--vocabulary-kind", "private", "--vocabulary-size", 50)
+    private = ("vocabulary.kind=private", "vocabulary.size=50")
     stop = ("--seed-topic", "none: the of and")
     said = fit(folder, tmp_path, *private, *stop, words=False, code=78)
     assert "a seeded topic must have a word of the vocabulary, got topic='none'" in said

@@ -34,8 +34,8 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     for path in [tmp_path / "m", *(tmp_path / "L.releases").iterdir(), tmp_path / "L"]:
         assert b"lone" not in path.read_bytes()
     # The same words are found by who looks for them without noise.
-    learned = ("--vocabulary-size", 9000, "--min-document-frequency", 1)
-    run("fit", source, "-k", 3, "-o", tmp_path / "open", *learned, "--max-documents", 500)
+    learned = ("vocabulary.size=9000", "vocabulary.min_document_frequency=1")
+    run("fit", source, "-k", 3, "-o", tmp_path / "open", *learned, "source.max_documents=500")
     assert b"lone" in (tmp_path / "open").read_bytes()
     check_statement(model.privacy)
     assert model.privacy["vocabulary"] == "private selection"
@@ -87,10 +87,10 @@ def test_public_words_come_beside_those_that_are_chosen(folder, tmp_path):
     known = load(folder / "truth").vocabulary.words
     public = [*known[:10], "elsewhere"]
     (tmp_path / "list").write_text("\n".join(public), "ascii")
-    words = ("--vocabulary-kind", "private", "--vocabulary", tmp_path / "list")
-    said = fit(folder, tmp_path, *words, "--vocabulary-size", 11, words=False, code=78)
+    words = ("vocabulary.kind=private", "--vocabulary", tmp_path / "list")
+    said = fit(folder, tmp_path, *words, "vocabulary.size=11", words=False, code=78)
     assert "must have room for words besides the public ones" in said
-    fit(folder, tmp_path, *words, "--vocabulary-size", 50, words=False)
+    fit(folder, tmp_path, *words, "vocabulary.size=50", words=False)
     model = load(tmp_path / "m")
     assert list(model.vocabulary.words[:11]) == public
     assert set(public[:10]) < set(model.vocabulary.words) - {"elsewhere"} <= set(known)
@@ -122,7 +122,7 @@ def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp
 
 def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
     truth = folder / "truth"
-    fit(folder, tmp_path, "--public-model", truth, words=False, epsilon=1)
+    fit(folder, tmp_path, f"privacy.public_model={truth}", words=False, epsilon=1)
     model, public = load(tmp_path / "m"), load(truth)
     assert model.vocabulary.words == public.vocabulary.words
     check_statement(model.privacy)
@@ -142,10 +142,15 @@ def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
     [
         (("missing",), False, 74, "No such file"),
         (("words",), True, 65, "a file must be one that streamlda wrote"),
-        (("truth", "--vocabulary-kind", "private"), False, 78, "must have its own words"),
-        (("truth", "--hash-bits", 8), False, 78, "must have its own words"),
+        (("truth", "vocabulary.kind=private"), False, 78, "must have its own words"),
+        (("truth", "vocabulary.hash_bits=8"), False, 78, "must have its own words"),
         (("truth", "--stop-words", "none"), False, 78, "--stop-words needs --vocabulary"),
-        (("truth", "--mode", "prefix", "--snapshots", 2), True, 78, "--mode must be window"),
+        (
+            ("truth", "privacy.mode=prefix", "snapshots.most=2"),
+            True,
+            78,
+            "privacy.mode must be window",
+        ),
         (("truth", "-k", 2), True, 78, "topics=3 n_components=2"),
     ],
 )
@@ -154,7 +159,13 @@ def test_a_public_model_of_no_use_is_refused_and_spends_nothing(
 ):
     name, *more = given
     said = fit(
-        folder, tmp_path, "--public-model", folder / name, *more, words=words, epsilon=1, code=code
+        folder,
+        tmp_path,
+        f"privacy.public_model={folder / name}",
+        *more,
+        words=words,
+        epsilon=1,
+        code=code,
     )
     assert rule in said
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]

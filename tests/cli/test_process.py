@@ -18,7 +18,7 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.run.fit import POLL_RECORDS
 from streamlda.stream.clock import CLOCKED_SLOTS
-from tests.cli.conftest import ALL_WORDS, check_releases, run, slots_of
+from tests.cli.conftest import ALL_WORDS, check_releases, run, slots_of, spelled
 
 pytestmark = pytest.mark.long
 
@@ -31,7 +31,7 @@ FIT = ["fit", "-", "--format", "jsonl", "-k", "1", *ALL_WORDS]
 def started(*arguments, lines=()):
     """Run the command line over a pipe, which has these lines."""
     process = subprocess.Popen(
-        [*STREAMLDA, *map(str, arguments)],
+        [*STREAMLDA, *spelled(*arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -188,21 +188,21 @@ def privately(planted, source, to, *more):
 
 
 def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, lines, tmp_path):
-    arguments = privately(planted, "-", tmp_path, "--snapshots", "2")
+    arguments = privately(planted, "-", tmp_path, "snapshots.most=2")
     with started(*arguments, lines=lines[:1000]) as process:
         # Standard input stays open: the number of snapshots is the end.
         assert process.wait(60) == 0
         assert b"snapshot 2, of the record slots 500 to 999" in process.stderr.read()
     snapshots = read_report(tmp_path / "L")["snapshots"]
     assert {each["documents"][0][0] for each in snapshots} == {"stdin"}
-    again = subprocess.run([*STREAMLDA, *map(str, arguments)], input=b"", capture_output=True)
+    again = subprocess.run([*STREAMLDA, *spelled(*arguments)], input=b"", capture_output=True)
     assert again.returncode == 78
     assert b"stream='stdin'" in again.stderr
 
 
 def test_a_clock_ends_private_stages_at_whole_blocks(planted, lines, tmp_path):
     """Of a pipe that is slow: no block of the usual size fills up in time."""
-    every = ("--snapshot-every", "100000", "--snapshot-seconds", "2", "--snapshots", "1")
+    every = ("--snapshot-every", "100000", "snapshots.seconds=2", "snapshots.most=1")
     with started(*privately(planted, "-", tmp_path, *every)) as process:
         deadline = time.monotonic() + 60
         while process.poll() is None:
@@ -301,7 +301,7 @@ def kill_at_random(planted, folder, kills):
         (folder / str(i)).mkdir()
         more = ("--quiet", "--max-documents", "1300")
         arguments = privately(planted, planted / "a.txt", folder / str(i), *more)
-        runs.append([str(part) for part in arguments])
+        runs.append(spelled(*arguments))
     command = [sys.executable, "-c", KILLER, json.dumps(runs), str(kills)]
     done = subprocess.run(command, capture_output=True, check=True)
     ends = json.loads(done.stdout)

@@ -31,6 +31,8 @@ from tests.cli.test_cli import run
 from tests.kafka.broker import PASSWORD, USER, free_ports
 from tests.kafka.test_rounds import in_turns
 
+WORST_CASE = "privacy.clipping=worst-case"
+
 
 def to_topic(bootstrap, topic, *more):
     return ("--kafka-bootstrap", bootstrap, "--kafka-topic", topic, *more)
@@ -39,7 +41,7 @@ def to_topic(bootstrap, topic, *more):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = made_at(tmp_path_factory.mktemp("sites"))
-    make_config(folder, clipping="worst-case")
+    make_config(folder, "config", WORST_CASE)
     return folder
 
 
@@ -58,7 +60,7 @@ def left_in(folder):
 
 @pytest.mark.long
 def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
-    make_config(folder, "generous", clipping="worst-case", epsilon=12, delta="1e-4")
+    make_config(folder, "generous", WORST_CASE, epsilon=12, delta="1e-4")
     by_topic, by_file = tmp_path / "topic", tmp_path / "file"
     by_topic.mkdir()
     by_file.mkdir()
@@ -160,15 +162,15 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
 ):
     (tmp_path / "password").write_text(PASSWORD + "\n")
     more = to_topic(
-        *(broker.secure_bootstrap, topic, "--kafka-protocol", "SASL_SSL"),
-        *("--kafka-mechanism", "PLAIN", "--kafka-username", USER),
-        *("--kafka-ca-file", broker.certificate, "--kafka-timeout", 10),
+        *(broker.secure_bootstrap, topic, "kafka.protocol=SASL_SSL"),
+        *("kafka.mechanism=PLAIN", f"kafka.username={USER}"),
+        *(f"kafka.ca_file={broker.certificate}", "--kafka-timeout", 10),
     )
-    by_file = ("--kafka-password-file", tmp_path / "password")
+    by_file = (f"kafka.password_file={tmp_path / 'password'}",)
     for site in SITES:
         run(*share_command(folder, tmp_path, site)[:-2], *more, *by_file)
     printed = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=CONFIGURATION).stderr
-    assert "--kafka-username and --kafka-password-file must be set for SASL" in printed
+    assert "kafka.username and kafka.password must be set for SASL" in printed
     (tmp_path / "out").mkdir()
     aggregate = aggregate_command(folder, tmp_path / "out", (), tmp_path / "round1")
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
@@ -182,16 +184,16 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
 
 def test_options_that_do_not_go_together_are_refused(signed, folder, tmp_path):
     command = share_command(folder, tmp_path, "north")
-    both = "--kafka-bootstrap and --kafka-topic must both be set"
+    both = "--kafka-bootstrap and kafka.topic must both be set"
     shares = [tmp_path / f"{site}.share" for site in SITES]
     one_way = aggregate_command(folder, tmp_path, shares, tmp_path / "round1")
     sign = sign_command(folder, tmp_path, "east")
     begin = ("site", "begin", "--config", folder / "config", "--key", folder / "hub.key")
     begin += ("-o", tmp_path / "again")
-    certificate = to_topic("127.0.0.1:1", "t", "--kafka-ca-file", "c.pem")
+    certificate = to_topic("127.0.0.1:1", "t", "kafka.ca_file=c.pem")
     for arguments, rule, code in (
         ((*command, "--kafka-topic", "t"), both, CONFIGURATION),
-        ((*command, "--kafka-protocol", "SSL"), both, CONFIGURATION),
+        ((*command, "kafka.protocol=SSL"), both, CONFIGURATION),
         ((*command, "--kafka-timeout", 1), both, CONFIGURATION),
         (command[:-2], "a share must go somewhere", USAGE),
         (
@@ -262,7 +264,7 @@ def test_daemons_of_one_topic_are_sites_of_one_promise(
         return publish(at_work, accumulator)
 
     monkeypatch.setattr(Site, "publish", noting)
-    make_config(folder, "streams", clipping="worst-case", epsilon=12, delta="1e-4")
+    make_config(folder, "streams", WORST_CASE, epsilon=12, delta="1e-4")
     config = FederationConfig.load(folder / "streams")
     round_file = begun(folder, tmp_path, "streams")
     sent = partitions_of(folder)

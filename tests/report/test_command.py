@@ -63,7 +63,7 @@ def test_the_command_shows_one_corpus_over_time(files):
         assert "must come together" in run(files / "m.model", "-o", target, *wrong, code=2).stderr
     none = (*dated[:3], "nosuch")
     said = run(files / "m.model", "-o", files / "n.html", *none, code=78)
-    assert "documents=4 in_a_bin=0; name the field that holds it (--time-field" in said.stderr
+    assert "documents=4 in_a_bin=0; name the field that holds it (source.time_field" in said.stderr
     assert not (files / "n.html").exists()
     model(topics(), privacy=private()).save(files / "p.model")
     said = run(files / "p.model", "-o", files / "p.html", *dated, code=78)

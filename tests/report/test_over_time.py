@@ -134,7 +134,9 @@ def test_texts_that_the_analyzer_fails_on_are_counted_and_left_out(tmp_path):
     given = ["--over-time", tmp_path / "d.jsonl", "--time-field", "t", "-o", tmp_path / "r.html"]
     name = f"{picky.__module__}:{picky.__qualname__}"
     said = CliRunner().invoke(
-        report, [*map(str, [tmp_path / "m", *given]), "--analyzer", name], catch_exceptions=False
+        report,
+        [*map(str, [tmp_path / "m", *given]), "--set", f"vocabulary.analyzer={name}"],
+        catch_exceptions=False,
     )
     assert said.exit_code == 0
     assert "2 documents over time" in said.stderr

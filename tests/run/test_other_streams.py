@@ -36,7 +36,15 @@ def options(folder):
 def fit(folder, documents, stream="stdin"):
     """Fit documents from standard input; return exit code and messages."""
     data = "".join(json.dumps({"text": text}) + "\n" for text in documents)
-    command = ["-P", "-m", "streamlda", "fit", "-", *options(folder), "--stream", stream]
+    command = [
+        "-P",
+        "-m",
+        "streamlda",
+        "fit",
+        "-",
+        *options(folder),
+        *("--set", f"source.stream={stream}"),
+    ]
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         input=data,

@@ -18,7 +18,16 @@ from tests.service.daemon_process import STREAMLDA, environment, texts, write_do
 VICTIMS = ("client", "scheduler", "workers")
 WAYS = {
     "topics": (),
-    "private": ("--hash-bits", 5, "--epsilon", 12, "--delta", 1e-3, "--snapshot-every", 9000),
+    "private": (
+        "--set",
+        "vocabulary.hash_bits=5",
+        "--epsilon",
+        12,
+        "--delta",
+        1e-3,
+        "--snapshot-every",
+        9000,
+    ),
 }
 FILES, EACH, SECONDS = 6, 4000, 240
 
@@ -36,15 +45,15 @@ def processes(port):
 
 def fit_of(folder, data, way, port):
     """Start the fit; a second time, in this folder, it is the same command."""
-    kept = {"topics": ("--checkpoint-folder", "c"), "private": ("--ledger", "L")}[way]
+    kept = {"topics": ("--set", "checkpoint.folder=c"), "private": ("--ledger", "L")}[way]
     command = [
         *STREAMLDA,
         "fit",
         data,
         "--topics",
         3,
-        "--shards",
-        FILES,
+        "--set",
+        f"cluster.shards={FILES}",
         "--output",
         "m",
         "--quiet",

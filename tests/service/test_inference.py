@@ -39,7 +39,8 @@ def made_model(path, seed=1):
 def inferring(model, topics, topic, *more):
     """Start ``streamlda infer`` from a topic to a topic."""
     flags = ["--kafka-bootstrap", topics.bootstrap, "--kafka-topic", topic]
-    flags += ["--output-topic", f"{topic}-out", "--log-format", "json", "--log-level", "debug"]
+    flags += ["--output-topic", f"{topic}-out", "--set", "log.format=json"]
+    flags += ["--set", "log.level=debug"]
     return Daemon(None, [*STREAMLDA, "infer", str(model), *flags, *map(str, more)])
 
 
@@ -176,7 +177,7 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
     for name, n_partitions in ((topic, 2), (f"{topic}-out", 2), (f"{topic}-dead", 1)):
         topics.make(name, n_partitions)
     model, moments = made_model(tmp_path / "model"), random.Random(n_kills)
-    more = ("--dead-letters-topic", f"{topic}-dead")
+    more = ("--set", f"dead_letters.topic={topic}-dead")
     feed = Feed(topics, topic)
     feed.start()
     running = [inferring(model, topics, topic, *more) for _ in range(2)]

@@ -124,7 +124,7 @@ def test_a_command_takes_only_the_settings_that_it_names():
     assert found == ("body", ("a",), None)
     for environment, named, message in (
         ({"STREAMLDA_SOURCE_TEXT": "body"}, flags, "STREAMLDA_SOURCE_TEXT is no known variable"),
-        (mine, {}, "^SOURCE must name files;"),
+        (mine, {}, "^source.files must name files;"),
         (mine, {"source.files": ["-", "a"]}, "must be the only source"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
@@ -140,7 +140,7 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         "- topics.solverr is no known setting; did you mean topics.solver? (file)",
         "- log.level must be one of debug, info, warning, error, got 'loud' (file)",
         "- STREAMLDA_TOPICS_RESTARTS must be an integer, got 'x' (environment)",
-        "- --http-port must be >= 0 and <= 65535, got '70000' (flag)",
+        "- http.port must be >= 0 and <= 65535, got '70000' (flag)",
     ]
 
 
@@ -149,8 +149,10 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
     [
         ("[topic]\ncount = 5\n", "topic.count is no known setting; did you mean topics.count?"),
         ("[privacy]\nbootstrap = 5\n", "did you mean kafka.bootstrap?"),
-        ("[words]\nhash_bits = 5\n", "words.hash_bits is no known setting; it is now vocabulary."),
-        ("[topics]\nmap_file = 'm'\n", "it is now topics.projection_file"),
+        (
+            "[words]\nhash_bits = 5\n",
+            "words.hash_bits is no known setting; did you mean vocabulary.",
+        ),
         ("count = 5\n", "count is no known setting"),
         ("[topics.count]\nx = 1\n", "topics.count must be an integer"),
         ("[topics]\ncount = true\n", "topics.count must be an integer"),
@@ -290,27 +292,39 @@ def test_private_runs_are_accepted():
 @pytest.mark.parametrize(
     ("flags", "hint"),
     [
-        ({"output.file": None}, "--output must be set"),
+        ({"output.file": None}, "output.file must be set"),
         ({"source.files": ["-", "a"]}, "standard input (-) must be the only source"),
-        ({"source.time_field": "@record"}, "--time-field @record needs --source-kind kafka"),
-        ({"cluster.dask": "tcp://x", "source.time_field": "at"}, "--time-field must be left out"),
-        ({"source.files": ["-"], "source.compression": "gzip"}, "--compression must be left out"),
-        ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "--dask needs files"),
+        ({"source.time_field": "@record"}, "source.time_field @record needs source.kind kafka"),
+        (
+            {"cluster.dask": "tcp://x", "source.time_field": "at"},
+            "source.time_field must be left out",
+        ),
+        (
+            {"source.files": ["-"], "source.compression": "gzip"},
+            "source.compression must be left out",
+        ),
+        ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "cluster.dask needs files"),
         (
             {"cluster.dask": "tcp://x", **GROWING},
-            "--grow-every must be left out",
+            "vocabulary.grow_every must be left out",
         ),
-        ({"cluster.shards": 3}, "--shards needs --dask"),
+        ({"cluster.shards": 3}, "cluster.shards needs cluster.dask"),
         (
             {"cluster.dask": "tcp://x", "topics.representative_documents": 1},
-            "--representative-documents must be left out with --dask",
+            "topics.representative_documents must be left out with cluster.dask",
         ),
-        ({"cluster.dask": "tcp://x", "topics.solver": "simultaneous"}, "--dask needs --solver"),
-        ({"privacy.epsilon": 1.0}, "--snapshot-every must be set with --epsilon"),
-        ({**PRIVATE, "cluster.dask": "x", "privacy.mode": "prefix"}, "--mode must be window with"),
+        (
+            {"cluster.dask": "tcp://x", "topics.solver": "simultaneous"},
+            "cluster.dask needs topics.solver",
+        ),
+        ({"privacy.epsilon": 1.0}, "snapshots.every must be set with privacy.epsilon"),
+        (
+            {**PRIVATE, "cluster.dask": "x", "privacy.mode": "prefix"},
+            "privacy.mode must be window with",
+        ),
     ],
 )
-def test_fit_names_the_flags_that_clash(flags, hint):
+def test_fit_names_the_settings_that_clash(flags, hint):
     flags = {name: value for name, value in {**FIT, **flags}.items() if name != "kafka.partitions"}
     assert hint in "\n".join(problems_of(flags=flags, command="fit"))
 
@@ -396,7 +410,7 @@ def check_read_or_refused(path, flags):
         load_settings(path, {}, flags)
     except InvalidSettingError as error:
         head, *problems = str(error).split("\n")
-        assert head.endswith("; see streamlda run --help") == (not problems)
+        assert head.endswith("; see streamlda run --help-all") == (not problems)
         assert len(problems) != 1
         assert not problems or f"problems={len(problems)};" in head
         assert all(problem.startswith("- ") for problem in problems)

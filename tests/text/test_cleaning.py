@@ -125,7 +125,7 @@ def test_fit_says_what_was_removed(tmp_path):
     path.write_text("\n".join(["apple bread cheese http://a.b", "dates eggs figs a@b.de"] * 30))
     fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS)
     assert "removed from texts: emails 30, urls 30" in fitted.stderr
-    fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "--clean", "none")
+    fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "vocabulary.clean=none")
     assert "removed from" not in fitted.stderr
 
 

@@ -116,9 +116,9 @@ def test_a_fit_learns_phrases_or_takes_those_of_a_file(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n".join(texts()))
     (tmp_path / "p").write_text("salt lake\n")
-    given = ("fit", path, "-k", 2, *ALL_WORDS, "-o", tmp_path / "m", "--phrases")
+    given = ("fit", path, "-k", 2, *ALL_WORDS, "-o", tmp_path / "m")
     for phrases, found in ((2, ("deep sea", "salt lake")), (tmp_path / "p", ("salt lake",))):
-        run(*given, phrases)
+        run(*given, f"vocabulary.phrases={phrases}")
         vocabulary = load(tmp_path / "m").vocabulary
         assert vocabulary.analyzer.phrases == found
         assert {word for word in vocabulary.words if " " in word} == set(found)
@@ -127,5 +127,5 @@ def test_a_fit_learns_phrases_or_takes_those_of_a_file(tmp_path):
         assert " apple " in shown
     shown = run("compare", tmp_path / "m", tmp_path / "m", "--words", 20).stdout
     assert ' "salt lake"' in shown
-    said = refused(*given, 2, "--hash-bits", 9)
-    assert "--phrases must be a file of phrases for words that are not learned" in said
+    said = refused(*given, "vocabulary.phrases=2", "vocabulary.hash_bits=9")
+    assert "vocabulary.phrases must be a file of phrases for words that are not learned" in said
