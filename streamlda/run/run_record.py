@@ -48,7 +48,7 @@ def run_of(store: Checkpoints | None, ledger: Ledger, *, saved: bool) -> tuple[R
                 error=ModelFileError,
             ) from error
         releases = [] if saved else ledger.report()["snapshots"]
-        made = sum(each["run"] == found.name for each in releases if "run" in each)
+        made = sum(each["run"] == found.name for each in releases)
         if found.ledger_id == ledger.ledger_id and (saved or made):
             return found, made
     with whole_file(path, OWNER_ONLY) as file:

@@ -5,6 +5,19 @@ mask, announcement, round and share: sites that hold different configs cannot be
 mistake. Whoever starts a site compares the digest with the others by another way than the file,
 since a site trusts the keys in it, and signs it (`streamlda.sites.announcement`).
 
+Noise of S sites, t colluders agreed on, z the noise multiplier of the promise
+------------------------------------------------------------------------------
+A document moves the sum of any site by as much, whatever the weight of the site. So all sites add
+noise of one variance, ``z^2 / (S - t)`` in units of the sensitivity, that they alone know.
+
+1. Any S - t sites together have the noise z that one holder of all documents would need, and the
+   aggregate has ``z sqrt(S / (S - t))``.
+2. The aggregator and c <= S - 2 colluding sites see the sum of the h = S - c honest sites, and no
+   more, since masks hide the rest (`streamlda.sites.keys`): noise ``z sqrt(h / (S - t))``. A
+   document is ``sqrt((S - t) / h) / z``-GDP against them: within the promise for c <= t.
+3. The aggregator and all S - 1 others know the mask of the last site: h = 1 in the same formula.
+4. After a drop-out the masks do not cancel, and nothing is left to see.
+
 The promise of a config holds if few of its sites collude, and whoever makes a config chooses its
 sites: of 400 sites 399 may be invented. The noise of the site itself holds whoever the others are.
 So a site refuses a config under which that noise alone promises too little (`check_alone`).
@@ -16,6 +29,7 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +45,6 @@ from streamlda.privacy.ledger.budget_table import plain
 from streamlda.private.settings import MOMENTS, PrivateSettings
 from streamlda.sites.files import check_members, digest_content, read_json
 from streamlda.sites.keys import PublicKey, SiteKey
-from streamlda.sites.scheme import NoisePlan, check_colluders, check_weights
 from streamlda.text.vocabulary import Vocabulary
 
 CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 3
@@ -48,6 +61,9 @@ ALONE_DELTA = 1e-5
 #: Largest epsilon that a site accepts if all others collude, at `ALONE_DELTA` at most. Whoever
 #: knows all else then guesses whether a document is there rightly in 64 of 100 cases.
 MAX_EPSILON_ALONE = 3.0
+
+#: How far the sum of weights may be from 1: they come from files and divisions.
+SUM_TOLERANCE = 1e-9
 
 #: Settings with which a site can sum by itself, whatever an aggregator says.
 AGREED = {
@@ -205,12 +221,11 @@ class FederationConfig:
             neighboring_relation=self.settings.neighboring_relation,
         )
 
-    @cached_property
-    def plan(self) -> NoisePlan:
-        """Noise of the sites in units of the sum, of which each document moves all by as much."""
-        weights = tuple(float(member.weight) for member in self.members)
-        stddevs = tuple(self.noise_multiplier / weight for weight in weights)
-        return NoisePlan(weights, stddevs, self.colluders)
+    def loss_factor(self, colluders: int) -> float:
+        """Return sqrt((S - t) / (S - c)): the loss to c colluders over the promised one."""
+        n_sites = len(self.members)
+        check_colluders(colluders, n_sites)
+        return math.sqrt((n_sites - self.colluders) / (n_sites - colluders))
 
     @cached_property
     def run_settings(self) -> PrivateSettings:
@@ -220,7 +235,8 @@ class FederationConfig:
         of the variance each, what the promise asks for. What follows from the noise, such as the
         stages, follows from these settings.
         """
-        wanted = self.plan.aggregate
+        n_sites = len(self.members)
+        wanted = self.noise_multiplier * math.sqrt(n_sites / (n_sites - self.colluders))
         epsilon = min(self.settings.epsilon, epsilon_of(1 / wanted, self.settings.delta_left))
         less = 2.0**-36
         while True:
@@ -262,7 +278,7 @@ class FederationConfig:
 
     def _epsilon_at(self, delta: float, colluders: int) -> float | None:
         settings = self.settings
-        mu = float(self.plan.losses(colluders).max()) / self.noise_multiplier
+        mu = self.loss_factor(colluders) / self.noise_multiplier
         # A tenth of delta is for the exactness, whose loss grows as 1 + e^epsilon.
         epsilon = max(settings.epsilon, epsilon_of(mu, 0.9 * delta))
         log_growth = math.log1p(math.exp(-epsilon)) + epsilon - settings.epsilon
@@ -330,6 +346,34 @@ class FederationConfig:
 def _plain(settings: PrivateSettings) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(to_json(settings.values()))
     return plain
+
+
+def check_weights(weights: Sequence[float]) -> None:
+    """Refuse weights that are not at least two numbers above 0 of sum 1."""
+    require(
+        len(weights) >= 2 and all(0 < weight < 1 for weight in weights),
+        "there must be at least two sites, each of a weight between 0 and 1",
+        weights=tuple(weights),
+        remedy="leave out sites of no weight",
+    )
+    total = math.fsum(weights)
+    require(
+        abs(total - 1) <= SUM_TOLERANCE,
+        "weights of all sites must sum to 1",
+        sum=total,
+        weights=tuple(weights),
+        remedy="divide each by their sum",
+    )
+
+
+def check_colluders(colluders: int, n_sites: int) -> None:
+    """Refuse a number of colluding sites that is not from 0 to S - 1."""
+    require(
+        0 <= colluders <= n_sites - 1,
+        "colluders must be from 0 to one less than the sites",
+        colluders=colluders,
+        sites=n_sites,
+    )
 
 
 def check_terms(settings: PrivateSettings, vocabulary: Vocabulary) -> None:

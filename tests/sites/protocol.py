@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
-from numpy.linalg import inv, pinv
 
 from streamlda.privacy.ledger import Ledger
 from streamlda.private.settings import PrivateSettings
@@ -90,20 +89,6 @@ def signed(sites, share, **changes):
 def moved(share, by):
     """Return the arrays of a share with a number added to all."""
     return {name: values + np.uint64(by) for name, values in share.arrays.items()}
-
-
-def losses_seen(plan, zero_sum, colluders):
-    """Derive the losses of the honest sites again, from the covariance of the zero-sum terms.
-
-    That is the best test of a shift in one share, given all that the colluders know.
-    """
-    own = np.diag(np.square(np.array(plan.weights) * plan.local))
-    honest, known = np.arange(colluders, plan.n_sites), np.arange(colluders)
-    # What is left of the honest terms when those of the colluders are known.
-    across = zero_sum[np.ix_(honest, known)] @ pinv(zero_sum[np.ix_(known, known)])
-    left = zero_sum[np.ix_(honest, honest)] - across @ zero_sum[np.ix_(known, honest)]
-    seen = inv(left + own[np.ix_(honest, honest)])
-    return np.array(plan.needed)[honest] * np.sqrt(np.diag(seen))
 
 
 class Sites:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, ModelFileError
+from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.privacy.accounting import cost, delta_of, mu_of
 from streamlda.privacy.noise import Noise
 from streamlda.private.engine import PrivateEngine
@@ -19,9 +19,8 @@ from streamlda.private.stage import joint_mechanism
 from streamlda.sites import federation
 from streamlda.sites.federation import MAX_EPSILON_ALONE, FederationConfig, check_alone, describe
 from streamlda.sites.keys import SiteKey
-from streamlda.sites.scheme import NoisePlan
 from streamlda.text.vocabulary import Vocabulary
-from tests.sites.protocol import config_of, keys_of, losses_seen, settings_of, words_of
+from tests.sites.protocol import config_of, keys_of, settings_of, words_of
 
 KEYS = keys_of(8)
 LEARNED = Vocabulary.learn(["aa bb cc"] * 9, size=3)
@@ -87,44 +86,16 @@ def test_slots_are_allocated_whole_and_by_weight(config, slots):
         assert abs(dealt[member.name] - member.weight * slots) <= 1 + 1e-6
 
 
-@st.composite
-def plans(draw):
-    """Any number of sites, of any weights, budgets, and colluders."""
-    n = draw(st.integers(2, 12))
-    stddevs = draw(st.lists(st.floats(1e-4, 50), min_size=n, max_size=n))
-    raw = draw(st.lists(st.floats(0.01, 1), min_size=n, max_size=n))
-    weights = tuple(w / math.fsum(raw) for w in raw)
-    return NoisePlan(weights, tuple(stddevs), draw(st.integers(0, n - 1)))
-
-
-@given(plans())
-def test_colluders_up_to_the_number_agreed_on_learn_no_more_than_promised(plan):
-    S = plan.n_sites
-    losses = np.array([plan.losses(c) for c in range(S)])
-    assert losses[: plan.colluders + 1].max() <= 1 + 1e-9
-    assert np.all(np.diff(losses, axis=0) > 0)
-    # The next one would break the promise of the site that needs most.
-    if plan.colluders < S - 1:
-        assert losses[plan.colluders + 1].max() > 1
-    assert plan.aggregate**2 == pytest.approx(plan.pooled**2 * S * plan.local_fraction)
-
-
 @pytest.mark.parametrize("colluders", range(5))
-def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
-    plan = NoisePlan((0.05, 0.1, 0.2, 0.4, 0.25), (0.2, 0.2, 0.075, 0.025, 0.12), 1)
-    S = plan.n_sites
-    # A mask is a Gaussian zero-sum term of a variance beyond all else.
-    masks = 1e6 * plan.pooled**2 * (np.eye(S) - 1 / S)
-    found = losses_seen(plan, masks, colluders)
-    assert plan.losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
-
-
-def test_the_most_demanding_site_sets_the_noise_and_weights_can_spare_it():
-    stddevs = (1 / 900, 9 / 100)
-    by_size, spared = NoisePlan((0.9, 0.1), stddevs), NoisePlan((0.99, 0.01), stddevs)
-    assert by_size.pooled == pytest.approx(0.9 / 100)
-    assert spared.aggregate == pytest.approx(0.99 / 900)
-    assert by_size.losses(0) == pytest.approx([1 / 9, 1])
+def test_losses_are_those_of_a_plan_whose_adversary_is_derived(colluders):
+    """`tests.papers.imtiaz_sarwate.test_cape` derives the plan's from covariances."""
+    weights = [0.05, 0.1, 0.2, 0.4, 0.25]
+    config = config_of(KEYS[:5], weights=weights, colluders=colluders)
+    z = config.noise_multiplier
+    plan = CapePlan(tuple(weights), tuple(z / weight for weight in weights), colluders)
+    assert config.run_settings.noise_multiplier == pytest.approx(plan.aggregate, rel=1e-6)
+    for c in range(5):
+        assert plan.losses(c) == pytest.approx([config.loss_factor(c)] * 5)
 
 
 def test_the_ledger_of_a_site_serves_configs_of_other_sites_too():
@@ -260,10 +231,8 @@ def twins():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda: NoisePlan((1.0, 0.0), (1, 1)), "of a weight between 0 and 1"),
-        (lambda: NoisePlan((0.5, 0.5), (1,)), "every site must have a standard deviation"),
-        (lambda: NoisePlan((0.5, 0.5), (1, math.nan)), "standard deviation > 0 and finite"),
-        (lambda: NoisePlan((0.5, 0.5), (1, 1)).losses(2), "colluders=2"),
+        (lambda: config_of(KEYS[:2], weights=[1.0, 0.0]), "of a weight between 0 and 1"),
+        (lambda: config_of(KEYS[:2]).loss_factor(2), "colluders=2"),
         (lambda: config_of(KEYS[:2], weights=[0.5, 0.6]), "weights of all sites must sum to 1"),
         (lambda: config_of(KEYS[:1]), "at least two sites"),
         (lambda: config_of(KEYS[:2], colluders=2), "colluders=2 sites=2"),

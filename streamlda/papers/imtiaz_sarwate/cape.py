@@ -1,6 +1,8 @@
 """CAPE, section III: Gaussian zero-sum noise of S sites, and the losses to each adversary.
 
-Notation as in `streamlda.sites.scheme`; in place of a mask, site s sends
+S sites want ``sum_s mu_s a_s``, with weights mu_s that sum to 1; a_s is a statistic of the samples
+of site s, such as a mean. Alone, the site would have to add noise of standard deviation
+``tau_s = z_s * sensitivity of a_s`` for its promise of 1/z_s-GDP. It sends
 
     a_s + e_s + f_s + g_s,      sum_s mu_s e_s = 0,
 
@@ -8,6 +10,14 @@ where e_s is known to nobody but the sites, f_s to the aggregator (and to the si
 alone. The aggregator takes off what it knows and has ``sum_s mu_s (a_s + g_s)``: e_s is gone. All
 noise is Gaussian, of mean zero.
 
+In units of the aggregate, ``T_s = mu_s tau_s`` is the noise that site s needs, and
+``u = mu_s^2 tau_gs^2``, the same for all sites, the part that its local noise gives.
+
+- *Pooled.* If one holder had all samples, one noise would have to do for the samples of every
+  site: ``tau_c = max_s T_s``. For equal promises and means of N_s samples each, with
+  ``mu_s = N_s / N``, all T_s are equal and tau_c is that of a mean of N samples.
+- *Local.* ``u = tau_c^2 / (S - t)``: any S - t sites have together the noise of the pooled case.
+  t is the number of `colluders` that the promise to the others is to bear.
 - *Known to the aggregator.* ``tau_fs^2 = max(tau_s^2 - tau_gs^2, 0)``.
 - *Zero-sum.* ``mu_s e_s = kappa (xi_s - mean of xi)`` with independent standard normal xi_s, so
   ``mu_s^2 tau_es^2 = kappa^2 (1 - 1/S)``, with the least kappa for which
@@ -18,8 +28,12 @@ For equal sites and t = 0 these are the paper's (2): tau_g^2 = tau^2 / S, the ot
 takes independent e_1 ... e_(S-1) and has tau_gS^2 = (3 - S) tau^2 / 2 for equal sites, which is
 negative for S > 3. The one here exists for all weights and demands.
 
-What each adversary has
------------------------
+Adversaries
+-----------
+A sample of site s moves ``mu_s a_s`` by at most T_s / z_s. Under Gaussian noise of variance v it is
+``(T_s / sqrt(v)) / z_s``-GDP; `CapePlan.losses` and `CapePlan.gaussian_losses` give the first
+factor, 1 for the promise, with masks in place of e_s (``v = h u`` for h honest sites) and with e_s.
+
 - *Who sees one share alone* and knows e_s but not f_s, or the other way round: the noise is
   tau_s^2 at least, by construction: as much as in the conventional scheme, whoever drops out.
 - *After a drop-out* the aggregator has fewer shares, hence never more than in the next line. The
@@ -48,15 +62,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streamlda.checks import require
-from streamlda.sites.scheme import Array, NoisePlan, check_colluders
+from streamlda.checks import between, require
+
+Array = NDArray[np.float64]
 
 
-class CapePlan(NoisePlan):
+@dataclass(frozen=True, slots=True)
+class CapePlan:
     """The noise of S sites with Gaussian zero-sum terms; see the module for the symbols.
 
     Parameters
@@ -74,7 +92,76 @@ class CapePlan(NoisePlan):
         If one of these is out of range.
     """
 
-    __slots__ = ()
+    weights: tuple[float, ...]
+    site_stddevs: tuple[float, ...]
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.weights) >= 2
+            and all(0 < weight < 1 for weight in self.weights)
+            and abs(math.fsum(self.weights) - 1) <= 1e-9,
+            "there must be at least two sites, of weights between 0 and 1 that sum to 1",
+            weights=self.weights,
+            remedy="leave out sites of no weight, and divide each by their sum",
+        )
+        require(
+            len(self.site_stddevs) == len(self.weights)
+            and all(0 < value < math.inf for value in self.site_stddevs),
+            "every site must have a standard deviation > 0 and finite",
+            site_stddevs=self.site_stddevs,
+            sites=len(self.weights),
+            remedy="give one for each",
+        )
+        between(0, self.n_sites - 1, colluders=self.colluders)
+
+    @property
+    def n_sites(self) -> int:
+        """S."""
+        return len(self.weights)
+
+    @property
+    def needed(self) -> tuple[float, ...]:
+        """T_s = mu_s tau_s: what each site needs, in units of the aggregate."""
+        return tuple(m * t for m, t in zip(self.weights, self.site_stddevs, strict=True))
+
+    @property
+    def pooled(self) -> float:
+        """tau_c, in the units of the aggregate: the least that every site's promise allows."""
+        return max(self.needed)
+
+    @property
+    def local_fraction(self) -> float:
+        """1 / (S - t): variance of a site's local noise over the pooled variance."""
+        return 1.0 / (self.n_sites - self.colluders)
+
+    @property
+    def local_variance(self) -> float:
+        """u, variance of a site's local noise in units of the aggregate."""
+        return self.pooled**2 * self.local_fraction
+
+    @property
+    def local(self) -> tuple[float, ...]:
+        """tau_gs, standard deviation of g_s at each site."""
+        weighted = self.pooled * math.sqrt(self.local_fraction)
+        return tuple(weighted / m for m in self.weights)
+
+    @property
+    def aggregate(self) -> float:
+        """Standard deviation of the noise in the aggregate: sqrt(sum_s mu_s^2 tau_gs^2)."""
+        return math.sqrt(sum((m * g) ** 2 for m, g in zip(self.weights, self.local, strict=True)))
+
+    def losses(self, colluders: int, more: float = 0.0) -> Array:
+        """Return how many times more than promised the aggregator and c colluding sites learn.
+
+        A document of site s is (result_s / z_s)-GDP against them, if it is not at a colluder.
+        `colluders` is c, from 0 to S - 1, not necessarily the t of the plan. Shape (S,). With
+        `more`, the adversary has 1/v = 1/(h u) + `more`.
+        """
+        between(0, self.n_sites - 1, colluders=colluders)
+        honest = self.n_sites - colluders
+        variance = 1.0 / (1.0 / (honest * self.local_variance) + more)
+        return np.asarray(np.array(self.needed) / math.sqrt(variance))
 
     @classmethod
     def for_means(
@@ -150,7 +237,7 @@ class CapePlan(NoisePlan):
 
     def gaussian_losses(self, colluders: int) -> Array:
         """Return what `losses` does, where e_s are the Gaussian terms in place of masks."""
-        check_colluders(colluders, self.n_sites)
+        between(0, self.n_sites - 1, colluders=colluders)
         honest = self.n_sites - colluders
         return self.losses(colluders, (1 - 1 / honest) / (self.local_variance + self.kappa**2))
 

@@ -103,7 +103,7 @@ class SimulatedSites:
     weights : sequence of float, optional
         mu_s, above 0, summing to 1; N_s / N by default.
     colluders : int, default 0
-        Sites that may help the aggregator (`streamlda.sites.scheme`); for `cape` alone.
+        Sites that may help the aggregator (`cape`); for the scheme `cape` alone.
     site : int, default 0
         The one that is left under `local`.
     noise : Noise, optional

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.linalg import inv, pinv
 
+from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
-from tests.sites.protocol import losses_seen
 
 PARTS = st.lists(st.integers(1, 10_000), min_size=2, max_size=12)
 
@@ -45,6 +46,50 @@ def test_zero_sum_terms_cancel_and_every_share_keeps_its_promise(plan):
         assert plan.share_losses(knows_zero_sum=known).max() <= 1 + 1e-9
 
 
+def losses_seen(plan, zero_sum, colluders):
+    """Derive the losses of the honest sites again, from the covariance of the zero-sum terms.
+
+    That is the best test of a shift in one share, given all that the colluders know.
+    """
+    own = np.diag(np.square(np.array(plan.weights) * plan.local))
+    honest, known = np.arange(colluders, plan.n_sites), np.arange(colluders)
+    # What is left of the honest terms when those of the colluders are known.
+    across = zero_sum[np.ix_(honest, known)] @ pinv(zero_sum[np.ix_(known, known)])
+    left = zero_sum[np.ix_(honest, honest)] - across @ zero_sum[np.ix_(known, honest)]
+    seen = inv(left + own[np.ix_(honest, honest)])
+    return np.array(plan.needed)[honest] * np.sqrt(np.diag(seen))
+
+
+@given(plans())
+def test_colluders_up_to_the_number_agreed_on_learn_no_more_than_promised(plan):
+    S = plan.n_sites
+    losses = np.array([plan.losses(c) for c in range(S)])
+    assert losses[: plan.colluders + 1].max() <= 1 + 1e-9
+    assert np.all(np.diff(losses, axis=0) > 0)
+    # The next one would break the promise of the site that needs most.
+    if plan.colluders < S - 1:
+        assert losses[plan.colluders + 1].max() > 1
+    assert plan.aggregate**2 == pytest.approx(plan.pooled**2 * S * plan.local_fraction)
+
+
+@pytest.mark.parametrize("colluders", range(5))
+def test_losses_with_masks_are_those_of_the_covariance_that_the_adversary_sees(colluders):
+    plan = CapePlan((0.05, 0.1, 0.2, 0.4, 0.25), (0.2, 0.2, 0.075, 0.025, 0.12), 1)
+    S = plan.n_sites
+    # A mask is a Gaussian zero-sum term of a variance beyond all else.
+    masks = 1e6 * plan.pooled**2 * (np.eye(S) - 1 / S)
+    found = losses_seen(plan, masks, colluders)
+    assert plan.losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
+
+
+def test_the_most_demanding_site_sets_the_noise_and_weights_can_spare_it():
+    stddevs = (1 / 900, 9 / 100)
+    by_size, spared = CapePlan((0.9, 0.1), stddevs), CapePlan((0.99, 0.01), stddevs)
+    assert by_size.pooled == pytest.approx(0.9 / 100)
+    assert spared.aggregate == pytest.approx(0.99 / 900)
+    assert by_size.losses(0) == pytest.approx([1 / 9, 1])
+
+
 @pytest.mark.parametrize("colluders", range(5))
 def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
     plan = CapePlan.for_means([5, 10, 20, 40, 25], [1.0, 2.0, 1.5, 1.0, 3.0], colluders=1)
@@ -73,3 +118,18 @@ def test_drop_outs_leave_between_the_pooled_and_the_conventional_noise():
     found = [plan.after_drop_out(range(m)) ** 2 / T**2 for m in range(1, 7)]
     assert found == pytest.approx([m * (1 - (m - 1) / 6) for m in range(1, 7)])
     assert all(1 - 1e-9 <= v <= m + 1e-9 for m, v in enumerate(found, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CapePlan((1.0, 0.0), (1, 1)), "weights between 0 and 1 that sum to 1"),
+        (lambda: CapePlan((0.5, 0.6), (1, 1)), "weights between 0 and 1 that sum to 1"),
+        (lambda: CapePlan((0.5, 0.5), (1,)), "every site must have a standard deviation"),
+        (lambda: CapePlan((0.5, 0.5), (1, math.nan)), "standard deviation > 0 and finite"),
+        (lambda: CapePlan((0.5, 0.5), (1, 1)).losses(2), "colluders=2"),
+    ],
+)
+def test_plans_that_are_none_are_refused(make, message):
+    with pytest.raises(InvalidSettingError, match=message):
+        make()
