@@ -307,9 +307,9 @@ class PartitionsWorker(Worker):
         super().__init__(as_one, as_one, None, status, tell, committed)
         self._partitions = partitions
 
-    def _copied(self, position: Position, about: dict[str, Any]) -> Any:
+    def _copied(self, position: Position) -> Any:
         # Each state has a position of its own: that of the source may be ahead of one that was
-        # opened since. Counters are of this process.
+        # opened since.
         return self._partitions.capture()
 
     def in_order(self, do: Callable[[], Callable[[], None]], done: Event) -> None:

@@ -18,7 +18,6 @@ from streamlda.run.parts import (
     snapshot_sink,
     stream_name,
 )
-from streamlda.service.counters import ShownCounters
 from streamlda.service.daemon import Daemon
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease
@@ -32,7 +31,7 @@ from streamlda.service.sharing import run_shared, shares_partitions
 from streamlda.service.signals import end_at_signals
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
-from streamlda.service.worker import SERVICE, Committed, Worker
+from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import shared_clashes
 from streamlda.settings.run_settings import RunSettings
@@ -84,7 +83,7 @@ def run(settings: RunSettings) -> int:
         if shares_partitions(settings):
             return _run_shared(settings, opened)
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-        status = _status(settings, ShownCounters(store.folder))
+        status = _status(settings)
         publisher = Publisher(
             settings.output.folder, settings.output.file, private=settings.private
         )
@@ -112,9 +111,6 @@ def run(settings: RunSettings) -> int:
             *(settings, store, ledger, None if rejects is None else file.write),
             warn=lambda message: log("warning", "opening", message=message),
         )
-        if found.checkpoint is not None and SERVICE in found.checkpoint.about:
-            status.keep(found.checkpoint.about[SERVICE])
-
         _tell_where(found)
         opening = SourceOpening(settings, found, letters)
 
@@ -173,12 +169,11 @@ def _infer(settings: RunSettings, snapshots: Snapshots, start: Start, opened: Ex
         opened.callback(end, INFERENCE_SECONDS)
 
 
-def _status(settings: RunSettings, shown: ShownCounters | None = None) -> Status:
+def _status(settings: RunSettings) -> Status:
     return Status(
         private=settings.private,
         stream=stream_name(settings),
         memory_limit_bytes=memory_limit(settings),
-        shown=shown,
     )
 
 

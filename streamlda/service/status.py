@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamlda.service.counters import ShownCounters
     from streamlda.storage.snapshots import Summary
 
 #: The loop must go round within this time, in seconds, or the daemon is taken for dead.
@@ -53,8 +52,7 @@ class Status:
     Every method takes O(1) time but for the number of partitions; memory O(partitions). The
     daemon counts as alive for `LIVE_SECONDS` from here on.
 
-    `stream` is what is read, for people: no secret, since it is shown. `shown` is what Prometheus
-    was shown before this process began.
+    `stream` is what is read, for people: no secret, since it is shown.
     """
 
     def __init__(
@@ -63,16 +61,16 @@ class Status:
         private: bool,
         stream: str,
         memory_limit_bytes: int | None = None,
-        shown: ShownCounters | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._private, self._stream, self._clock = private, stream, clock
-        self._shown = shown
         self._lock = threading.Lock()
         self._began = self._beat = clock()
         self._ready, self._reason = False, "starting"
         self._phase = "starting"
         self._documents = dict.fromkeys(OUTCOMES, 0)
+        #: Of counters that belong to the state: the last values, and how much this process added.
+        self._counted: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
         self._samples: deque[tuple[float, int]] = deque()
         self._rejects: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
@@ -166,6 +164,9 @@ class Status:
             self._rejects = {}
             for reason, n in rejects.items():
                 _count(self._rejects, reason, n)
+            self._add("documents", self._documents)
+            self._add("rejects", self._rejects)
+            self._add("releases", {"": snapshots})
             now = self._clock()
             if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
                 self._samples.pop()
@@ -177,26 +178,6 @@ class Status:
         with self._lock:
             self._failures[what] += 1
             _count(self._failure_reasons, f"{what} {reason}", 1)
-
-    def kept(self) -> dict[str, Any]:
-        """Return the counters that a checkpoint keeps beside those of the pipeline."""
-        with self._lock:
-            return {"bytes": self._bytes, **{name: dict(n) for name, n in self._tables().items()}}
-
-    def keep(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what `kept` returned."""
-        with self._lock:
-            self._bytes += kept["bytes"]
-            for name, table in self._tables().items():
-                for key, n in kept.get(name, {}).items():
-                    table[key] = table.get(key, 0) + n
-
-    def _tables(self) -> dict[str, dict[str, int]]:
-        return {
-            "dead_letters": self._dead_letters,
-            "failures": self._failures,
-            "failure_reasons": self._failure_reasons,
-        }
 
     def count_dead_letter(self, reason: str) -> None:
         """Count a record that was written to the dead-letter topic."""
@@ -257,6 +238,7 @@ class Status:
         """Note the rounds finished, as `Pipeline.rounds` counts them."""
         with self._lock:
             self._rounds = n
+            self._add("rounds", {"": n})
 
     def set_warmup(self, warmup: tuple[int, int] | None) -> None:
         """Note the documents that came and are needed for topics, as `Pipeline.warmup`."""
@@ -394,7 +376,20 @@ class Status:
         """Return all of it in the text format of Prometheus, version 0.0.4."""
         from streamlda.service.metrics import Metrics
 
-        return Metrics(self, self._shown).text()
+        return Metrics(self).text()
+
+    def counted(self, name: str) -> dict[str, int]:
+        """Return how much this process added to a counter of the state, by label."""
+        with self._lock:
+            return dict(self._counted.get(name, ({}, {}))[1])
+
+    def _add(self, name: str, values: Mapping[str, int]) -> None:
+        """Add what came to a counter of the state since it was last told; the first is no rise."""
+        before, added = self._counted.get(name, (values, {}))
+        for key, value in values.items():
+            first = 0 if name in self._counted else value
+            added[key] = added.get(key, 0) + max(0, value - before.get(key, first))
+        self._counted[name] = dict(values), added
 
     def last_answer(self) -> float | None:
         """Return when the source answered last, by the clock on the wall."""

@@ -32,8 +32,6 @@ from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released
 from streamlda.stream.source import Position, RecordBatch
 
-#: Under which a checkpoint keeps the counters of the daemon.
-SERVICE = "service"
 #: Called with the position of a checkpoint that is on the disk, and a note of its ledger.
 Committed = Callable[[Position, str], None]
 
@@ -178,8 +176,7 @@ class Worker:
 
     def _take(self, position: Position) -> None:
         start = time.monotonic()
-        about = {SERVICE: self._status.kept()}
-        captured = self._copied(position, about)
+        captured = self._copied(position)
         stalled = time.monotonic() - start
         self._tell(CheckpointTaken(time.monotonic()))
         if captured is None:
@@ -188,8 +185,8 @@ class Worker:
             return
         self._writes.put(lambda: self._guard("checkpoint", lambda: self._write(captured, stalled)))
 
-    def _copied(self, position: Position, about: dict[str, Any]) -> PendingCheckpoint | None:
-        return capture(self._pipeline, self._store, position, about)
+    def _copied(self, position: Position) -> PendingCheckpoint | None:
+        return capture(self._pipeline, self._store, position)
 
     def _write(self, captured: PendingCheckpoint, stalled: float) -> None:
         start = time.monotonic()

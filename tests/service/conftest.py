@@ -35,6 +35,7 @@ def status():
     made.set_slots(10, 5)
     made.set_lag({0: 3, 1: None})
     made.checkpoint(0.1, 100)
+    made.share(partitions=[0], waiting=[1], generation=3, lease=True)
     made.set_lost({"records": 2})
     made.set_in_no_bin(4, 1)
     made.count_inference({"inferred": 6, "rejected": 1}, 1, 0)

@@ -10,7 +10,6 @@ import time
 import urllib.request
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import (
@@ -204,70 +203,6 @@ def test_records_do_not_make_python_search_for_garbage(tmp_path, every_4000):
         assert daemon.end() == 0
     # With the thresholds that Python has by default it is one for every 200 records, or so.
     assert path.stat().st_size < 12
-
-
-def counters_of(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    samples = [sample for family in families for sample in family.samples]
-    return {
-        (each.name.removeprefix("streamlda_"), *each.labels.values()): each.value
-        for each in samples
-        # What is lost is not known before the source was asked.
-        if each.name.endswith("_total") and each.name != "streamlda_lost_total"
-    }
-
-
-@pytest.mark.long
-def test_counters_go_on_behind_a_restart_and_tell_the_truth_behind_a_kill(tmp_path):
-    source = tmp_path / "documents.jsonl"
-    good = [json.dumps({"text": text}) for text in texts(6000)]
-    lines = [line for text in good for line in (text, "no JSON")[: 1 + (len(text) % 2)]]
-    truth = {
-        ("documents_total", "learned"): 6000,
-        ("documents_total", "rejected"): len(lines) - 6000,
-        ("rejects_total", "not-json"): len(lines) - 6000,
-        ("bytes_total",): sum(len(json.loads(line)["text"]) for line in good),
-    }
-    (port,) = free_ports(1)
-    more = {"source.kind": "follow", "http.port": port, "snapshots.every": 10**6}
-    settings = settings_of(tmp_path, source, more)
-
-    def until(n):
-        """Wait for records; return the counters then."""
-        for _ in range(600):
-            found = counters_of(port)
-            records = sum(value for key, value in found.items() if key[0] == "documents_total")
-            if records >= n:
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"{records} records came in 30 seconds")
-
-    half = len(lines) // 2
-    source.write_text("".join(f"{line}\n" for line in lines[:half]))
-    with Daemon(settings) as daemon:
-        daemon.wait_for("http")
-        shown = until(half)
-        assert daemon.stop() == 0
-    (tmp_path / "checkpoints" / "counters").unlink()
-    with source.open("a") as file:
-        file.writelines(f"{line}\n" for line in lines[half:-100])
-    # One that does not come to a checkpoint, and is killed.
-    with Daemon(settings | {"checkpoint.interval": "1 h"}) as daemon:
-        daemon.wait_for("http")
-        assert until(half).items() >= shown.items(), "it goes on where the checkpoint stands"
-        shown = until(len(lines) - 100)
-        daemon.process.kill()
-        daemon.end()
-    with source.open("a") as file:
-        file.writelines(f"{line}\n" for line in lines[-100:])
-    with Daemon(settings) as daemon:
-        daemon.wait_for("http")
-        first = counters_of(port)
-        assert all(first[key] >= value for key, value in shown.items())
-        found = until(len(lines))
-        assert daemon.stop() == 0
-    assert found.items() >= truth.items(), "what was read again is counted once"
 
 
 @pytest.mark.long

@@ -65,6 +65,8 @@ def expressions():
 @pytest.fixture
 def exported(status):
     """Return kind and labels of all that a daemon exports, by name."""
+    status.set_records(outcomes(), {}, 0)
+    status.set_rounds(1)
     status.set_records(outcomes(learned=1), {"not-json": 1}, 1)
     status.count_dead_letter("not-json")
     status.count_failure("source", "away")

@@ -1,14 +1,11 @@
 """What no client can do: wrong hosts, tokens, sizes, rates, and anything else it may send."""
 
 import json
-import subprocess
-import sys
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
@@ -17,7 +14,7 @@ from streamlda.service.http.guard import TokenBucket
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, outcomes, private, topics
-from tests.service.web import JSON, JSON_VALUES, PLENTY, TOKEN, ask, call, checked, error_of, infer
+from tests.service.web import JSON, JSON_VALUES, PLENTY, TOKEN, ask, call, error_of, infer
 
 AS_JSON = (b"content-type", b"application/json")
 
@@ -83,22 +80,19 @@ def test_there_is_nothing_else_and_a_wrong_method_is_told_the_right_one(serve, m
 def test_with_a_token_all_but_life_and_the_empty_page_need_it(serve):
     server = serve(token=TOKEN)
     right = {"Authorization": f"Bearer {TOKEN}"}
-    document = ask(server, "/openapi.json", headers=right).json
-    free = []
-    for path, operations in document["paths"].items():
-        method = next(iter(operations)).upper()
-        there = path.replace("{number}", "1")
+    free = set()
+    for route in server._app.routes:
+        method = "POST" if "POST" in route.methods else "GET"
+        there = route.path.replace("{number}", "1")
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
             answer = ask(server, there, method=method, headers=headers)
-            checked(document, answer, there, method)
             if answer.status == 200:
-                free.append(path)
-                assert operations[method.lower()]["security"] == []
+                free.add(route.path)
             else:
                 error_of(answer, 401)
                 assert answer.headers["www-authenticate"] == "Bearer"
         assert ask(server, there, method=method, headers=right).status in (200, 415)
-    assert set(free) == {"/livez", "/", "/page.css", "/page.js", "/icon.svg"}
+    assert free == {"/livez", "/", "/page.css", "/page.js", "/icon.svg"}
     lower = {"Authorization": f"bearer {TOKEN}"}
     assert ask(server, "/status", headers=lower).status == 200
 
@@ -285,19 +279,3 @@ def test_no_path_method_or_header_breaks_the_daemon(fuzzed, path, prefix, method
     headers = [(name, header) for name in names]
     answer = call(fuzzed, path=prefix + path, method=method, headers=headers)
     assert answer.status in (200, 400, 404, 405, 415)
-
-
-@pytest.mark.long
-@pytest.mark.fuzz
-def test_a_client_made_from_the_description_finds_nothing_wrong(serve, tmp_path):
-    """Schemathesis sends what the description allows, and what it does not, and judges both."""
-    server = serve()
-    examples = max(5, hypothesis_settings().max_examples // 10)
-    command = [sys.executable, "-m", "schemathesis.cli", "run", "--no-color", "--checks=all"]
-    options = [f"--max-examples={examples}", "--phases=coverage,fuzzing", "--seed=1"]
-    address = f"http://127.0.0.1:{server.port}/openapi.json"
-    done = subprocess.run(
-        [*command, *options, address], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    assert "12 selected / 12 total" in done.stdout

@@ -13,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamlda.errors import MissingExtraError
 from streamlda.service import daemon
 from streamlda.service import messages as m
-from streamlda.service.counters import FILE, ShownCounters
 from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.storage.identity import Topic
@@ -150,6 +149,8 @@ def test_lag_of_inference_is_known_where_that_of_all_its_partitions_is(status):
 
 
 def test_the_page_and_prometheus_are_told_the_same(status, clock):
+    status.set_records(outcomes(), {}, 0)
+    status.set_rounds(0)
     status.set_phase("learning")
     status.set_ready(True)
     documents = outcomes(learned=70, short=5, rejected=3, blank=2)
@@ -306,71 +307,20 @@ def test_reasons_without_end_stay_a_small_table(status):
     assert sum(told.values()) == 1000
 
 
-def test_counters_of_a_process_say_so(tmp_path):
-    for shown in (None, ShownCounters(tmp_path)):
-        status = Status(private=False, stream="a topic", shown=shown)
-        text = status.metrics().decode()
-        said, counters = text.count("Of this process, from 0 on."), text.count(" counter\n")
-        # Those of inference are never those of the stream.
-        assert (said, counters > 8) == (1 if shown else counters, True)
-
-
-def test_no_counter_goes_back_or_begins_at_0_once_more(tmp_path):
-    def begun(kept=None):
-        made = Status(private=False, stream="a topic", shown=ShownCounters(tmp_path))
-        if kept is not None:
-            made.keep(kept)
-        return made
-
-    def read(status, learned, rejected):
-        status.set_records(outcomes(learned=learned, rejected=rejected), {"bad": rejected}, 1)
-        status.set_lost({"records": 2})
-
-    def told(status):
-        names = ("documents", "rejects", "lost", "bytes", "dead_letters", "failures", "releases")
-        found = samples(status).items()
-        return {key: n for key, n in found if key[0].removesuffix("_total") in names and n}
-
-    first = begun()
-    read(first, 90, 10)
-    first.count_bytes(1000)
-    first.count_dead_letter("bad")
-    first.count_failure("checkpoint", "ENOSPC")
-    kept = json.loads(json.dumps(first.kept()))
-    # It goes on behind the checkpoint, is asked, and is killed.
-    read(first, 150, 50)
-    first.count_bytes(700)
-    first.count_dead_letter("bad")
-    shown = told(first)
-    assert shown["documents_total", ("outcome", "learned")] == 150
-    assert shown["rejects_total", ("reason", "bad")] == 50
-    second = begun(kept)
-    read(second, 90, 10)
-    # The state is that of the checkpoint, which is what `/status` says.
-    assert second.status()["documents"]["learned"] == 90
-    assert second.status()["bytes"] == 1000
-    assert second.status()["failures"]["checkpoint"] == 1
-    assert told(second) == shown
-    read(second, 149, 49)
-    assert told(second) == shown
-    read(second, 170, 51)
-    assert told(second)["documents_total", ("outcome", "learned")] == 170
-    assert told(second)["rejects_total", ("reason", "bad")] == 51
-    # Without the file, or with a damaged one, they go on where the checkpoint stands.
-    for damage in (b"", b"[1]", b'{"documents": {"learned": "x"}}', None):
-        file = tmp_path / FILE
-        file.unlink() if damage is None else file.write_bytes(damage)
-        third = begun(kept)
-        read(third, 90, 10)
-        assert told(third)["documents_total", ("outcome", "learned")] == 90
-        assert told(third)["bytes_total",] == 1000
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_counters_are_shown_on_a_full_disk_too(tmp_path, clock):
-    status = Status(private=False, stream="a topic", shown=ShownCounters(tmp_path / "gone"))
-    status.count_bytes(5)
-    assert samples(status)["bytes_total",] == 5
+def test_counters_of_metrics_begin_with_the_process_and_those_of_status_with_the_state(status):
+    status.set_records(outcomes(learned=90, rejected=10), {"bad": 10}, 1)
+    status.set_rounds(3)
+    status.set_records(outcomes(learned=150, rejected=50), {"bad": 45, "worse": 5}, 2)
+    # The state goes back to a checkpoint, and what is read again counts again.
+    status.set_records(outcomes(learned=90, rejected=10), {"bad": 10}, 1)
+    status.set_records(outcomes(learned=95, rejected=10), {"bad": 10}, 1)
+    assert status.status()["documents"]["learned"] == 95
+    found = samples(status)
+    assert found["documents_total", ("outcome", "learned")] == 65
+    assert found["rejects_total", ("reason", "bad")] == 35
+    assert found["rejects_total", ("reason", "worse")] == 5
+    assert found["releases_total",] == 1
+    assert found["rounds_total",] == 0
 
 
 def test_threads_lose_no_count(status):

@@ -5,10 +5,8 @@ import http.client
 import json
 
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from streamlda.service.http import Limits
-from streamlda.service.http.guard import HEADERS
 
 PLENTY = Limits(per_second=1e6, burst=1e6)
 TOKEN = "correct horse"
@@ -84,30 +82,6 @@ def call(
     start, *rest = sent
     pairs = [(name.decode(), value.decode("latin-1")) for name, value in start["headers"]]
     return Answer(start["status"], pairs, b"".join(m.get("body", b"") for m in rest))
-
-
-def described(server):
-    return ask(server, "/openapi.json").json
-
-
-def checked(document, answer, path, method="GET"):
-    """Check an answer against its description; return its JSON, if it is that."""
-    route = path.partition("?")[0]
-    if route.startswith("/snapshots/") and route != "/snapshots/latest":
-        route = "/snapshots/{number}"
-    responses = document["paths"][route][method.lower()]["responses"]
-    assert str(answer.status) in responses, (path, answer.status, answer.body[:300])
-    content = responses[str(answer.status)].get("content", {})
-    kind = answer.headers.get("content-type", "").partition(";")[0]
-    assert kind in content or not content
-    for name, value in HEADERS.items():
-        page = name == "Cache-Control" and answer.headers["cache-control"] == "no-cache"
-        assert answer.headers[name.lower()] == value or page
-    if kind != "application/json":
-        return None
-    schema = content[kind]["schema"] | {"components": document["components"]}
-    Draft202012Validator(schema).validate(answer.json)
-    return answer.json
 
 
 def error_of(answer, status):

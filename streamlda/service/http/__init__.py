@@ -1,7 +1,7 @@
 """The daemon over HTTP: probes, metrics, published snapshots, inference, and a page for people.
 
-`app` has the routes, `guard` what holds for all of them, `openapi` their description, `server` the
-thread they are served from, and ``page/`` the files of the page. Needs the extra ``http``.
+`app` has the routes, `guard` what holds for all of them, `server` the thread they are
+served from, and ``page/`` the files of the page. Needs the extra ``http``.
 """
 
 from __future__ import annotations

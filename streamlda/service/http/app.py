@@ -21,7 +21,6 @@ from starlette.routing import Route
 from streamlda.checks import require
 from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError
 from streamlda.service.http.guard import Guard, Limits, Refused, json_response
-from streamlda.service.http.openapi import description
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.threads import limit_threads
@@ -108,7 +107,6 @@ class _Api:
     ) -> None:
         self._status, self._snapshots, self._limits = status, snapshots, limits
         self._private = private
-        self._openapi = description(limits)
         self.pool = ThreadPoolExecutor(1, "streamlda-http")
 
     def routes(self) -> list[Route]:
@@ -122,7 +120,6 @@ class _Api:
             Route("/snapshots/latest", self.latest),
             Route("/snapshots/{number}", self.snapshot),
             Route("/infer", self.infer, methods=["POST"]),
-            Route("/openapi.json", self.openapi),
         ]
 
     async def livez(self, request: Request) -> Response:
@@ -140,9 +137,6 @@ class _Api:
 
     async def status(self, request: Request) -> Response:
         return json_response(self._status.status())
-
-    async def openapi(self, request: Request) -> Response:
-        return json_response(self._openapi)
 
     async def snapshots(self, request: Request) -> Response:
         listed = await self._in_pool(self._snapshots.summaries)
@@ -240,12 +234,12 @@ async def _file(parts: Sequence[Path], kind: str, request: Request) -> Response:
 
 async def _not_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    remedy = "see Routes of the daemon in the documentation"
     if error.status_code == 405:
-        rule, remedy = "a route must be asked by its method", "see /openapi.json"
-        refused = Refused(405, rule, "method=another", remedy, error.headers)
+        rule, found = "a route must be asked by its method", "method=another"
     else:
-        rule, remedy = "a path must be one of the daemon's", "see /openapi.json"
-        refused = Refused(error.status_code, rule, "path=another", remedy)
+        rule, found = "a path must be one of the daemon's", "path=another"
+    refused = Refused(error.status_code, rule, found, remedy, error.headers)
     return refused.response()
 
 
