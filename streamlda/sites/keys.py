@@ -1,8 +1,8 @@
 """Identities, signatures, and pairwise masks derived by Diffie-Hellman.
 
 A site has an *identity*, a key pair of Ed25519, which signs all that it sends, and for each round a
-*round key* of X25519 that serves one share (`streamlda.sites.round_keys`). From the secret of two
-round keys, HKDF-SHA256 makes one key, bound to the config, the round and both sites; ChaCha20 makes
+*round key* of X25519 that serves one share (`streamlda.sites.announcement`). HKDF-SHA256 makes one
+key of the secret of two round keys, bound to the config, the round and both sites; ChaCha20 makes
 of it a stream of 64-bit numbers. The site that comes first in the order of names adds the stream,
 the other takes it off, modulo 2^64. So the masks of all sites sum to zero.
 

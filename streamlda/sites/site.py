@@ -34,7 +34,7 @@ The distributed discrete Gaussian mechanism, ICML 2021.
 
 *Ledger*: the price is on the site's disk before the noise is drawn, with the digest of the round:
 there will never be another share of that round. The round key is destroyed before the noise is
-drawn (`streamlda.sites.round_keys`): another ledger gives no second share under a mask.
+drawn (`streamlda.sites.announcement`): another ledger gives no second share under a mask.
 """
 
 from __future__ import annotations

@@ -167,26 +167,6 @@ def test_refined_topics_are_kept_where_documents_prefer_them():
     assert of_topics < notes["start"].keys()
 
 
-def test_rounds_of_a_state_of_old_compare_nothing():
-    _, rounds = rounds_after(40.0)
-    state = rounds.state()
-    state["done"] = np.array(1)
-    config = rounds._settings
-    again = RefinementRounds.from_state(state, config)
-    assert [type(each).__name__ for each in again.statistics()] == [
-        "RefinementStatistic",
-        "ComparisonStatistic",
-    ]
-    names = ("moments/", "long")
-    old = {name: array for name, array in state.items() if not name.startswith(names)}
-    again = RefinementRounds.from_state(old, config)
-    assert len(again.statistics()) == 1
-    again.answer({"shares": state["sums"]}, {"shares": 1.0})
-    notes = notes_of(again.topics(), 3)
-    assert "start" in notes
-    assert "refinement_choice" not in notes
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("flattened", [False, True])
 def test_planted_topics_are_not_made_worse(flattened, monkeypatch):
