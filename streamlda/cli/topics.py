@@ -52,9 +52,8 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
 
 def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:
     """Return what the command shows as plain JSON values."""
-    from streamlda.model.diagnostics import junk_topics
+    from streamlda.model.diagnostics import exclusivity, junk_topics, nearest_topics
     from streamlda.model.hierarchy import topic_tree
-    from streamlda.model.quality import exclusivity, nearest_topics
 
     words, doubts = model.top_words(n_words), junk_topics(model)
     since = None if model.interval is None else model.interval.prevalence

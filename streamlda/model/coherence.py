@@ -46,11 +46,6 @@ class NpmiCounter:
         Word ids of the top words of each topic, distinct within a topic; n is usually 10.
     window : int or None, default 10
         Tokens of a window; None takes each document whole, which needs no order.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the top words are no such array or `window` < 1.
     """
 
     def __init__(self, topics_top_words: Any, *, window: int | None = NPMI_WINDOW_TOKENS) -> None:
@@ -83,11 +78,6 @@ class NpmiCounter:
         """Count the windows of documents with word order, as `Vocabulary.token_ids` gives them.
 
         A word outside the vocabulary (-1) still fills the window. Time O(tokens + top tokens * n).
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If the offsets do not rise from 0 to the number of tokens.
         """
         tokens = np.ascontiguousarray(token_ids, dtype=np.int32)
         bounds = np.ascontiguousarray(offsets, dtype=np.int64)
@@ -106,11 +96,6 @@ class NpmiCounter:
         """Count documents without word order, each as one window.
 
         Time O(nnz + K n^2 documents / 64).
-
-        Raises
-        ------
-        InvalidSettingError
-            If the counter has a window of tokens: counts have no order to slide over.
         """
         require(
             self._window is None,
@@ -138,11 +123,6 @@ class NpmiCounter:
         """Return the coherence over the documents so far. Time O(K * n**2).
 
         A pair with a word that never occurred scores -1: gensim's formula divides by zero there.
-
-        Raises
-        ------
-        InsufficientDataError
-            If no document was added.
         """
         rule = "coherence needs at least 1 document"
         require(self._windows, rule, windows=0, remedy="add documents", error=InsufficientDataError)
@@ -169,26 +149,6 @@ def topic_npmi(
     """Return the NPMI of each topic's most probable words, each document one window.
 
     As `NpmiCounter` with ``window=None``. Time O(nnz + K n^2 documents / 64).
-
-    Parameters
-    ----------
-    components : ndarray of shape (K, V)
-        Word probabilities of each topic.
-    documents : DocumentBatch
-        What is counted, over the same V words.
-    n : int, default 10
-        Words of a topic, 2 or more; all V if there are fewer.
-
-    Returns
-    -------
-    list of K float, or None
-        -1 to 1; a pair with a word that never occurs scores -1. None without documents, or with
-        less than two words.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        If the documents have another number of words.
     """
     at_least(2, n=n)
     documents.check_features(components.shape[1], "topics")

@@ -1,4 +1,4 @@
-"""What a model says about its topics: how many there should be, which repeat, which say nothing.
+"""Diagnostics of topics: their number, repetitions, doubts, exclusivity and neighbours.
 
 All of it is read off a finished model, so that it costs no document and no privacy. The distance of
 two distributions of words is Hellinger's, ``sqrt(1 - sum_w sqrt(p_w q_w))``: 0 for equal ones, 1
@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, require
+from streamlda.checks import at_least, between, require
+from streamlda.model.coherence import NPMI_WORDS
+from streamlda.model.evaluation import top_words
 from streamlda.model.topics import Model, Topics
 from streamlda.spectral.support import SHOW_NONE, Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
@@ -81,21 +83,6 @@ def hellinger(p: Array, q: Array) -> Array:
     """Return the Hellinger distance of each row of `p` to each row of `q`.
 
     Time O(K K' V), memory O((K + K') * 2**14).
-
-    Parameters
-    ----------
-    p, q : ndarrays of shape (K, V) and (K', V)
-        Probabilities; what a row's sum lacks to 1 counts as not shared.
-
-    Returns
-    -------
-    ndarray of shape (K, K')
-        From 0 to 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If they are not over the same words.
     """
     require(
         p.ndim == q.ndim == 2 and p.shape[1] == q.shape[1],
@@ -134,14 +121,7 @@ def common_columns(before: Topics, after: Topics) -> tuple[NDArray[np.intp], NDA
 
 
 def pair_spectrum(diagnostics: Mapping[str, Any]) -> Spectrum | None:
-    """Return the spectrum that a model has stored, or None. Time and memory O(t).
-
-    Parameters
-    ----------
-    diagnostics : mapping
-        `TopicModel.diagnostics`, of any version; what is missing or not of numbers is as if it
-        were not there.
-    """
+    """Return the spectrum that a model has stored, or None. Time and memory O(t)."""
     values = numbers(diagnostics, "pair_eigenvalues")
     if values is None or not np.isfinite(values).all():
         return None
@@ -202,19 +182,6 @@ def redundant_topics(components: Array, *, closest: float = CLOSEST) -> list[Clo
     """Return the pairs of topics that say nearly the same, the closest first.
 
     Time O(K^2 V), memory O(K^2).
-
-    Parameters
-    ----------
-    components : ndarray of shape (K, V)
-        Word probabilities of each topic.
-    closest : float, default 0.39
-        Hellinger distance from which two topics are different, 0 to 1. Topics drawn by chance from
-        a flat Dirichlet distribution over many words are 0.46 apart, those of text 0.45 or more.
-
-    Raises
-    ------
-    InvalidSettingError
-        If `closest` lies outside 0..1.
     """
     between(0, 1, closest=closest, remedy="0.39 is usual")
     apart = hellinger(components, components)
@@ -372,3 +339,45 @@ def _left_by_noise(published: int, asked: int) -> SuggestedTopics:
         "direction was released, so that there may be more."
     )
     return SuggestedTopics(asked, "all", reason)
+
+
+class NearTopic(NamedTuple):
+    """Row of a topic, and its Hellinger distance, 0 to 1."""
+
+    topic: int
+    distance: float
+
+
+def exclusivity(components: Array, *, n: int = NPMI_WORDS) -> Array:
+    """Return how much the most probable words of each topic are its own.
+
+    The mean of ``p(w | k) / sum_j p(w | j)`` over the top words, by their probability in the topic:
+    the exclusivity of Bischof & Airoldi [1]_ without a reference to other words. Time O(K V),
+    memory O(K V). From 1 / K, where all topics are the same, to 1, where no other has these words.
+
+    References
+    ----------
+    .. [1] Bischof, Airoldi (2012), "Summarizing topical content with word frequency and
+       exclusivity", ICML.
+    """
+    at_least(1, n=n)
+    top = top_words(components, min(n, components.shape[1]))
+    own = np.take_along_axis(components, top, axis=1)
+    every = components.sum(axis=0)[top]
+    # A topic of fewer words than these has others that no topic may have.
+    every[every == 0] = 1.0
+    found: Array = (own * own / every).sum(axis=1) / own.sum(axis=1)
+    return found
+
+
+def nearest_topics(components: Array) -> list[NearTopic | None]:
+    """Return the topic nearest to each one by `hellinger`; None where there is no other.
+
+    Time O(K^2 V), memory O(K^2).
+    """
+    if len(components) < 2:
+        return [None] * len(components)
+    apart = hellinger(components, components)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart.argmin(axis=1).tolist()
+    return [NearTopic(j, float(apart[k, j])) for k, j in enumerate(nearest)]

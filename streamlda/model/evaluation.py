@@ -73,11 +73,6 @@ class DocumentCompletion:
         Seed of the split; results compare only under the same seed.
     max_iterations, tolerance
         As in `streamlda.model.inference.topic_proportions`.
-
-    Raises
-    ------
-    InvalidSettingError
-        If shapes disagree or a number is out of range.
     """
 
     def __init__(
@@ -110,18 +105,6 @@ class DocumentCompletion:
         """Split, fold in and score the documents of a batch.
 
         Time O(nnz * K * iterations + V); memory O(nnz + K * distinct words + V), freed after.
-
-        Returns
-        -------
-        ndarray of shape (n_documents,)
-            Log-likelihood of the held-out tokens of each document in nats, 0 where none is scored.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If counts are not whole numbers: only tokens can be split.
-        InvalidSettingError
-            If the batch has another number of words than the topics.
         """
         counts = batch.counts.astype(np.int64)
         require(
@@ -165,13 +148,7 @@ class DocumentCompletion:
         return self._tokens
 
     def result(self) -> CompletionResult:
-        """Return what the batches so far amount to.
-
-        Raises
-        ------
-        InsufficientDataError
-            If no document so far had two non-empty halves.
-        """
+        """Return what the batches so far amount to."""
         require(
             self._tokens,
             "document completion needs a document with both halves non-empty",
@@ -201,22 +178,6 @@ def top_words(components: NDArray[np.float64], n: int = 10) -> NDArray[np.int64]
     """Return the ids of the `n` most probable words of each topic, most probable first.
 
     Of equally probable words the lower id comes first. Time O(K * V), memory O(V).
-
-    Parameters
-    ----------
-    components : ndarray of shape (K, V)
-        Probability of each word in each topic.
-    n : int, default 10
-        Words a topic, between 1 and V.
-
-    Returns
-    -------
-    ndarray of shape (K, n), int64
-
-    Raises
-    ------
-    InvalidSettingError
-        If `n` lies outside 1..V or the topics hold NaN.
     """
     components = np.asarray(components)
     n_words = components.shape[1]
@@ -235,23 +196,7 @@ def top_words(components: NDArray[np.float64], n: int = 10) -> NDArray[np.int64]
 
 
 def topic_diversity(top: Any) -> float:
-    """Return the share of distinct words among all top words, as OCTIS's TopicDiversity.
-
-    Parameters
-    ----------
-    top : array-like of shape (K, n)
-        Top words of each topic, ids or strings; n is usually 10.
-
-    Returns
-    -------
-    float
-        Between 1/K (all topics alike) and 1 (no word shared).
-
-    Raises
-    ------
-    InvalidSettingError
-        If there are no top words.
-    """
+    """Return the share of distinct words among all top words, as OCTIS's TopicDiversity."""
     words = np.asarray(top)
     holds = words.ndim == 2 and words.size > 0
     require(holds, "diversity needs a row of top words for each topic", shape=words.shape)
@@ -274,16 +219,6 @@ def matched_l1_error(true: NDArray[np.float64], estimated: NDArray[np.float64]) 
     """Compare topics with planted ones, after the matching with the least total L1 distance.
 
     Time O(K**2 * V + K**3), memory O(K**2).
-
-    Parameters
-    ----------
-    true, estimated : ndarray of shape (K, V)
-        Probability of each word in each topic.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the shapes differ.
     """
     from scipy.optimize import linear_sum_assignment
     from scipy.spatial.distance import cdist

@@ -1,20 +1,15 @@
-"""Topics as a tree: which two are joined first, and a model of fewer topics.
+"""Topics as a tree and on a flat map, and a model of fewer topics.
 
 Two topics are joined where the corpus loses least by it: with prevalence w and Hellinger distance
 d, their join costs ``w_i w_j / (w_i + w_j) d_ij^2``. It is Ward's method on the roots of the
-probabilities, each topic as heavy as its tokens. Perplexity of held-out documents, of 40 topics
-reduced to n, beside a fit of n and average distances without weights::
-
-                        20 topics               10 topics
-    KOS            1567   1587   1659      1712   1682   1822
-    20 Newsgroups  1956   1984   2171      2258   2243   2692
+probabilities, each topic as heavy as its tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,20 +36,9 @@ OF_ONE_FIT = ("n_components", "n_features", "places", "vocabulary_documents")
 def topic_tree(components: Array, weights: Array) -> Array:
     """Return how topics are joined, the two that lose least first, in the form of SciPy's linkage.
 
+    A row of (K - 1, 4) has the two parts of a join (topics below K, the join in row n as K + n),
+    the root of twice what is lost by it, and its number of topics. `weights` are shares of tokens.
     Time O(K^2 V + K^3), memory O(K V + K^2).
-
-    Parameters
-    ----------
-    components : ndarray of shape (K, V)
-        Word probabilities of each topic.
-    weights : ndarray of shape (K,)
-        Share of all tokens of each topic.
-
-    Returns
-    -------
-    ndarray of shape (K - 1, 4)
-        Of each join its two parts (topics below K, the join in row n as K + n), the root of twice
-        what is lost by it, and its number of topics.
     """
     K = len(components)
     mass = np.maximum(weights, LEAST_WEIGHT)
@@ -158,3 +142,40 @@ def _diagnostics(model: Topics, groups: Sequence[Sequence[int]]) -> dict[str, An
     if npmi is not None:
         known["topic_npmi"] = [npmi[g[0]] if len(g) == 1 else None for g in groups]
     return known | {"reduced_from": [list(group) for group in groups]}
+
+
+class FlatMap(NamedTuple):
+    """Positions of topics in two dimensions, (K, 2), centred and in the units of the distances.
+
+    Equal input gives equal output, signs included. `explained` is the part of the spread of the
+    topics, 0 to 1, that each dimension shows.
+    """
+
+    positions: Array
+    explained: tuple[float, float]
+
+
+def flat_map(distances: Array) -> FlatMap:
+    """Place points so that straight lines are as near to their distances as two dimensions allow.
+
+    Classical multidimensional scaling [1]_: the two leading eigenvectors of ``-J D^2 J / 2``, with
+    D^2 the squared distances and J the centring. Time O(K^3), memory O(K^2).
+
+    References
+    ----------
+    .. [1] Torgerson (1952), Psychometrika 17, 401-419.
+    """
+    K = len(distances)
+    centring = np.eye(K) - 1.0 / K
+    inner = -centring @ distances**2 @ centring / 2
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    positions = np.zeros((K, 2))
+    n = min(2, K)
+    positions[:, :n] = vectors[:, :n] * np.sqrt(values[:n])
+    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
+    largest = positions[np.abs(positions).argmax(axis=0), [0, 1]]
+    positions *= np.where(largest < 0, -1.0, 1.0)
+    total = float(values.sum())
+    shown = [float(value) / total if total > 0 else 0.0 for value in values[:n]]
+    return FlatMap(positions, (shown[0], shown[1] if n > 1 else 0.0))

@@ -25,7 +25,7 @@ from streamlda.checks import at_least, failure, require
 from streamlda.errors import MissingExtraError
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.evaluation import top_words
-from streamlda.model.flat_map import flat_map
+from streamlda.model.hierarchy import flat_map
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
 from streamlda.model.topics import current_versions
@@ -51,9 +51,8 @@ def to_pyldavis(model: TopicModel) -> dict[str, Any]:
     document that holds all of its tokens. pyLDAvis cannot show that something is not known: sizes
     stand for alpha in a model whose prevalence was not measured, and counts for a million tokens in
     one that does not know how many it has seen, each with a warning. Topics keep their numbers.
-    Their places are those of `streamlda.model.flat_map`: pyLDAvis's own become complex where topics
-    are many. pyLDAvis is not imported. Time O(K V), and O(K^2 V + K^3) for the places; memory
-    O(K V).
+    Their places are those of `flat_map`: pyLDAvis's own become complex where topics are many.
+    pyLDAvis is not imported. Time O(K V), and O(K^2 V + K^3) for the places; memory O(K V).
 
     Returns
     -------

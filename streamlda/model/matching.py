@@ -81,7 +81,7 @@ def check_models(first: Topics, *others: Any) -> None:
     for other in others:
         require(
             isinstance(other, type(first)),
-            "models must be of type Topics",
+            "models must be of type TopicModel",
             type=type(other).__name__,
             remedy="read a file by streamlda.load(path)",
         )
@@ -109,17 +109,6 @@ def matched_topics(
     """Return the pairs of topics that are one topic, by their rows in the first model.
 
     Time O(K K' V + (K + K')^3), memory as `distances`.
-
-    Parameters
-    ----------
-    first, second : Topics
-    max_distance : float, default 0.55
-        Hellinger distance beyond which two topics are different, 0 to 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If `max_distance` lies outside 0..1.
     """
     between(0, 1, max_distance=max_distance, remedy=f"{MAX_DISTANCE} is usual")
     apart = distances(first, second)

@@ -31,11 +31,6 @@ class Interval:
         nothing came.
     start, end : str or None
         Event time of the earliest and the latest dated document, ISO 8601 in UTC; None without one.
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is negative, or shares do not sum to 1.
     """
 
     documents: int
@@ -83,11 +78,6 @@ class Timeline:
     undated, late : int
         Documents without a time or before the first bin; documents older than the bins that are
         kept, the newest `MOST_BINS`. All are in no bin.
-
-    Raises
-    ------
-    InvalidSettingError
-        If shapes disagree, starts do not ascend, or a number is negative or not finite.
     """
 
     unit: str

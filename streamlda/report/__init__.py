@@ -108,13 +108,7 @@ def write_report(
     n_words: int = 10,
     over_time: OverTime | None = None,
 ) -> None:
-    """Write the page about models to a file, whole or not at all; see `render_report`.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; what was there before stays.
-    """
+    """Write the page about models to a file, whole or not at all; see `render_report`."""
     page = render_report(models, labels, title=title, n_words=n_words, over_time=over_time)
     save_page(path, page)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.model.diagnostics import (
     SuggestedTopics,
+    exclusivity,
     hellinger,
     junk_topics,
     numbers,
@@ -20,10 +21,8 @@ from streamlda.model.diagnostics import (
     redundant_topics,
     suggest_n_components,
 )
-from streamlda.model.flat_map import flat_map
-from streamlda.model.hierarchy import leaves, topic_tree
+from streamlda.model.hierarchy import flat_map, leaves, topic_tree
 from streamlda.model.matching import common_share, moved_words
-from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import course
 from streamlda.report.course import Course
@@ -71,7 +70,7 @@ class Topic:
     npmi: float | None = None
     #: Of its seeds.
     name: str | None = None
-    #: `model.quality.exclusivity`.
+    #: `model.diagnostics.exclusivity`.
     exclusivity: float = 0.0
     #: Of its most probable columns, how many several words share.
     shared: int = 0

@@ -32,9 +32,8 @@ from typing import Any, TypeVar
 from streamlda.checks import between, require
 from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.model.diagnostics import DOUBTS, junk_topics
+from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
 from streamlda.model.over_time import Timeline
-from streamlda.model.quality import exclusivity, nearest_topics
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
 from streamlda.storage.identity import Topic, follow

@@ -11,6 +11,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import (
     CLOSEST,
+    exclusivity,
     hellinger,
     junk_topics,
     numbers,
@@ -18,7 +19,6 @@ from streamlda.model.diagnostics import (
     redundant_topics,
     suggest_n_components,
 )
-from streamlda.model.quality import exclusivity
 from streamlda.refinement.refine import refined
 from streamlda.simulate import PlantedLDA
 from tests.corpora import LENGTHS, unigram

@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from streamlda.errors import InvalidSettingError, MissingExtraError, VocabularyError
 from streamlda.model import interop as bridges
 from streamlda.model.diagnostics import hellinger
-from streamlda.model.flat_map import flat_map
+from streamlda.model.hierarchy import flat_map
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import not_private

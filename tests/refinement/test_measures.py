@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.coherence import NpmiCounter, topic_npmi
+from streamlda.model.diagnostics import exclusivity, nearest_topics
 from streamlda.model.evaluation import top_words
-from streamlda.model.quality import exclusivity, nearest_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import fit_alpha
 from streamlda.refinement.measures import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamlda.model.flat_map import flat_map
+from streamlda.model.hierarchy import flat_map
 from streamlda.report.layout import place_labels, spread
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
-from streamlda.model.diagnostics import DOUBTS, junk_topics
+from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics
 from streamlda.model.matching import distances
-from streamlda.model.quality import exclusivity
 from streamlda.model.topic_model import load
 from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
