@@ -1,16 +1,17 @@
-"""Documents as counts: one batch type, checked once, shared by every step after it."""
+"""Documents as counts: one batch type, checked once, and what a matrix or a list holds."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from numbers import Number
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
-from streamlda.document_faults import FROM_MATRIX, refuse
+from streamlda.checks import at_least, failure, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels import checking
 from streamlda.kernels.words import copy_documents
@@ -29,6 +30,29 @@ CHECK_TEXTS = "check the format, the text field, the token pattern and the vocab
 
 #: Largest total count of one document: products of three counts stay finite and sums exact.
 MAX_TOKENS = 2**31
+
+#: Rows with fractional entries are scaled to this many tokens, where the correction for
+#: words drawn together with themselves vanishes.
+PSEUDO_TOKENS = 1e6
+
+FROM_MATRIX = "build the batch with DocumentBatch.from_matrix"
+
+#: Faults of documents: the rule, and what to do.
+FAULTS = {
+    checking.OUTSIDE: ("word ids must lie in 0..n_features-1", "encode by the vocabulary"),
+    checking.FALLING: ("word ids must rise strictly within a document", FROM_MATRIX),
+    checking.LONG: (f"a document must have at most {MAX_TOKENS} tokens", "split it"),
+    checking.NOT_FINITE: ("counts must be finite", "remove NaN and infinity"),
+    checking.NEGATIVE: (
+        "Negative values in data passed to streamlda: counts must be >= 0",
+        "pass word counts, not centred or signed features",
+    ),
+    checking.ZERO: ("a batch must store counts above 0 only", FROM_MATRIX),
+    checking.FRACTIONAL: (
+        "counts must be whole numbers of tokens",
+        "pass CountVectorizer output, not TF-IDF",
+    ),
+}
 
 #: Entries that are looked at or moved at a time.
 BLOCK_ENTRIES = 2**16
@@ -351,8 +375,30 @@ class DocumentBatch:
             done += len(part)
         found = int(np.bitwise_or.reduce(faults))
         if found & ~checking.FRACTIONAL or (integral and found):
-            refuse(faults, self.held, ids, pointers, self.n_features, MAX_TOKENS)
+            self._refuse(faults)
         self.whole = not found
+
+    def _refuse(self, faults: NDArray[np.int32]) -> NoReturn:
+        """Raise for the least of the faults, and name the first document that has it."""
+        found = int(np.bitwise_or.reduce(faults))
+        fault = found & -found
+        document = int(np.argmax(faults & fault != 0))
+        first, last = self.row_pointers[document : document + 2].tolist()
+        counts = self.held[first:last].astype(np.float64)
+        wrong = {
+            checking.NOT_FINITE: ~np.isfinite(counts),
+            checking.NEGATIVE: counts < 0,
+            checking.ZERO: counts == 0,
+            checking.FRACTIONAL: counts != np.rint(counts),
+        }
+        values: dict[str, Any] = {"document": document}
+        if fault in wrong:
+            values["count"] = counts[wrong[fault]][0]
+        if fault == checking.OUTSIDE:
+            ids = self.word_ids
+            values = {"min": ids.min(), "max": ids.max(), "n_features": self.n_features}
+        rule, remedy = FAULTS[fault]
+        raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
 
 
 class _SharedDocuments(DocumentBatch):
@@ -397,6 +443,85 @@ class _SharedDocuments(DocumentBatch):
 
     def take(self, numbers: NDArray[np.intp]) -> DocumentBatch:
         return self._batch.take(self._numbers[numbers])
+
+
+def counts_of(X: Any, gibbs_sweeps: int = 0) -> DocumentBatch:
+    """Return a batch of counts; fractional rows become very long documents, without sweeps."""
+    batch = DocumentBatch.from_matrix(X, integral=False)
+    if batch.whole:
+        return batch
+    require(
+        not gibbs_sweeps,
+        "sweeps give a topic to every token, so counts must be whole numbers, got fractional "
+        "values and gibbs_sweeps above 0",
+        remedy="pass CountVectorizer output, or set it to 0",
+        error=InvalidDocumentsError,
+    )
+    warnings.warn(
+        "counts must be whole numbers of tokens, got fractional values: rows are taken as word "
+        "frequencies without sampling noise; pass CountVectorizer output, not TF-IDF",
+        UserWarning,
+        stacklevel=3,
+    )
+    rows = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
+    counts = batch.counts * (PSEUDO_TOKENS / batch.lengths[rows])
+    layout = (batch.word_ids, batch.row_pointers, batch.n_features)
+    return DocumentBatch(counts, *layout, integral=False)
+
+
+def rounded(X: Any) -> DocumentBatch:
+    """Return a batch of whole tokens."""
+    batch = DocumentBatch.from_matrix(X, integral=False)
+    if batch.whole:
+        return batch
+    counts = batch.to_csr().rint()
+    kept = counts.sum() / batch.counts.sum()
+    rule = "counts must be whole numbers of tokens to be scored, got fractional values"
+    remedy = "pass CountVectorizer output, not TF-IDF"
+    values = {"kept_by_rounding": f"{kept:.0%}"}
+    require(kept >= 0.5, rule, **values, remedy=remedy, error=InvalidDocumentsError)
+    warnings.warn(
+        f"{rule}: rounding keeps {kept:.0%} of their sum; {remedy}", UserWarning, stacklevel=4
+    )
+    return DocumentBatch.from_matrix(counts)
+
+
+def texts_of(X: Any) -> list[str] | None:
+    """Return the items of a list, tuple, array or series of texts; None of anything else.
+
+    One of them is text: whoever reads the others raises at one that is none.
+    """
+    if hasattr(X, "tolist") and getattr(X, "ndim", 1) == 1:
+        X = X.tolist()
+    elif hasattr(X, "to_list"):
+        X = X.to_list()
+    texts = isinstance(X, list | tuple) and any(isinstance(text, str | bytes) for text in X)
+    return list(X) if texts else None
+
+
+def holds_texts(X: Any) -> bool:
+    """Return whether there is text anywhere: scikit-learn would quote it when it finds it."""
+    import scipy.sparse
+
+    if isinstance(X, str | bytes):
+        return True
+    if scipy.sparse.issparse(X):
+        return False
+    if isinstance(X, np.ndarray):
+        return X.dtype.kind in "SU" or (X.dtype.kind == "O" and holds_texts(X.ravel().tolist()))
+    if isinstance(X, Iterator):
+        return True  # or whatever it gives: it is no matrix, and not read
+    if isinstance(X, list | tuple | set):
+        numbers = all(issubclass(kind, Number) for kind in set(map(type, X)))
+        return not numbers and any(map(holds_texts, X))
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        kinds = zip(X.columns, X.dtypes, strict=True)
+        return any(
+            holds_texts(np.asarray(X[name]))
+            for name, dtype in kinds
+            if getattr(dtype, "kind", "O") in "OSU"
+        )
+    return hasattr(X, "__array__") and holds_texts(np.asarray(X))
 
 
 def _real(array: Any) -> Any:

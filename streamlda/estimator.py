@@ -18,13 +18,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamlda.checks import at_least, failure, require
-from streamlda.documents import DocumentBatch
+from streamlda.documents import DocumentBatch, counts_of, holds_texts, rounded, texts_of
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.learner import Learner, Users, feed
-from streamlda.matrices import counts_of, holds_texts, rounded, texts_of
 from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.representatives import most_of_topics

@@ -14,9 +14,9 @@ from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from streamlda import StreamLDA, load
+from streamlda.documents import texts_of
 from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.matrices import texts_of
 from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner

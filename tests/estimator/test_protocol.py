@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from streamlda import StreamLDA
-from streamlda.matrices import counts_of
+from streamlda.documents import counts_of
 from streamlda.simulate import PlantedLDA
 
 

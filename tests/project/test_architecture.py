@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
     {"errors", "kernels", "lock", "process", "progress", "threads"},
     {"arrays", "checks", "exit_codes", "unicode_forms"},
-    {"columns", "container", "documents", "document_faults", "matrices", "privacy"},
+    {"columns", "container", "documents", "privacy"},
     {"spectral", "text"},
     {"model"},
     {"learner", "refinement"},
