@@ -112,7 +112,6 @@ def open_stream(
         fixed_order=fixed_order or (settings.private and not kafka.partitions.isdecimal()),
         start=kafka.start,
         group=kafka.group,
-        client=kafka.client,
         format=records,
         allow_gaps=source.allow_gaps,
         security=security(settings),

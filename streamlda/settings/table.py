@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, entry
-from streamlda.stream.credentials import CLIENTS, MECHANISMS, PROTOCOLS
+from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -98,9 +98,6 @@ class KafkaSettings:
     group: str | None = entry(
         "text", None, "Consumer group; shares partitions, shows lag, and names the "
         "ledger of a private run; positions are in checkpoints.")
-    client: str = entry(
-        "text", "kafka-python", "Package that reads the topic; confluent needs two fifths of the "
-        "client's processor time, and the extra confluent.", choices=CLIENTS)
     protocol: str = entry("text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry("text", None, "SASL mechanism.", choices=MECHANISMS)
     username: str | None = entry("text", None, "SASL user.")

@@ -8,8 +8,6 @@ from pathlib import Path
 from streamlda.checks import require
 
 #: Ways to connect to Kafka, and to log in there; the names are Kafka's own.
-#: Packages that read topics.
-CLIENTS = ("kafka-python", "confluent")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 

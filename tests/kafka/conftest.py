@@ -21,11 +21,11 @@ def opened():
 
 
 @pytest.fixture
-def source_of(opened, client):
+def source_of(opened):
     """Open a source, of text unless another format is named."""
 
     def source_of(topics, topic, **options):
-        return opened(KafkaSource, topics, topic, **{"format": "text", "client": client, **options})
+        return opened(KafkaSource, topics, topic, **{"format": "text", **options})
 
     return source_of
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from streamlda.stream.credentials import CLIENTS
 from tests.kafka.choice import Choice, NotReadyError, choose
 from tests.kafka.jars import BrokerUnavailable
 
@@ -159,15 +158,6 @@ def topics(request):
         return
     with closing(Topics(bootstrap)) as topics:
         yield topics
-
-
-@pytest.fixture(
-    scope="session",
-    params=[CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])],
-)
-def client(request):
-    """Return the package that reads."""
-    return request.param
 
 
 @pytest.fixture

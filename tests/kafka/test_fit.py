@@ -34,9 +34,9 @@ def model_of(folder, name, **flags):
 
 
 @pytest.fixture
-def from_topic(topics, topic, client, tmp_path):
+def from_topic(topics, topic, tmp_path):
     def fitted(name, **flags):
-        where = {"bootstrap": topics.bootstrap, "topic": topic, "client": client}
+        where = {"bootstrap": topics.bootstrap, "topic": topic}
         named = {f"kafka__{key}": value for key, value in where.items()}
         return model_of(tmp_path, name, **named, **flags)
 

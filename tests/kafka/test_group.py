@@ -4,8 +4,9 @@ import time
 from threading import Event
 
 import pytest
-from confluent_kafka import Consumer
+from kafka import KafkaConsumer
 from kafka.admin import MemberToRemove
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streamlda.errors import SourceError
 from streamlda_connectors.kafka import group
@@ -96,12 +97,14 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
 @pytest.mark.real_broker
 def test_a_group_of_members_of_another_kind_is_refused(topics, topic, member_of):
     topics.make(topic)
-    # It may join before it knows of the partitions, and again once it does.
-    soon = {"topic.metadata.refresh.interval.ms": 500}
-    other = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": topic, **soon})
+    other = KafkaConsumer(
+        bootstrap_servers=topics.bootstrap,
+        group_id=topic,
+        partition_assignment_strategy=[RangePartitionAssignor],
+    )
     try:
         other.subscribe([topic])
-        wait_until(lambda: other.poll(0.1) or other.assignment(), 120)
+        wait_until(lambda: other.poll(100) or other.assignment(), 120)
         member = member_of()
         with pytest.raises(SourceError, match="let it join the group"):
             wait_until(lambda: member.has)

@@ -13,7 +13,7 @@ from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
-from streamlda_connectors.kafka.kafka_python import KafkaPythonClient
+from streamlda_connectors.kafka.consumer import Client
 from tests.service.daemon_process import texts
 
 #: Records of a window, and those that are there before a run that starts with the latest.
@@ -94,7 +94,7 @@ def test_a_release_takes_offsets_of_one_log(topic, released, tmp_path):
 
 
 def test_a_topic_of_that_name_in_another_cluster_is_another_log(topics, topic, source_of):
-    class Elsewhere(KafkaPythonClient):
+    class Elsewhere(Client):
         def identity(self):
             return super().identity()._replace(cluster="another")
 

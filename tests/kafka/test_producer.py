@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic
-from streamlda_connectors.kafka.kafka_python import KafkaPythonProducer
+from streamlda_connectors.kafka.producer import Producer
 from streamlda_connectors.kafka.values import FIRST_REACH
 from tests.kafka.topics import read
 
@@ -76,7 +76,7 @@ def test_text_is_written_only_on_request_and_if_it_fits(topics, topic, letters_t
         assert dict(row.headers)["streamlda.text"] == b"left-out"
 
 
-class Untold(KafkaPythonProducer):
+class Untold(Producer):
     """As where settings of a topic may not be read: the limit is met only at the broker."""
 
     def _describe(self, shared, topic_settings):
@@ -164,7 +164,7 @@ def test_the_newest_snapshot_of_a_key_is_found_behind_those_of_others(topics, to
 
 def test_a_topic_that_keeps_too_much_or_too_little_is_refused(topics, topic, snapshots_to, opened):
     topics.make(topic)
-    for connect in (KafkaPythonProducer, Untold):
+    for connect in (Producer, Untold):
         with pytest.raises(SourceError, match=r"cleanup.policy='(delete|unknown)'; set it to"):
             snapshots_to(topics, topic, connect=connect)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})

@@ -14,10 +14,9 @@ from collections import Counter, deque
 import pytest
 
 from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
-from streamlda.stream.credentials import CLIENTS
 from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
-from streamlda_connectors.kafka.clients import connected
+from streamlda_connectors.kafka.consumer import Client
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read, wait_until
 
@@ -97,7 +96,7 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
     cuts = deque()
 
     def cut_off(settings):
-        made = connected(settings)
+        made = Client(settings)
         poll = made.poll
 
         def polled(timeout_seconds, max_records):
@@ -173,16 +172,6 @@ def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 9))
     with pytest.raises(SourceError, match="topic_id="):
         at(source_of(topics, topic), position)
-
-
-def test_a_position_of_one_package_is_taken_up_by_the_other(topics, topic, source_of):
-    topics.fill(topic, numbers(0, 20))
-    source = source_of(topics, topic)
-    seen = read(source, 7, max_records=7)[0]
-    for reader in (*CLIENTS, *CLIENTS):
-        source = at(source_of(topics, topic, client=reader), source.position())
-        seen += read(source, 3, max_records=3)[0]
-    assert seen == texts_from(0, 19)
 
 
 def test_shares_cover_all_partitions_disjointly(topics, topic, source_of):

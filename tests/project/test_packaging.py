@@ -54,9 +54,7 @@ def test_what_streamlda_runs_on_is_locked_alike_with_and_without_the_tests():
     # The image of the daemon is made from it.
     extras = PROJECT["project"]["optional-dependencies"]
     wanted = [*PROJECT["project"]["dependencies"]]
-    wanted += [
-        text for extra in ("http", "kafka", "registry", "confluent") for text in extras[extra]
-    ]
+    wanted += [text for extra in ("http", "kafka", "registry") for text in extras[extra]]
     assert {canonicalize_name(Requirement(text).name) for text in wanted} <= names
     assert "pytest" not in names
 

@@ -16,7 +16,6 @@ from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.publishing import MESSAGE_WORDS
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.credentials import CLIENTS
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import (
     ROOT,
@@ -46,27 +45,10 @@ N_RECORDS = 10_000
 SECRET = "zebrafinch"
 
 
-@pytest.fixture(
-    params=[CLIENTS[0], *(pytest.param(c, marks=pytest.mark.soak) for c in CLIENTS[1:])]
-)
-def client(request):
-    """Return the package that reads; daemons take seconds each."""
-    return request.param
-
-
-#: Of few tests the second package is not left to the soak.
-BOTH_CLIENTS = pytest.mark.parametrize(
-    "client",
-    [CLIENTS[0], *(pytest.param(c, marks=pytest.mark.long) for c in CLIENTS[1:])],
-    indirect=True,
-)
-
-
 @pytest.fixture
-def settings_for(topics, topic, tmp_path, client):
+def settings_for(topics, topic, tmp_path):
     def make(name, **more):
-        found = topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
-        return found | {"kafka.client": client}
+        return topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
 
     return make
 
@@ -160,7 +142,7 @@ def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", few_or(3.0, AWAY_SECONDS))
 def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
-    seconds, broker, own_topics, topic, tmp_path, client
+    seconds, broker, own_topics, topic, tmp_path
 ):
     values, poison = poisoned(N_RECORDS, 10)
     half = N_RECORDS // 2
@@ -171,7 +153,7 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
 
     def settings_in(name, **more):
         made = topic_settings(tmp_path / name, broker.bootstrap, topic, **more)
-        return made | ending(N_RECORDS) | {"kafka.client": client}
+        return made | ending(N_RECORDS)
 
     def outage(daemon, said):
         until = time.monotonic() + seconds
@@ -318,7 +300,6 @@ def poisoned(n_records, every):
 
 
 @pytest.mark.long
-@BOTH_CLIENTS
 @pytest.mark.parametrize(
     ("n_records", "every", "n_kills"),
     [(6000, 10, 1), pytest.param(300_000, 2, 10, marks=pytest.mark.soak)],

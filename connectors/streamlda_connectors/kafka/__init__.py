@@ -3,10 +3,10 @@
 Reading: ``source`` has the connector, ``reader`` keeps it at its offsets, ``decoding`` makes
 documents of records (with ``registry`` and ``schemas`` of those that have a schema, with
 ``letters`` of dead letters), ``share`` says which partitions are ours. Writing: ``dead_letters``,
-and ``values`` for snapshots and shares of sites. Both, in transactions: ``exchange``. ``client`` is
-what a library must do, ``kafka_python`` and ``confluent`` are libraries that do it, of which
-``clients`` takes one; ``connecting`` is how kafka-python connects and what its errors mean;
-``security`` has the settings of TLS and SASL.
+and ``values`` for snapshots and shares of sites. Both, in transactions: ``exchange``. ``client``
+has what is read and written, and how to reach the brokers; ``consumer`` and ``producer`` are all
+that is asked of the package kafka-python, ``connection`` is how it connects and what its errors
+mean; ``security`` has the settings of TLS and SASL.
 """
 
 from streamlda_connectors.kafka.client import Record

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from streamlda.checks import one_of, require
-from streamlda.stream.credentials import CLIENTS
+from streamlda.checks import require
 from streamlda_connectors.kafka.security import Security
 
 
@@ -98,77 +97,14 @@ class ClientSettings:
     request_timeout_seconds: float = 10.0
     #: TLS and SASL.
     security: Security = field(default_factory=Security)
-    #: The package that reads: one of `CLIENTS`.
-    client: str = "kafka-python"
 
     def __post_init__(self) -> None:
-        one_of(CLIENTS, client=self.client)
         for name, value in asdict(self).items():
             if name in ("bootstrap_servers", "topic"):
                 require(value, f"{name} must not be empty", **{name: value}, remedy="name it")
             elif name.endswith(("_bytes", "_seconds")):
                 rule = f"{name} must be above 0 and below 2**31"
                 require(0 < value < 2**31, rule, **{name: value})
-
-
-class Client(Protocol):
-    """One connected consumer of one topic, used from one thread; nothing is assigned at first.
-
-    Every method raises `SourceError` if the broker refuses or does not answer in time.
-    """
-
-    def identity(self) -> Identity:
-        """Return which topic this was when connecting."""
-
-    def partitions(self) -> set[int]:
-        """Return the partitions known now, without waiting; new ones appear later."""
-
-    def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
-        """Return what the log of each partition holds now."""
-
-    def assign(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on, and no others."""
-
-    def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
-        """Return up to `max_records` (at least 1) as they come, or nothing in time.
-
-        Raises `OutOfRange` if the log does not hold the offset to go on from, `Truncated` if it was
-        cut, and `Broken` if the client is of no use any more.
-        """
-
-    def pause(self, paused: bool, held: Collection[int] = ()) -> None:
-        """Stop or go on fetching all assigned partitions; polling keeps the connection alive.
-
-        Those that are `held` are not fetched either.
-        """
-
-    def answered(self) -> dict[int, float | None]:
-        """Return when a fetch of each assigned partition was answered last, by `monotonic`.
-
-        None if that was never, or the partition has no leader.
-        """
-
-    def ends(self) -> dict[int, int]:
-        """Return the last known end of each partition fetched so far, without waiting."""
-
-    def positions(self) -> dict[int, int]:
-        """Return where each assigned partition goes on, after what `poll` has returned.
-
-        Behind what is no record too, such as the marks of transactions. May raise `Broken`.
-        """
-
-    def notes(self, partitions: set[int]) -> list[str]:
-        """Return what `commit` left under the group beside the offsets of these partitions."""
-
-    def commit(self, offsets: Mapping[int, int], note: str) -> None:
-        """Show `offsets` and a note under the group, without waiting; a failure is only logged."""
-
-    def close(self) -> None:
-        """Close all connections. Closing twice is allowed."""
-
-
-#: Makes a client that is connected and has nothing assigned.
-Connect = Callable[[ClientSettings], Client]
 
 
 class Message(NamedTuple):

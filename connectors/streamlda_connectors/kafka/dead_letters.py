@@ -13,7 +13,6 @@ import orjson
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SinkAwayError, StreamLDAError
 from streamlda_connectors.kafka.client import Message, NotWritten, Record, TooLarge
-from streamlda_connectors.kafka.kafka_python import KafkaPythonDelivery, KafkaPythonProducer
 from streamlda_connectors.kafka.letters import (
     OFFSET,
     PARTITION,
@@ -23,6 +22,7 @@ from streamlda_connectors.kafka.letters import (
     TIMESTAMP,
     TOPIC,
 )
+from streamlda_connectors.kafka.producer import Delivery, Producer
 from streamlda_connectors.kafka.values import TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.
@@ -137,7 +137,7 @@ class DeadLetters(TopicWriter):
                 waiting.leave_text_out()
             raise NotWritten(f"TooLarge, {error}") from error
 
-    def _send(self, producer: KafkaPythonProducer, letter: _Letter) -> None:
+    def _send(self, producer: Producer, letter: _Letter) -> None:
         try:
             try:
                 letter.delivery = producer.send(letter.message)
@@ -147,7 +147,7 @@ class DeadLetters(TopicWriter):
         except TooLarge as error:
             raise NotWritten(f"TooLarge, {error}") from error
 
-    def _open_producer(self) -> KafkaPythonProducer:
+    def _open_producer(self) -> Producer:
         """Return the producer, or a new one with all that is pending if it was given up."""
         if self._producer is None:
             producer = self._connect(self._settings, {})
@@ -209,7 +209,7 @@ class _Letter:
     message: Message
     without_text: Message | None = None
     n_bytes: int = field(init=False)
-    delivery: KafkaPythonDelivery | None = None
+    delivery: Delivery | None = None
 
     def __post_init__(self) -> None:
         self.n_bytes = self.message.n_bytes + LETTER_BYTES

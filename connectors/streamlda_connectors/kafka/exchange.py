@@ -15,16 +15,15 @@ from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda.stream.sink import Answer, Received
 from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import Broken, ClientSettings, OutOfRange, Run
-from streamlda_connectors.kafka.connecting import connecting, milliseconds, refused
-from streamlda_connectors.kafka.decoding import Decoding, OnReject
-from streamlda_connectors.kafka.kafka_python import (
-    BATCH_BYTES,
+from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
-    LINGER_SECONDS,
-    KafkaPythonClient,
-    described,
-    give_up,
+    connecting,
+    milliseconds,
+    refused,
 )
+from streamlda_connectors.kafka.consumer import Client, described
+from streamlda_connectors.kafka.decoding import Decoding, OnReject
+from streamlda_connectors.kafka.producer import BATCH_BYTES, LINGER_SECONDS, give_up
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
@@ -38,7 +37,7 @@ SESSION_SECONDS, TRANSACTION_SECONDS = 10.0, 15.0
 SILENT_SECONDS = 10.0
 
 
-class GroupMember(KafkaPythonClient):
+class GroupMember(Client):
     """A client whose partitions are those that the group gives it."""
 
     def __init__(self, settings: ClientSettings, start: str) -> None:

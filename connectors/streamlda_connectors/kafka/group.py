@@ -13,8 +13,8 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from streamlda_connectors.kafka.client import ClientSettings
-from streamlda_connectors.kafka.connecting import connecting, is_away, load, milliseconds, refused
-from streamlda_connectors.kafka.kafka_python import log_commit
+from streamlda_connectors.kafka.connection import connecting, is_away, load, milliseconds, refused
+from streamlda_connectors.kafka.consumer import log_commit
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 from streamlda.checks import one_of, require
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
-from streamlda_connectors.kafka.client import ClientSettings, Connect
-from streamlda_connectors.kafka.clients import connected
+from streamlda_connectors.kafka.client import ClientSettings
+from streamlda_connectors.kafka.consumer import Client, Connect
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
 from streamlda_connectors.kafka.reader import Reader
@@ -86,8 +86,6 @@ class KafkaSource:
         Consumer group in which `commit` shows offsets.
     security : Security or mapping of its attributes, optional
         TLS and SASL.
-    client : {"kafka-python", "confluent"}, default "kafka-python"
-        The package that reads; ``"confluent"`` needs the extra `confluent`.
     read_committed, client_id, fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
 request_timeout_seconds
         As in `streamlda_connectors.kafka.client.ClientSettings`.
@@ -97,7 +95,7 @@ request_timeout_seconds
         have agreed on. It is called, from another thread, with partitions that others are to have,
         which wait until it returns.
     connect : callable, optional
-        Makes a client from `ClientSettings`, in place of `client`.
+        Makes a client from `ClientSettings`, in place of that of the package.
 
     Raises
     ------
@@ -138,7 +136,7 @@ request_timeout_seconds
         group: str | None = None,
         security: Security | Mapping[str, Any] | None = None,
         give_up: GiveUp | None = None,
-        connect: Connect = connected,
+        connect: Connect = Client,
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)

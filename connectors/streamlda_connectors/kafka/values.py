@@ -13,21 +13,15 @@ from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
-    Client,
     ClientSettings,
-    Connect,
     Message,
     NotWritten,
     OutOfRange,
     Record,
     TooLarge,
 )
-from streamlda_connectors.kafka.clients import connected
-from streamlda_connectors.kafka.kafka_python import (
-    MAX_REQUEST_BYTES,
-    ConnectProducer,
-    KafkaPythonProducer,
-)
+from streamlda_connectors.kafka.consumer import Client, Connect
+from streamlda_connectors.kafka.producer import MAX_REQUEST_BYTES, ConnectProducer, Producer
 from streamlda_connectors.kafka.security import Security
 
 #: How many records `SnapshotTopic.newest` looks at first, from the end back.
@@ -56,7 +50,7 @@ class TopicWriter:
         security: Security | Mapping[str, Any] | None = None,
         client_id: str = "streamlda",
         request_timeout_seconds: float = 30.0,
-        connect: ConnectProducer = KafkaPythonProducer,
+        connect: ConnectProducer = Producer,
     ) -> None:
         self._settings = ClientSettings(
             bootstrap_servers,
@@ -67,7 +61,7 @@ class TopicWriter:
         )
         self._connect = connect
         self._closed = False
-        self._producer: KafkaPythonProducer | None = None
+        self._producer: Producer | None = None
 
     def close(self) -> None:
         """Close the connection; what is not durable may be lost. Closing twice is allowed."""
@@ -100,7 +94,7 @@ class ValueTopic(TopicWriter, ABC):
     if_too_large: ClassVar[str]
     made_with: ClassVar[Mapping[str, str]]
 
-    def __init__(self, topic: str, *, connect_client: Connect = connected, **options: Any) -> None:
+    def __init__(self, topic: str, *, connect_client: Connect = Client, **options: Any) -> None:
         super().__init__(topic, **options)
         self._connect_client = connect_client
 

@@ -21,6 +21,9 @@ from streamlda.errors import (
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.security import Security
 
+#: Longest time to close a connection, in seconds.
+CLOSE_SECONDS = 2.0
+
 
 def load(purpose: str) -> Any:
     """Return the package, or raise `MissingExtraError`.
