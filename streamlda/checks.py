@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from streamlda.errors import InvalidSettingError, StreamLDAError
@@ -35,6 +35,27 @@ def require(
     """Raise `failure` unless the rule holds."""
     if not holds:
         raise failure(rule, remedy=remedy, error=error, **values)
+
+
+class Faults:
+    """Rules of a package as data: by class of error and by name, ``"rule; remedy"``."""
+
+    def __init__(self, rules: Mapping[Error, Mapping[str, str]]) -> None:
+        self._rules = {
+            name: (rule.partition("; "), error)
+            for error, named in rules.items()
+            for name, rule in named.items()
+        }
+
+    def make(self, name: str, /, **values: Any) -> StreamLDAError:
+        """Return the error of a rule that does not hold."""
+        (rule, _, remedy), error = self._rules[name]
+        return failure(rule, remedy=remedy, error=error, **values)
+
+    def check(self, holds: object, name: str, /, **values: Any) -> None:
+        """Raise the error of a rule unless it holds."""
+        if not holds:
+            raise self.make(name, **values)
 
 
 def at_least(

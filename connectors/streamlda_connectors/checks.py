@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from streamlda.checks import failure, require
+from streamlda.checks import Faults, failure, require
 from streamlda.errors import (
     InvalidSettingError,
     SourceAwayError,
@@ -17,89 +17,48 @@ from streamlda.errors import (
 from streamlda.stream.listing import HOW_TO_EXTRACT
 from streamlda.stream.source import Position
 
-_OTHER_FORMAT = "read other formats from files (connector files)"
-
-#: By name: what is wrong, what to do, and the class of the error.
-FAULTS: dict[str, tuple[str, str, type[StreamLDAError]]] = {
-    "closed": ("the source is not open", "make a new one", SourceError),
-    "column": (
-        "a file must have the text column, and it must hold strings",
-        "set text_field (--text-field) to one that holds text",
-        SourceError,
-    ),
-    "compressed": ("compressed files cannot be followed", _OTHER_FORMAT, InvalidSettingError),
-    "delimiter": (
-        "a delimiter must be one ASCII character, and no quote, blank or line end",
-        "leave it out to find it by the header",
-        InvalidSettingError,
-    ),
-    "descriptor": (
-        "a stream must be open and have a file descriptor",
-        "redirect a file or pipe to it",
-        SourceError,
-    ),
-    "directory": (
-        "the directory of a file that is not read to its end is missing",
-        "bring it back, or start from the beginning",
-        SourceAwayError,
-    ),
-    "encoding": (
-        "encoding must be a text codec that extends ASCII",
-        "convert the data to UTF-8",
-        InvalidSettingError,
-    ),
-    "gap": (
-        "a file was removed, compressed or cut before it was read to its end",
-        "put it back, or start with allow_gaps to do without the rest",
-        SourceError,
-    ),
-    "mail": (
-        "mail and HTML are not read",
-        f"extract their text first ({HOW_TO_EXTRACT})",
-        InvalidSettingError,
-    ),
-    "name": ("the name of a file must be UTF-8", "rename it", SourceError),
-    "package": (
-        "a package must be installed, as a folder of Python files, to be read",
-        "install it, or leave it out of packages",
-        SourceError,
-    ),
-    "paths": (
-        "the position was made with other paths",
-        "name the same paths, and perhaps more, or start from the beginning",
-        SourceRefusedError,
-    ),
-    "position": (
-        "a position must be one that position() of this connector returned",
-        "start from the beginning",
-        SourceRefusedError,
-    ),
-    "replay": (
-        "a stream must be replayed from its start",
-        "send the same input again, or start from the beginning",
-        SourceError,
-    ),
-    "shorter": (
-        "a file ends before what was read of it",
-        "restore it, or start from the beginning",
-        SourceError,
-    ),
-    "stream": ("a stream must be readable", "redirect a file or pipe to it", SourceError),
-    "timeout": ("a poll must be given 0 seconds or more", "", InvalidSettingError),
-    "url": ("only local files can be followed", _OTHER_FORMAT, InvalidSettingError),
-}
-
-
-def fault(name: str, /, **values: object) -> StreamLDAError:
-    """Return the error of one of `FAULTS`, with these values."""
-    rule, remedy, error = FAULTS[name]
-    return failure(rule, remedy=remedy, error=error, **values)
-
-
-def check(holds: object, name: str, /, **values: object) -> None:
-    """Raise one of `FAULTS` unless a condition holds."""
-    if not holds:
-        raise fault(name, **values)
+_FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "compressed": "compressed files cannot be followed; read them from files",
+            "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
+            "end; leave it out to find it by the header",
+            "encoding": "encoding must be a text codec that extends ASCII; convert the data to "
+            "UTF-8",
+            "mail": f"mail and HTML are not read; extract their text first ({HOW_TO_EXTRACT})",
+            "timeout": "a poll must be given 0 seconds or more",
+            "url": "only local files can be followed; read others from files",
+        },
+        SourceError: {
+            "closed": "the source is not open; make a new one",
+            "column": "a file must have the text column, and it must hold strings; set text_field "
+            "(--text-field) to one that holds text",
+            "descriptor": "a stream must be open and have a file descriptor; redirect a file or "
+            "pipe to it",
+            "gap": "a file was removed, compressed or cut before it was read to its end; put it "
+            "back, or start with allow_gaps to do without the rest",
+            "name": "the name of a file must be UTF-8; rename it",
+            "package": "a package must be installed, as a folder of Python files, to be read; "
+            "install it, or leave it out of packages",
+            "replay": "a stream must be replayed from its start; send the same input again, or "
+            "start from the beginning",
+            "shorter": "a file ends before what was read of it; restore it, or start from the "
+            "beginning",
+            "stream": "a stream must be readable; redirect a file or pipe to it",
+        },
+        SourceAwayError: {
+            "directory": "the directory of a file that is not read to its end is missing; bring "
+            "it back, or start from the beginning",
+        },
+        SourceRefusedError: {
+            "paths": "the position was made with other paths; name the same paths, and perhaps "
+            "more, or start from the beginning",
+            "position": "a position must be one that position() of this connector returned; start "
+            "from the beginning",
+        },
+    }
+)
+fault, check = _FAULTS.make, _FAULTS.check
 
 
 def check_has_fields(

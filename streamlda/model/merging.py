@@ -228,7 +228,7 @@ def _vocabulary(parts: Sequence[_Part], n_words: int) -> Vocabulary | None:
             )
             for pair in zip(*names, strict=True)
         )
-        return one.named(together if any(together) else None)
+        return one.with_names(together if any(together) else None)
     if one == other:
         return one
     words = [""] * n_words

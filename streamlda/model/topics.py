@@ -190,7 +190,7 @@ class Topics:
         if self.vocabulary is None or self.vocabulary.names is None:
             return [0] * self.n_components
         top = top_words(self.components, min(n, self.n_features)).tolist()
-        return [sum(map(self.vocabulary.shared, columns)) for columns in top]
+        return [sum(map(self.vocabulary.is_shared, columns)) for columns in top]
 
     def feature_name(self, word_id: int) -> str:
         """Return the word of a column, as `Vocabulary.feature_name`; its number without words."""

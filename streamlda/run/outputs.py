@@ -51,10 +51,10 @@ def check_outputs(settings: RunSettings) -> None:
     """Check the files that a run writes: model, rejects, ledger. Lists the files that it reads."""
     from streamlda.privacy.ledger.file import beside
     from streamlda.stream.listing import find_files
-    from streamlda.text.stop_words import languages_of
+    from streamlda.text.stop_words import parse_languages
 
     words = settings.vocabulary
-    lists = () if languages_of(words.stop_words) else (words.stop_words,)
+    lists = () if parse_languages(words.stop_words) else (words.stop_words,)
     named = (words.file, settings.topics.projection_file, *lists)
     taken: list[str | Path] = [*settings.source.files, *(name for name in named if name)]
     with suppress(SourceError):  # What cannot be listed is said when it is opened.

@@ -341,7 +341,7 @@ def _fit_stored(
     engine.measures = measures
     found, words = store.contents, beginning.plan.vocabulary
     if found.column_words is not None:
-        words = found.column_words.named()
+        words = found.column_words.name_columns()
     learned_from = beginning.vocabulary_documents
     rejects = numbered(found.rejects, found.places)
     return ClusterFit(engine, words, found.counts, learned_from, refined, said, rejects, estimate)

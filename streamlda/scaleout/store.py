@@ -37,7 +37,7 @@ from streamlda.scaleout.sums import added
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import Reject
-from streamlda.text.column_words import FULL_TOKENS, ColumnWords, column_words, merged_words
+from streamlda.text.column_words import FULL_TOKENS, ColumnWords, merge_words, open_column_words
 from streamlda.text.vocabulary import Vocabulary
 
 #: Fraction of the workers' memory limits that documents may take, and of the least limit that one
@@ -329,7 +329,7 @@ def documents_of(
     counts, batches = RecordCounts(), [no_documents(n_features)]
     rejects, places = list[Reject](), dict[str, int]()
     documents, tokens, nbytes, frequencies = 0, 0.0, 0, np.zeros(n_features)
-    words = column_words(vocabulary, full_tokens=full_tokens)
+    words = open_column_words(vocabulary, full_tokens=full_tokens)
 
     def note(reject: Reject) -> None:
         if len(rejects) < MOST_REJECTS:
@@ -371,7 +371,7 @@ def together(one: Contents, *others: Contents) -> Contents:
         counts=added(part.counts for part in parts),
         nbytes=sum(part.nbytes for part in parts),
         frequencies=np.sum([part.frequencies for part in parts], axis=0),
-        column_words=merged_words(part.column_words for part in parts),
+        column_words=merge_words(part.column_words for part in parts),
         whole=all(part.whole for part in parts),
         rejects=tuple(reject for part in parts for reject in part.rejects),
         places={place: n for part in parts for place, n in part.places.items()},

@@ -20,7 +20,7 @@ from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits
-from streamlda.text.stop_words import FEW_DOCUMENTS, NONE, languages_of, most_documents
+from streamlda.text.stop_words import FEW_DOCUMENTS, NONE, most_documents, parse_languages
 from streamlda.text.vocabulary import Vocabulary
 
 #: Documents that words are learned from by default.
@@ -42,7 +42,7 @@ def analyzer(settings: RunSettings) -> TextAnalyzer:
     stop: Any = words.stop_words
     if stop == NONE:
         stop = None
-    elif languages_of(stop) is None:
+    elif parse_languages(stop) is None:
         stop = Vocabulary.from_file(stop).words
     clean = () if words.clean == NONE else tuple(words.clean.split(","))
     options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams, "clean": clean}

@@ -48,7 +48,7 @@ from streamlda.storage.checkpoint import Checkpoint, Checkpoints
 from streamlda.storage.projection import check_same_words
 from streamlda.stream.illustrations import COLUMNS
 from streamlda.stream.source import Position
-from streamlda.text.column_words import ColumnWords, column_words, merged_words
+from streamlda.text.column_words import ColumnWords, merge_words, open_column_words
 from streamlda.text.vocabulary import Vocabulary
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
@@ -174,12 +174,12 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
                 merged.merge(engine)
             except InvalidSettingError as error:
                 raise InvalidSettingError(f"{error}: path={first[0]!r},{path!r}") from error
-        words.append(column_words(checkpoint.vocabulary, named(checkpoint.beside(), COLUMNS)))
+        words.append(open_column_words(checkpoint.vocabulary, named(checkpoint.beside(), COLUMNS)))
         taken.append((path, checkpoint, digest))
     assert merged is not None
     checkpoints = tuple(checkpoint for _, checkpoint, _ in taken)
-    together = merged_words(words)
-    vocabulary = checkpoints[0].vocabulary if together is None else together.named()
+    together = merge_words(words)
+    vocabulary = checkpoints[0].vocabulary if together is None else together.name_columns()
     return MergedCheckpoints(merged, vocabulary, checkpoints)
 
 

@@ -15,7 +15,7 @@ from streamlda.learner import Learner
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.source import RecordLocation
-from streamlda.text.column_words import ColumnWords, column_words
+from streamlda.text.column_words import ColumnWords, open_column_words
 from streamlda.text.vocabulary import Vocabulary
 
 #: Begin the names of their arrays.
@@ -36,7 +36,7 @@ class Illustrations:
         if not learner.shows_documents:
             self._candidates = None
             return
-        self._words = column_words(vocabulary, named(saved, COLUMNS))
+        self._words = open_column_words(vocabulary, named(saved, COLUMNS))
         documents = named(saved, CANDIDATES)
         if self._candidates is not None and documents:
             self._candidates.restore(documents, vocabulary.n_features)
@@ -59,7 +59,7 @@ class Illustrations:
     def beside(self, model: TopicModel | None) -> TopicModel | None:
         """Return a model of now that shows them."""
         if model is not None and self._words is not None:
-            model = replace(model, vocabulary=self._words.named())
+            model = replace(model, vocabulary=self._words.name_columns())
         if model is not None and self._candidates is not None:
             model = replace(model, representative_documents=self._candidates.shown_by(model))
         return model

@@ -20,7 +20,7 @@ from streamlda.privacy.noise import Noise
 from streamlda.privacy.selection import WordSelection
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.frequencies import FrequencyLimits, WordFrequencies, checked_texts
+from streamlda.text.frequencies import FrequencyLimits, WordFrequencies, check_texts
 from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
 from streamlda.text.vocabulary import Vocabulary
@@ -108,7 +108,7 @@ class VocabularyLearner:
     def beginning(self, texts: Sequence[str]) -> Sequence[str]:
         """Return the first texts, as many as are learned from: cut at a document, never inside."""
         characters = 0
-        for number, text in enumerate(checked_texts(texts)):
+        for number, text in enumerate(check_texts(texts)):
             if self.enough(number, characters):
                 return texts[:number]
             characters += len(text)
@@ -131,8 +131,8 @@ class VocabularyLearner:
         analyzer = self.analyzer
         if self.phrases:
             # A pair that is rare when the table is full is not found.
-            analyzer = analyzer.with_phrases(count(analyzer.of_pairs()).words, self.phrases)
-        return Vocabulary.of_frequencies(count(analyzer), self.limits(documents), analyzer)
+            analyzer = analyzer.with_phrases(count(analyzer.with_pairs()).words, self.phrases)
+        return Vocabulary.from_frequencies(count(analyzer), self.limits(documents), analyzer)
 
     def limits(self, documents: int) -> FrequencyLimits:
         """Return which words are taken from this number of documents."""

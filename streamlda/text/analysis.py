@@ -1,4 +1,4 @@
-"""From text to words: which pieces of a text are words, and how often each occurs in a stream."""
+"""Settings that split a text into words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from streamlda.checks import failure, require
 from streamlda.text import functions, stop_words
-from streamlda.text.cleaning import STEPS, cleaned
+from streamlda.text.cleaning import STEPS, clean_text
+from streamlda.text.faults import check, fault
 from streamlda.text.functions import Analyze, UnreadableTextError
-from streamlda.text.phrases import learned_phrases, phrase_joiner
-from streamlda.text.scripts import TURKISH, folded, letter_words
+from streamlda.text.phrases import build_joiner, learn_phrases
+from streamlda.text.scripts import TURKISH, find_letter_words, fold_text
 
 #: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
 #: underscore. It has no marks, and its texts are not composed.
@@ -23,7 +23,7 @@ LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
 
 @dataclass(frozen=True)
 class TextAnalyzer:
-    r"""How a text is split into words; equal and hashed by content.
+    r"""Settings that split a text into words; equal and hashed by content.
 
     The meaning of each setting is that of scikit-learn's ``CountVectorizer``: lower-casing, then
     matching, then dropping stop words, then joining neighbours to n-grams.
@@ -46,9 +46,9 @@ class TextAnalyzer:
         Shortest and longest run of neighbouring words that counts as a word.
     normalize : bool, default True
         Compose letters and marks (Unicode NFC) and drop soft hyphens first; lower-case a dotted
-        capital I to ``i``. False is for what version 0.1 made.
+        capital I to ``i``. False is for models of version 0.1.
     clean : tuple of str, default all
-        What is removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
+        Removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
         ``"emails"``, ``"html"`` (tags, and entities are read).
     phrases : collection of str, default ()
         Runs of words that are one word, as ``"new york"``, the longest first: joined once stop
@@ -84,62 +84,42 @@ class TextAnalyzer:
 
     def __post_init__(self) -> None:
         normalize, lowercase = self.normalize, self.lowercase
-        require(isinstance(normalize, bool), "normalize must be true or false", normalize=normalize)
-        require(
-            isinstance(lowercase, bool) or (lowercase == TURKISH and normalize),
-            f"lowercase must be true, false, or {TURKISH} with normalize",
-            lowercase=lowercase,
-        )
+        check(isinstance(normalize, bool), "normalize", normalize=normalize)
+        known = isinstance(lowercase, bool) or (lowercase == TURKISH and normalize)
+        check(known, "lowercase", lowercase=lowercase)
         if lowercase and normalize and stop_words.begins_with_turkish(self.stop_words):
             object.__setattr__(self, "lowercase", TURKISH)
         pattern = "" if self.token_pattern is None else self.token_pattern
         try:
             groups = re.compile(pattern).groups
         except (re.error, TypeError) as error:
-            rule = f"token_pattern must be a regular expression: {error}"
-            raise failure(rule, token_pattern=pattern) from error
-        require(
-            groups < 2 and isinstance(pattern, str),
-            "token_pattern must be text with at most one group",
-            token_pattern=pattern,
-            remedy="write other groups as (?:...)",
-        )
-        object.__setattr__(self, "stop_words", stop_words.listed(self.stop_words))
+            raise fault("pattern", token_pattern=pattern, cause=str(error)) from error
+        check(groups < 2 and isinstance(pattern, str), "groups", token_pattern=pattern)
+        object.__setattr__(self, "stop_words", stop_words.read_stop_words(self.stop_words))
         object.__setattr__(self, "ngram_range", _tidy_ngram_range(self.ngram_range))
         known = not isinstance(self.clean, str) and set(self.clean) <= set(STEPS)
-        require(known, f"clean must be of {', '.join(STEPS)}", clean=self.clean)
+        check(known, "clean", clean=self.clean)
         object.__setattr__(self, "clean", tuple(step for step in STEPS if step in self.clean))
         if self.function is not None:
-            rule = "a token pattern and an analyzer must not both be given"
-            require(self.token_pattern is None, rule, token_pattern=pattern)
+            check(self.token_pattern is None, "function", token_pattern=pattern)
             object.__setattr__(self, "function", functions.allow(self.function))
         object.__setattr__(self, "phrases", self._read_phrases())
 
     def _read_phrases(self) -> tuple[str, ...]:
         """Return the phrases as texts have them."""
-        several, found = not isinstance(self.phrases, str), set()
-        require(
-            several, "phrases must be a list of them, got one string", remedy="put it in a list"
-        )
-        if self.phrases:
-            split = self._build_splitter()
+        check(not isinstance(self.phrases, str), "phrases")
+        split, found = self._build_splitter() if self.phrases else str.split, set()
         for phrase in self.phrases:
             try:
                 words = split(phrase) if isinstance(phrase, str) else []
             except UnreadableTextError:
                 words = []
-            require(
-                len(words) > 1,
-                "phrases must each be of two words or more once stop words are dropped",
-                phrase=phrase,
-                words=len(words),
-                remedy="leave it out, or add words that the analyzer keeps",
-            )
+            check(len(words) > 1, "phrase", phrase=phrase, words=len(words))
             found.add(" ".join(words))
         return tuple(sorted(found))
 
-    def changed(self, **changes: Any) -> TextAnalyzer:
-        """Return these settings with others; phrases are not read again."""
+    def with_settings(self, **changes: Any) -> TextAnalyzer:
+        """Return a copy with some settings changed; phrases are not read again."""
         phrases = changes.pop("phrases", self.phrases)
         analyzer = replace(self, phrases=(), **changes)
         object.__setattr__(analyzer, "phrases", tuple(sorted(set(phrases))))
@@ -147,7 +127,7 @@ class TextAnalyzer:
 
     @property
     def function_name(self) -> str | None:
-        """What the function of the user is known by."""
+        """Name of the user's function."""
         return None if self.function is None else str(self.function)
 
     @property
@@ -176,11 +156,11 @@ class TextAnalyzer:
         if self.function_name is not None:
             return self._by_function(functions.find(self.function_name))
         pattern, lowercase = self.token_pattern, self.lowercase
-        findall = letter_words if pattern is None else re.compile(pattern).findall
+        findall = find_letter_words if pattern is None else re.compile(pattern).findall
 
         def match(text: str) -> list[str]:
             if self.normalize:
-                return findall(folded(text, lowercase))
+                return findall(fold_text(text, lowercase))
             return findall(text.lower() if lowercase else text)
 
         if pattern not in (None, LETTERS) or lowercase == TURKISH:
@@ -198,9 +178,9 @@ class TextAnalyzer:
 
     def _by_function(self, function: Analyze) -> Analyze:
         def split(text: str) -> list[str]:
-            words = functions.words_of(function, folded(text, lowercase=False))
+            words = functions.call_analyzer(function, fold_text(text, lowercase=False))
             if self.lowercase:
-                words = [folded(word, self.lowercase) for word in words]
+                words = [fold_text(word, self.lowercase) for word in words]
             return [word for word in words if any(map(str.isalpha, word))]
 
         return split
@@ -210,7 +190,7 @@ class TextAnalyzer:
         tokenize, stop, clean = self.build_tokenizer(), self.stop_set, self.clean
 
         def split(text: str) -> list[str]:
-            words = tokenize(cleaned(text, clean))
+            words = tokenize(clean_text(text, clean))
             return [word for word in words if word not in stop] if stop else words
 
         return split
@@ -222,7 +202,7 @@ class TextAnalyzer:
         then all pairs in the order of the text, and so on. A text on which the user's function
         fails has no words, or raises `UnreadableTextError` if `strict`.
         """
-        split, join = self._build_splitter(), phrase_joiner(self.phrases)
+        split, join = self._build_splitter(), build_joiner(self.phrases)
 
         def analyze(text: str) -> list[str]:
             return join(split(text))
@@ -244,20 +224,20 @@ class TextAnalyzer:
         return made if strict or self.function is None else lenient
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Whoever unpickles it may call what this process may.
+        # The function may be called where it is unpickled, if it may here.
         name = self.function_name
-        return _unpickled, (self.metadata(), name if name and functions.allowed(name) else None)
+        return _unpickle, (self.metadata(), name if name and functions.is_allowed(name) else None)
 
-    def of_pairs(self) -> TextAnalyzer:
-        """Return these settings, for words and pairs of them."""
-        return self.changed(ngram_range=(1, 2))
+    def with_pairs(self) -> TextAnalyzer:
+        """Return a copy that also finds pairs of neighbours."""
+        return self.with_settings(ngram_range=(1, 2))
 
     def with_phrases(self, pairs: Mapping[str, int], most: int) -> TextAnalyzer:
-        """Return these settings with at most this many phrases of two words besides.
+        """Return a copy with at most this many phrases of two words besides.
 
-        `pairs` says how often what `of_pairs` finds occurs.
+        `pairs` has the counts of the words and pairs that `with_pairs` finds.
         """
-        return self.changed(phrases=(*self.phrases, *learned_phrases(pairs, most)))
+        return self.with_settings(phrases=(*self.phrases, *learn_phrases(pairs, most)))
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
@@ -282,27 +262,26 @@ class TextAnalyzer:
         try:
             analyzer = cls(**values)
         except TypeError as error:
-            rule = "a text analyzer must have known settings only"
-            raise failure(rule, settings=sorted(metadata)) from error
-        fits = function is None or isinstance(function, str)
-        require(fits, "the analyzer of a file must be a name", type=type(function).__name__)
+            raise fault("settings", settings=sorted(metadata)) from error
+        kind = type(function).__name__
+        check(function is None or isinstance(function, str), "stored function", type=kind)
         object.__setattr__(analyzer, "function", function)
         several = isinstance(phrases, list) and all(
-            isinstance(phrase, str) and phrase.split() for phrase in phrases
+            isinstance(p, str) and p.split() for p in phrases
         )
-        require(several or not phrases, "the phrases of a file must be a list of text")
+        check(several or not phrases, "stored phrases")
         object.__setattr__(analyzer, "phrases", tuple(phrases))
         return analyzer
 
 
-def _unpickled(metadata: Mapping[str, Any], function: str | None) -> TextAnalyzer:
-    if function is not None and not functions.allowed(function):
+def _unpickle(metadata: Mapping[str, Any], function: str | None) -> TextAnalyzer:
+    if function is not None and not functions.is_allowed(function):
         functions.allow(function)
     return TextAnalyzer.from_metadata(metadata)
 
 
 def ascii_classes(lowercase: bool | str) -> str:
-    """Return what each ASCII character is to the default pattern, 128 characters.
+    """Return the class of each ASCII character under the default pattern, 128 characters.
 
     A letter is itself, or its small form; ``"0"`` spoils the word it touches (digits, underscore)
     and a space ends it (all others, control characters among them).
@@ -316,11 +295,10 @@ def ascii_classes(lowercase: bool | str) -> str:
 
 
 def _tidy_ngram_range(ngram_range: Collection[int]) -> tuple[int, int]:
-    rule = "ngram_range must be two whole numbers with 1 <= shortest <= longest"
     try:
         shortest, longest = ngram_range
     except (TypeError, ValueError) as error:
-        raise failure(rule, ngram_range=ngram_range) from error
+        raise fault("ngrams", ngram_range=ngram_range) from error
     whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (shortest, longest))
-    require(whole and 1 <= shortest <= longest, rule, ngram_range=ngram_range)
+    check(whole and 1 <= shortest <= longest, "ngrams", ngram_range=ngram_range)
     return shortest, longest

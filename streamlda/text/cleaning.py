@@ -1,4 +1,4 @@
-"""What is no text inside texts: encoded attachments, markup, addresses."""
+"""Removal of encoded attachments, markup and addresses from texts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SCHEMES = ("https", "http", "ftp")
 _url_at = re.compile(rf"(?:(?:{'|'.join(_SCHEMES)})://|www\.)[^\s<>\"]+").match
 ASCII_URL = "".join(chr(i) for i in range(128) if not chr(i).isspace() and chr(i) not in '<>"')
 
-# Of addresses, what is after the name is found first: it begins with a sign of its own, so that
-# this takes a tenth of the time of an expression for all of it.
+# The host of an address is found first: it begins with a sign of its own, so that this takes a
+# tenth of the time of an expression for the whole address.
 _NAME = r"[\w.+%-]"
 _HOST = re.compile(r"@[\w-]+(?:\.[\w-]+)+")
 _name_before = re.compile(rf"{_NAME}+\Z").search
@@ -28,7 +28,7 @@ ASCII_HOST = string.ascii_letters + string.digits + "_-"
 ASCII_NAME = ASCII_HOST + ".+%"
 LONGEST_NAME = 64
 
-# Of one sign alone, as <file>, text has placeholders too: elements of HTML are known by name.
+# Texts have placeholders such as <file>, so elements of HTML are known by name.
 _NAMES = (
     "a abbr acronym address article aside b base big blockquote body br button caption center "
     "cite code col dd del details div dl dt em fieldset figure font footer form h1 h2 h3 h4 h5 h6 "
@@ -47,7 +47,7 @@ _markup_at = re.compile(
 ASCII_SPACE = "".join(chr(i) for i in range(128) if chr(i).isspace())
 ASCII_TAG = "".join(chr(i) for i in range(128) if chr(i) not in "<>")
 
-#: What is removed with all that is in it.
+#: Elements that are removed with their content.
 SCRIPTS = ("script", "style")
 
 #: Entities of a space, or of a sign that is never part of a word, as the dot of Catalan l·l is.
@@ -57,8 +57,7 @@ SIGNS = [
     if category(chr(point))[0] in "ZPS" and name != "middot"
 ]
 
-# What ends with a sign of its own is sought only before the last of these, else time would be the
-# square of the text's.
+# The end of a span is sought only before the last sign of its kind, else time would be quadratic.
 _SPAN = re.compile(rf"<(?:({'|'.join(SCRIPTS)})\b.*?</\1\s*>|!--.*?-->)", re.IGNORECASE | re.DOTALL)
 _ENDS = {
     sign: re.compile(end, re.IGNORECASE)
@@ -74,43 +73,43 @@ def _has(text: str, rare: str, piece: str) -> bool:
     return rare in text and piece in text
 
 
-def _without_attachments(text: str) -> tuple[str, int]:
+def _remove_attachments(text: str) -> tuple[str, int]:
     encoded = _has(text, "6", "base64") or (_has(text, "\n", "\nM") and _find_uuencoded(text))
     return _ENCODED.subn(" ", text) if encoded else (text, 0)
 
 
-def _without_urls(text: str) -> tuple[str, int]:
-    return _replaced(text, ("://", "www."), _url, lambda found: " ")
+def _remove_urls(text: str) -> tuple[str, int]:
+    return _replace_pieces(text, ("://", "www."), _match_url, lambda found: " ")
 
 
-def _url(text: str, at: int, end: int) -> re.Match[str] | None:
+def _match_url(text: str, at: int, end: int) -> re.Match[str] | None:
     if text[at] == "w":
         return _url_at(text, at)
     scheme = next((each for each in _SCHEMES if text.endswith(each, end, at)), "")
     return _url_at(text, at - len(scheme))
 
 
-def _without_emails(text: str) -> tuple[str, int]:
+def _remove_emails(text: str) -> tuple[str, int]:
     if "@" not in text:
         return text, 0
     kept, end = [], 0
     for host in _HOST.finditer(text):
         at = host.start()
-        start = at - _name_length(text[max(0, at - LONGEST_NAME - 1) : at])
+        start = at - _measure_name(text[max(0, at - LONGEST_NAME - 1) : at])
         if end <= start < at <= start + LONGEST_NAME:
             kept.append(text[end:start])
             end = host.end()
     return " ".join([*kept, text[end:]]), len(kept)
 
 
-def _name_length(before: str) -> int:
+def _measure_name(before: str) -> int:
     if before.isascii():
         return len(before) - len(before.rstrip(ASCII_NAME))
     name = _name_before(before)
     return 0 if name is None else len(name[0])
 
 
-def _without_markup(text: str) -> tuple[str, int]:
+def _remove_markup(text: str) -> tuple[str, int]:
     last: dict[str, int] = {}
 
     def piece_at(text: str, at: int, end: int) -> re.Match[str] | None:
@@ -124,15 +123,15 @@ def _without_markup(text: str) -> tuple[str, int]:
                 return span
         return _markup_at(text, at)
 
-    return _replaced(text, ("<", "&"), piece_at, _character)
+    return _replace_pieces(text, ("<", "&"), piece_at, _read_entity)
 
 
-def _character(found: re.Match[str]) -> str:
+def _read_entity(found: re.Match[str]) -> str:
     piece = found[0]
     return unescape(piece) if piece.startswith("&") else " "
 
 
-def _replaced(
+def _replace_pieces(
     text: str,
     signs: tuple[str, str],
     piece_at: Callable[[str, int, int], re.Match[str] | None],
@@ -161,19 +160,19 @@ def _replaced(
 
 #: Steps in the order they are taken.
 _STEPS: dict[str, Callable[[str], tuple[str, int]]] = {
-    "attachments": _without_attachments,
-    "urls": _without_urls,
-    "emails": _without_emails,
-    "html": _without_markup,
+    "attachments": _remove_attachments,
+    "urls": _remove_urls,
+    "emails": _remove_emails,
+    "html": _remove_markup,
 }
 
 STEPS = tuple(_STEPS)
 
 
-def cleaned(text: str, steps: Collection[str], removed: Counter[str] | None = None) -> str:
-    """Return a text without what these steps remove; `removed` counts the pieces by step.
+def clean_text(text: str, steps: Collection[str], removed: Counter[str] | None = None) -> str:
+    """Return a text without the pieces that these steps remove; `removed` counts them by step.
 
-    A space stands where something was; of an HTML entity its character.
+    A space replaces a piece; an HTML entity is replaced by its character.
     """
     for name in steps:
         text, pieces = _STEPS[name](text)

@@ -1,7 +1,7 @@
-"""Which words the columns of a hashed vocabulary stand for: the most frequent of each, counted.
+"""Names of the columns of a hashed vocabulary: the most frequent words of each.
 
-A column has three counters with a word each (`streamlda.kernels.text` says by which sketch), fed by
-a sample of the documents. What it holds depends on the documents and their order alone.
+A column has three counters with a word each (`streamlda.kernels.text` has the sketch), fed by a
+sample of the documents. The counters depend on the documents and their order alone.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays
-from streamlda.checks import require
 from streamlda.kernels.text import count_column_words, merge_column_words
+from streamlda.text.faults import check
 from streamlda.text.vocabulary import COLLISION, Vocabulary
 
-#: Counters of a column, and the bytes that are kept of a word. On 20,000 abstracts the first word
-#: is the right one for 99.8 % of the tokens with 2^14 columns and for 98.9 % with 2^10; with 2
-#: counters 95.9 %, with 4 99.5 % there.
+#: Counters of a column, and the bytes that are kept of a word.
 COUNTERS, WORD_BYTES = 3, 32
 
-#: Of a column: its tokens, and its counters with their words.
+#: Memory of a column: its tokens, and its counters with their words.
 COLUMN_BYTES = 8 + COUNTERS * (8 + WORD_BYTES)
 
-#: All documents are counted up to this many tokens, 0.2 processor seconds in all, and then every
-#: 128th: 7 % of the time that it takes to encode the others.
+#: All documents are counted up to this many tokens, and then every 128th.
 FULL_TOKENS, STRIDE = 2**19, 128
 
 
@@ -71,12 +68,12 @@ class ColumnWords:
         return [word for word in words if word.isprintable() and COLLISION not in word]
 
     def merge(self, other: Self) -> None:
-        """Count what another has counted, of other documents; it is not changed."""
+        """Add the counts of another, of other documents."""
         merge_column_words(other._counts, other._words, self._counts, self._words)
         self._tokens += other._tokens
         self._tally[:2] += other._tally[:2]
 
-    def named(self) -> Vocabulary:
+    def name_columns(self) -> Vocabulary:
         """Return the vocabulary with the names of its columns, once there is a word.
 
         A name is the most frequent word; after `COLLISION` the second, if its counter is at least
@@ -97,17 +94,17 @@ class ColumnWords:
         parts = (named, words[named, 0], words[named, 1], two[named], many[named])
         names, taken = [""] * len(self._tokens), set[str]()
         for column, one, other, has_two, has_many in zip(*(p.tolist() for p in parts), strict=True):
-            name = _shown(one)
+            name = _show_word(one)
             if has_two or has_many:
-                name += COLLISION + (_shown(other) if has_two else "…")
+                name += COLLISION + (_show_word(other) if has_two else "…")
             # Long words may begin alike: then the first column has the name.
             if name not in taken:
                 names[column] = name
                 taken.add(name)
-        return self._vocabulary.named(tuple(names))
+        return self._vocabulary.with_names(tuple(names))
 
     def state(self) -> Arrays:
-        """Return all that is needed to go on: the columns that have words, copied."""
+        """Return the columns that have words, copied."""
         columns = np.flatnonzero(self._tokens)
         return {
             "tally": self._tally.copy(),
@@ -119,16 +116,11 @@ class ColumnWords:
 
     @classmethod
     def from_state(cls, vocabulary: Vocabulary, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Go on from what `state` returned, bit for bit."""
+        """Restore `state`, bit for bit."""
         found, columns = cls(vocabulary), arrays["columns"]
         highest = int(columns.max(initial=0))
-        require(
-            highest < vocabulary.n_features,
-            "words of columns must be those of the vocabulary",
-            column=highest,
-            columns=vocabulary.n_features,
-            remedy="use the hash bits that they were counted with",
-        )
+        columns_here = vocabulary.n_features
+        check(highest < columns_here, "columns", column=highest, columns=columns_here)
         found._tally[:] = arrays["tally"]
         found._tokens[columns] = arrays["tokens"]
         found._counts[columns] = arrays["counts"]
@@ -139,12 +131,12 @@ class ColumnWords:
         return type(self).from_state, (self._vocabulary, self.state())
 
 
-def column_words(
+def open_column_words(
     vocabulary: Vocabulary | None,
     saved: Mapping[str, NDArray[Any]] | None = None,
     full_tokens: int = FULL_TOKENS,
 ) -> ColumnWords | None:
-    """Return what counts the words of columns, going on from a saved state; None unless hashed."""
+    """Return a counter of the words of columns, from a saved state if any; None unless hashed."""
     if vocabulary is None or vocabulary.hash_bits is None:
         return None
     return (
@@ -152,8 +144,8 @@ def column_words(
     )
 
 
-def merged_words(parts: Iterable[ColumnWords | None]) -> ColumnWords | None:
-    """Return the words of disjoint documents together, of those that were counted."""
+def merge_words(parts: Iterable[ColumnWords | None]) -> ColumnWords | None:
+    """Return the merged counts of disjoint documents; None if none were counted."""
     counted = [part for part in parts if part is not None]
     if not counted:
         return None
@@ -163,7 +155,7 @@ def merged_words(parts: Iterable[ColumnWords | None]) -> ColumnWords | None:
     return found
 
 
-def _shown(word: bytes) -> str:
+def _show_word(word: bytes) -> str:
     """Return the text of stored letters, with an ellipsis where some may be missing."""
     if len(word) < WORD_BYTES:
         return word.decode("utf-8")

@@ -1,4 +1,4 @@
-"""From words to columns and from columns to counts: the tables behind a vocabulary."""
+"""Tables behind a vocabulary: from words to columns, and from columns to counts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
-from streamlda.text.cleaning import cleaned
+from streamlda.text.cleaning import clean_text
+from streamlda.text.faults import check
 from streamlda.text.functions import UnreadableTextError
-from streamlda.text.letters import clean_letters, joined_letters
+from streamlda.text.letters import clean_letters, join_letters
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
 #: all words below UNSEEN.
@@ -27,7 +26,6 @@ UNSEEN, STOP = -1, -2
 #: The hashed words that are remembered, to save hashing them again: 17 MB for
 #: words of 8 letters, 50 MB at worst.
 CACHED_WORDS, CACHED_LENGTH = 2**17, 64
-
 
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
@@ -53,7 +51,7 @@ class EncodedTexts:
 
 
 class Encoder:
-    """The columns of tokens: what `Vocabulary.token_ids` says, by kernel where it can be."""
+    """The columns of tokens for `Vocabulary.token_ids`, by a kernel where it can be."""
 
     def __init__(
         self, analyzer: TextAnalyzer, words: tuple[str, ...] | None, hash_bits: int | None
@@ -73,19 +71,19 @@ class Encoder:
         """
         steps = self._analyzer.clean
         if not self._analyzer.bytewise:
-            return self.by_word([cleaned(text, steps, removed) for text in texts], unreadable)
-        # By the method of str itself, as the kernel relies on it: a subclass may say anything.
+            return self.by_word([clean_text(text, steps, removed) for text in texts], unreadable)
+        # By the method of str itself: the kernel relies on it, and a subclass may differ.
         others = {n: text for n, text in enumerate(texts) if not str.isascii(text)}
         for n in others:
             texts[n] = ""
-        letters, starts = joined_letters(texts)
+        letters, starts = join_letters(texts)
         if steps:
-            others = {n: cleaned(text, steps, removed) for n, text in others.items()}
+            others = {n: clean_text(text, steps, removed) for n, text in others.items()}
             others |= clean_letters(letters, starts, texts, steps, removed)
         found = self._ascii_words.ids(letters, starts)
         if others:
             others = dict(sorted(others.items()))
-            found = _merged(found, others, self.by_word([*others.values()]))
+            found = _merge_tokens(found, others, self.by_word([*others.values()]))
         return found
 
     def by_word(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
@@ -113,7 +111,7 @@ class Encoder:
         unigrams = self._analyzer.unigrams
         if unigrams:
             return self._analyzer.build_tokenizer()
-        return self._analyzer.changed(clean=()).build_analyzer(strict=True)
+        return self._analyzer.with_settings(clean=()).build_analyzer(strict=True)
 
     @cached_property
     def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
@@ -157,14 +155,14 @@ class HashedWords(dict[str, int]):
 
 
 class AsciiWords:
-    """What the words of ASCII texts become: the table of a kernel. About 100 bytes a word."""
+    """Columns of the words of ASCII texts: the table of a kernel. About 100 bytes a word."""
 
     def __init__(
         self, columns: Mapping[str, int], hash_bits: int | None, lowercase: bool | str
     ) -> None:
         # No other word is ever met.
         words = [word for word in columns if word.isascii() and word.isalpha()]
-        self._letters, starts = joined_letters(words)
+        self._letters, starts = join_letters(words)
         self._slots = np.empty((2 ** (2 * len(words)).bit_length(), 4), dtype=np.int64)
         wanted = np.array([columns[word] for word in words], dtype=np.int32)
         fill_slots(self._letters, starts, wanted, self._slots)
@@ -182,7 +180,7 @@ class AsciiWords:
         return ids[: offsets[-1]].copy(), offsets
 
 
-def _merged(ascii_tokens: Tokens, numbers: Iterable[int], other_tokens: Tokens) -> Tokens:
+def _merge_tokens(ascii_tokens: Tokens, numbers: Iterable[int], other_tokens: Tokens) -> Tokens:
     """Put the tokens of other documents, rising and empty so far, among those of ASCII texts."""
     others = [*numbers]
     (ids, offsets), (other_ids, other_offsets) = ascii_tokens, other_tokens
@@ -207,15 +205,8 @@ def count_tokens(
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     lengths = np.diff(offsets)
     # The kernel reads wherever they point.
-    require(
-        offsets[0] == 0 and offsets[-1] == len(ids) and np.all(lengths >= 0),
-        "offsets must rise from 0 to the number of ids",
-        first=offsets[0],
-        last=offsets[-1],
-        ids=len(ids),
-        remedy="take both from one call of token_ids",
-        error=InvalidDocumentsError,
-    )
+    whole = offsets[0] == 0 and offsets[-1] == len(ids) and np.all(lengths >= 0)
+    check(whole, "offsets", first=offsets[0], last=offsets[-1], ids=len(ids))
     scratch = np.empty(lengths.max(initial=0), dtype=np.int32)
     word_ids, counts = np.empty(len(ids), dtype=np.int32), np.empty(len(ids))
     row_pointers = np.empty(len(offsets), dtype=np.int64)

@@ -1,11 +1,11 @@
-"""How often each word occurs in a stream, and which words are taken for it."""
+"""Frequencies of words in a stream, and limits that choose a vocabulary by them."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.arrays import Arrays
-from streamlda.checks import at_least, failure, require
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.checks import at_least, require
+from streamlda.text.faults import check, fault
 from streamlda.text.functions import Analyze
 
 #: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
@@ -50,12 +50,12 @@ class WordFrequencies:
         self._analyze = analyze
         self._max_words = max_words
         self._characters = 0  # never below the characters held
-        # What a word may have lost before it entered, for words that outlived a drop.
+        # Counts that a word may have lost before it entered, for words that outlived a drop.
         self._lost: dict[str, int] = {}
 
     def update(self, texts: Iterable[str]) -> None:
         """Count the words of `texts`. Time O(characters); the drops add O(1) a word entered."""
-        for text in checked_texts(texts):
+        for text in check_texts(texts):
             found = self._analyze(text)
             distinct = set(found)
             self.n_documents += 1
@@ -65,7 +65,7 @@ class WordFrequencies:
             self._bound()
 
     def halve(self) -> None:
-        """Let all that was counted so far count half, rounded down. Time O(words)."""
+        """Halve all counts, rounded down. Time O(words)."""
         self.n_documents //= 2
         self.undercount //= 2
         self.words = Counter({word: n // 2 for word, n in self.words.items() if n > 1})
@@ -74,7 +74,7 @@ class WordFrequencies:
         self._measure()
 
     def state(self) -> Arrays:
-        """Return all that was counted, as named arrays."""
+        """Return all counts, as named arrays."""
         words = sorted(self.words)
         tally = self.n_documents, self.undercount, self._characters
         counts = [
@@ -87,7 +87,7 @@ class WordFrequencies:
         }
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` returned."""
+        """Restore `state`."""
         words = json.loads(arrays["words"].tobytes())
         found, documents, lost = arrays["counts"].T.tolist()
         self.n_documents, self.undercount, self._characters = arrays["tally"].tolist()
@@ -96,7 +96,7 @@ class WordFrequencies:
         self._lost = {word: n for word, n in zip(words, lost, strict=True) if n >= 0}
 
     def add(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Add what the `state` of other texts says. Time O(words).
+        """Add the `state` of other texts. Time O(words).
 
         Exact where no table was full; else the undercounts add up.
         """
@@ -142,21 +142,19 @@ class WordFrequencies:
         self._lost = {word: most[word] - self.words[word] for word in kept}
 
 
-#: Of the words, at most how many a default leaves out: more are what the documents are about. Of
-#: 5000 documents it leaves out 4 of 11,636 words (20 Newsgroups), 10 of 6805 (KOS), none (arXiv);
-#: of 10 planted topics over 300 words it would leave out words with 38 % of the tokens.
+#: Largest share of the words that a default leaves out: more words are the documents' subject.
 MOST_OF_ALL = 0.02
 
 
 @dataclass(frozen=True)
 class FrequencyLimits:
-    """Which words of a stream to take: the arguments of `Vocabulary.learn`."""
+    """Limits on the words of a vocabulary: the arguments of `Vocabulary.learn`."""
 
     size: int | None = None
     min_document_frequency: float = 1
     max_document_frequency: float = 1.0
-    #: A word in no more documents than this is never too frequent; above 0 for limits by default,
-    #: which leave out `MOST_OF_ALL` of the words, or none.
+    #: A word in no more documents than this is never too frequent. It is above 0 for limits by
+    #: default, which leave out `MOST_OF_ALL` of the words, or none.
     few_documents: int = 0
 
     def __post_init__(self) -> None:
@@ -171,7 +169,7 @@ class FrequencyLimits:
             rule = f"{name} must be a number of documents (int, from 1) or a share of them (0 to 1)"
             require(fits, rule, **{name: limit})
 
-    def too_frequent(self, found: WordFrequencies) -> int:
+    def count_too_frequent(self, found: WordFrequencies) -> int:
         """Return how many words are in more documents than allowed. Time O(words)."""
         _, high = self._bounds(found)
         return sum(count > high for count in found.documents.values())
@@ -183,8 +181,8 @@ class FrequencyLimits:
 
     def _bounds(self, found: WordFrequencies) -> tuple[float, float]:
         """Return the fewest and the most documents of a word that is taken."""
-        low = _documents(self.min_document_frequency, found.n_documents)
-        high = _documents(self.max_document_frequency, found.n_documents)
+        low = _count_documents(self.min_document_frequency, found.n_documents)
+        high = _count_documents(self.max_document_frequency, found.n_documents)
         if not self.few_documents:
             return low, high
         high = max(high, self.few_documents)
@@ -198,47 +196,28 @@ class FrequencyLimits:
         Time O(words * log(words)).
         """
         low, high = self._bounds(found)
-        counts = isinstance(self.min_document_frequency, int) and isinstance(
-            self.max_document_frequency, int
-        )
-        require(
-            low <= high,
-            "the document frequencies must leave room between them",
-            error=InvalidSettingError if counts else InsufficientDataError,
-            min_document_frequency=self.min_document_frequency,
-            max_document_frequency=self.max_document_frequency,
-            documents=found.n_documents,
-            remedy="lower min_document_frequency, raise max_document_frequency (1.0 keeps all), or "
-            "give more documents",
-        )
+        names = "min_document_frequency", "max_document_frequency"
+        limits = {name: getattr(self, name) for name in names}
+        counts = all(isinstance(limit, int) for limit in limits.values())
+        room = "room of counts" if counts else "room"
+        check(low <= high, room, **limits, documents=found.n_documents)
         kept = [word for word, count in found.documents.items() if low <= count <= high]
         kept.sort(key=lambda word: (-found.words[word], word))
         return sorted(kept[: self.size])
 
 
-def _documents(limit: float, n_documents: int) -> float:
+def _count_documents(limit: float, n_documents: int) -> float:
     return limit if isinstance(limit, Integral) else limit * n_documents
 
 
-def checked_texts(texts: Iterable[str]) -> Iterable[str]:
+def check_texts(texts: Iterable[str]) -> Iterator[str]:
     """Return an iterator over `texts` that raises at the first item that is not a string."""
-    require(
-        not isinstance(texts, str),
-        "texts must be a sequence of documents, got one string",
-        remedy="put it into a list",
-        error=InvalidDocumentsError,
-    )
+    check(not isinstance(texts, str), "one text")
+    return _check_each(texts)
 
-    def checked() -> Iterable[str]:
-        for document, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise failure(
-                    "each document must be a str",
-                    document=document,
-                    type=type(text).__name__,
-                    remedy="decode bytes and drop missing values first",
-                    error=InvalidDocumentsError,
-                )
-            yield text
 
-    return checked()
+def _check_each(texts: Iterable[str]) -> Iterator[str]:
+    for document, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise fault("text", document=document, type=type(text).__name__)
+        yield text

@@ -1,4 +1,4 @@
-"""Analyzers that users bring: functions from a text to the list of its words, known by name."""
+"""Analyzers of users: functions from a text to the list of its words, known by name."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from streamlda.checks import failure, require
-from streamlda.errors import VocabularyError
+from streamlda.checks import failure
+from streamlda.text.faults import check, fault
 
 Analyze = Callable[[str], list[str]]
 
 #: Group of entry points in which packages announce analyzers.
 GROUP = "streamlda.analyzers"
 
-#: What an analyzer is tried on before it is used.
+_NAMED = "module", "qualname"
+
+#: The text that an analyzer is tried on before it is used.
 PROBE = "A text with several words."
 
-# What a file of a model names is not called until the user or an installed package has named it
-# too: ``os:system`` is a function from a text as well.
+# A name from a model file is not called until the user or an installed package has named it too:
+# ``os:system`` is a function from a text as well.
 _ALLOWED: dict[str, Analyze] = {}
 
 
@@ -31,26 +33,26 @@ def allow(function: str | Analyze, name: str | None = None) -> str:
     """Let a function be called for texts, and return its name.
 
     `function` is the name of an entry point in the group ``streamlda.analyzers``, or
-    ``"module:function"``, or the function itself, by default named after its definition; `name` is
-    what a model calls it. `InvalidSettingError` if it cannot be imported or is no analyzer.
+    ``"module:function"``, or the function itself, by default named after its definition; models
+    keep `name`. `InvalidSettingError` if it cannot be imported or is no analyzer.
     """
     if isinstance(function, str):
-        found = _imported(function)
+        found = _import_analyzer(function)
         name = name or function
     else:
         found = function
-        name = name or f"{_of(found, '__module__')}:{_of(found, '__qualname__')}"
-    rule = "an analyzer must return a list of words, each a str, for any text"
-    require(callable(found), rule, analyzer=name)
+        parts = (getattr(found, f"__{part}__", type(found).__qualname__) for part in _NAMED)
+        name = name or ":".join(map(str, parts))
+    check(callable(found), "analyzer", analyzer=name)
     try:
-        words_of(found, PROBE)
+        call_analyzer(found, PROBE)
     except UnreadableTextError as error:
-        raise failure(f"{rule}: {error}", analyzer=name, tried_on=PROBE) from error
+        raise fault("analyzer", cause=str(error), analyzer=name, tried_on=PROBE) from error
     _ALLOWED[name] = found
     return name
 
 
-def allowed(name: str) -> bool:
+def is_allowed(name: str) -> bool:
     """Return whether this process may call the analyzer of this name."""
     return name in _ALLOWED
 
@@ -60,16 +62,11 @@ def find(name: str) -> Analyze:
     if name not in _ALLOWED and ":" not in name:
         allow(name)
     if name not in _ALLOWED:
-        raise failure(
-            "the analyzer that a model was made with must be given before it is called",
-            analyzer=name,
-            remedy=f"use --set vocabulary.analyzer={name}, or streamlda.load(path, analyzer=...)",
-            error=VocabularyError,
-        )
+        raise fault("analyzer of a model", option=f"--set vocabulary.analyzer={name}")
     return _ALLOWED[name]
 
 
-def words_of(function: Analyze, text: str) -> list[str]:
+def call_analyzer(function: Analyze, text: str) -> list[str]:
     """Return the words of a text, or raise `UnreadableTextError`."""
     try:
         words = function(text)
@@ -89,7 +86,7 @@ def words_of(function: Analyze, text: str) -> list[str]:
     return [" ".join(word.split()) for word in words] if "\n" in joined else words
 
 
-def _imported(name: str) -> Any:
+def _import_analyzer(name: str) -> Any:
     module, _, attribute = name.partition(":")
     try:
         if attribute:
@@ -105,11 +102,4 @@ def _imported(name: str) -> Any:
         remedy = "install its package, or put its folder on PYTHONPATH"
         raise failure(rule, analyzer=name, remedy=remedy) from error
     known = ", ".join(sorted(announced.names)) or "none"
-    remedy = f"announced by installed packages: {known}"
-    raise failure(
-        "an analyzer must be module:function or a known name", analyzer=name, remedy=remedy
-    )
-
-
-def _of(function: Any, attribute: str) -> str:
-    return str(getattr(function, attribute, type(function).__qualname__))
+    raise fault("unknown analyzer", analyzer=name, announced_by_packages=known)

@@ -1,4 +1,4 @@
-"""ASCII texts joined to one array of letters, and cleaned there."""
+"""Arrays of the letters of ASCII texts, cleaned in place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from streamlda.text.cleaning import (
     LONGEST_NAME,
     SCRIPTS,
     SIGNS,
-    cleaned,
+    clean_text,
 )
 
 #: Texts that are encoded together.
@@ -47,7 +47,7 @@ TOGETHER = 32
 #: Marks of texts from which a step of cleaning may remove something.
 MARKS = {"attachments": ATTACHMENTS, "urls": URLS, "emails": EMAILS, "html": HTML}
 
-#: What each ASCII character may be part of.
+#: Parts of pieces that each ASCII character may be in.
 _ALPHANUMERIC = string.ascii_letters + string.digits
 _PARTS = {
     **{IN_HOST: ASCII_HOST, IN_NAME: ASCII_NAME, IN_URL: ASCII_URL},
@@ -61,13 +61,13 @@ _KINDS = np.array(
 _CODES = np.array([1 + _ALPHANUMERIC.find(chr(i)) for i in range(128)], dtype=np.uint8)
 
 
-def _number(name: str) -> int:
+def _encode_name(name: str) -> int:
     return sum(int(_CODES[ord(letter)]) << CODE_BITS * n for n, letter in enumerate(reversed(name)))
 
 
-def _table(names: Collection[str]) -> NDArray[np.int64]:
+def _hash_names(names: Collection[str]) -> NDArray[np.int64]:
     """Return the numbers of names, each at its remainder by the size; 0 elsewhere."""
-    numbers = [*map(_number, names)]
+    numbers = [*map(_encode_name, names)]
     # From such a size on, about one in seven has a place for each.
     sizes = count(len(numbers) ** 2 // 4)
     size = next(size for size in sizes if len({n % size for n in numbers}) == len(numbers))
@@ -77,11 +77,11 @@ def _table(names: Collection[str]) -> NDArray[np.int64]:
     return table
 
 
-_SCRIPTS = np.array([_number(name) for name in SCRIPTS], dtype=np.int64)
-_MARKUP = _KINDS, _CODES, _table(ELEMENTS), _SCRIPTS, _table(SIGNS)
+_SCRIPTS = np.array([_encode_name(name) for name in SCRIPTS], dtype=np.int64)
+_MARKUP = _KINDS, _CODES, _hash_names(ELEMENTS), _SCRIPTS, _hash_names(SIGNS)
 
 
-def joined_letters(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def join_letters(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return ASCII texts as one run of bytes, a line end after each, and where each begins.
 
     `PADDING` spaces follow, for the kernels of cleaning.
@@ -101,7 +101,7 @@ def clean_letters(
     steps: tuple[str, ...],
     removed: Counter[str] | None,
 ) -> dict[int, str]:
-    """Take what these steps remove out of joined ASCII texts; return those not ASCII any more.
+    """Blank the pieces that these steps remove from joined texts; return texts not ASCII any more.
 
     Kernels remove all but attachments, and markup with letters in it.
     """
@@ -126,9 +126,9 @@ def clean_letters(
         signs = until[(starts[1:] - 1) // BLOCK + 1] - until[starts[:-1] // BLOCK]
         for n in np.flatnonzero(signs).tolist():
             own = Counter[str]()
-            text = cleaned(texts[n], ("attachments",), own)
+            text = clean_text(texts[n], ("attachments",), own)
             if own:
-                put(n, cleaned(text, steps[1:], own))
+                put(n, clean_text(text, steps[1:], own))
                 found += own
                 done[n] = 1
     if marked & URLS:
@@ -140,7 +140,7 @@ def clean_letters(
         for n in np.flatnonzero(done == LEFT).tolist():
             # All steps again, for the letters are changed; the others are counted already.
             own = Counter[str]()
-            put(n, cleaned(texts[n], steps, own))
+            put(n, clean_text(texts[n], steps, own))
             found["html"] += own["html"]
     if removed is not None:
         removed += found

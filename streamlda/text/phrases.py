@@ -1,4 +1,4 @@
-"""Phrases: runs of words that are one, given in a list, or learned from how often they meet."""
+"""Phrases: runs of words that count as one, given in a list or learned from counts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from math import log
 LEAST_NPMI, LEAST_COUNT = 0.5, 10
 
 
-def phrase_joiner(phrases: Iterable[str]) -> Callable[[list[str]], list[str]]:
-    """Return what puts each run of words that is a phrase into one word, the longest first.
+def build_joiner(phrases: Iterable[str]) -> Callable[[list[str]], list[str]]:
+    """Return the function that joins each phrase to one word, the longest first.
 
     Time O(words), and a run for each length of the phrases that begin with a word.
     """
@@ -39,7 +39,7 @@ def phrase_joiner(phrases: Iterable[str]) -> Callable[[list[str]], list[str]]:
     return join
 
 
-def learned_phrases(counts: Mapping[str, int], most: int) -> tuple[str, ...]:
+def learn_phrases(counts: Mapping[str, int], most: int) -> tuple[str, ...]:
     """Return the most frequent pairs of words that meet far more often than by chance, sorted.
 
     `counts` are of words and of neighbours, joined by a space. The normalized pointwise mutual

@@ -35,8 +35,7 @@ _INNER = re.compile(
     f'|(?<=[{_HEBREW}]["\u201d\u05f4])(?=[{_HEBREW}](?![{_HEBREW}]))|(?<=[lL]\u00b7)(?=[lL]))'
 )
 
-#: Finds what most texts of Latin letters do not have: letters around such signs or points, and
-#: characters beyond the first plane.
+#: Finds letters around such signs or points, and characters beyond the first plane.
 _find_rare = re.compile("[\u00b7\u02bc\u0400-\u04ff\u0590-\u06ff\U00010000-\U0010ffff]").search
 
 #: The value of ``lowercase`` for languages whose I and \u0131 are one letter, and \u0130 and i.
@@ -55,7 +54,7 @@ UNSPACED = (
 UNSEGMENTED_SHARE = 0.1
 
 
-def folded(text: str, lowercase: bool | str) -> str:
+def fold_text(text: str, lowercase: bool | str) -> str:
     """Return a text in composed form (NFC), without soft hyphens; in small letters, if wanted.
 
     The small form of a dotted capital I is ``i``, as that of others, not ``i`` and a dot; that of
@@ -71,28 +70,28 @@ def folded(text: str, lowercase: bool | str) -> str:
     return text.replace("i\u0307", "i") if lowercase else text
 
 
-def letter_words(text: str) -> list[str]:
+def find_letter_words(text: str) -> list[str]:
     r"""Return the words of a text: at least two letters and marks, first a letter.
 
     A run that touches a number or an underscore is no word. Where there are neither marks nor
-    numbers that are no digits, these are the words of ``[^\W\d_]{2,}`` between word borders, but
-    for what some languages write within words or leave out: an apostrophe of Cyrillic or Hebrew,
-    the quote of a Hebrew abbreviation and the dot of a Catalan l·l are part of the word; the
-    points of Arabic and Hebrew, and the stroke that makes Arabic words longer, are not.
+    numbers that are no digits, these are the words of ``[^\W\d_]{2,}`` between word borders. But
+    an apostrophe of Cyrillic or Hebrew, the quote of a Hebrew abbreviation and the dot of a Catalan
+    l·l are part of the word; the points of Arabic and Hebrew, and the stroke that makes Arabic
+    words longer, are not.
     """
     inner, planes = 0, 1
     if _find_rare(text):
         text, inner = _INNER.subn(lambda found: _AS_LETTER[found[0]], _POINTS.sub("", text))
         inner += _APOSTROPHE in text
         planes = 2 if _beyond_first_plane(text) else 1
-    find_runs = _runs(planes)
+    find_runs = _compile_runs(planes)
     words = [
-        word for run in find_runs(text) if len(word := run if run.isalpha() else _lettered(run)) > 1
+        word for run in find_runs(text) if len(word := run if run.isalpha() else _trim_run(run)) > 1
     ]
     return [word.translate(_AS_SIGN) for word in words] if inner else words
 
 
-def _lettered(run: str) -> str:
+def _trim_run(run: str) -> str:
     """Return a run from its first letter on, or nothing if it touches a number or an underscore.
 
     A mark may follow what is no letter, such as the heart of an emoji.
@@ -103,7 +102,7 @@ def _lettered(run: str) -> str:
 
 
 @cache
-def _runs(planes: int) -> Callable[[str], list[str]]:
+def _compile_runs(planes: int) -> Callable[[str], list[str]]:
     # The set of characters of the first plane alone is looked up ten times as fast.
     points = range(0x10000 if planes == 1 else 0xE0200)
     marks = "".join(chr(point) for point in points if category(chr(point))[0] == "M")
@@ -113,8 +112,8 @@ def _runs(planes: int) -> Callable[[str], list[str]]:
 _beyond_first_plane = re.compile("[^\\x00-\uffff]").search
 
 
-def unsegmented(words: Mapping[str, int]) -> str | None:
-    """Return which scripts look as if their sentences were not cut into words, or None.
+def find_unsegmented(words: Mapping[str, int]) -> str | None:
+    """Return the scripts whose sentences look as if not cut into words, or None.
 
     `words` are tokens by word. Time O(words).
     """

@@ -1,4 +1,4 @@
-"""Which word is which column of the counts, and where the words come from."""
+"""The vocabulary: words, or hashes of words, as columns of the counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, failure, one_of, require
+from streamlda.checks import at_least, between, one_of
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.faults import check, fault
 from streamlda.text.frequencies import (
     MAX_TABLE_WORDS,
     FrequencyLimits,
     WordFrequencies,
-    checked_texts,
+    check_texts,
 )
-from streamlda.text.scripts import unsegmented
-from streamlda.text.word_lists import checked_words, distinct, listed
+from streamlda.text.scripts import find_unsegmented
 
 if TYPE_CHECKING:
     from streamlda.text.encoding import EncodedTexts, Encoder
@@ -37,13 +37,10 @@ MAX_HASH_BITS = 22
 #: Stands between the words of a hashed column.
 COLLISION = "|"
 
-_require = partial(require, error=VocabularyError)
-_failure = partial(failure, error=VocabularyError)
-
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Which word is which column of the counts. Immutable; equal and hashed by content.
+    """Words and their columns of the counts. Immutable; equal and hashed by content.
 
     Made by `given`, `from_file`, `learn`, `selected` or `hashed`, or from stored `metadata`. Safe
     to share between threads, and picklable.
@@ -51,15 +48,15 @@ class Vocabulary:
     Parameters
     ----------
     kind : {"given", "learned", "selected", "hashed"}
-        Where the columns come from.
+        Origin of the columns.
     words : tuple of str or None
         The word of each column; None for a hashed vocabulary. A vocabulary of one word is allowed
         here; a model needs at least as many words as topics.
     hash_bits : int or None
         The hashed vocabulary has ``2**hash_bits`` columns; None for the other kinds.
     analyzer : TextAnalyzer
-        How texts are split. A word that it never yields (upper case under ``lowercase=True``,
-        a stop word) is a column that stays empty.
+        Settings that split texts. A word that it never yields (upper case under
+        ``lowercase=True``, a stop word) is a column that stays empty.
     undercount : int, default 0
         Learned: by how much a frequency may have been underestimated, in tokens, because the
         table of candidates was full; 0 means the choice of words is exact.
@@ -69,9 +66,9 @@ class Vocabulary:
         Selected: how the words were chosen privately, as plain JSON values; None for the other
         kinds. A record of the selection when it was made; it does not enter the fingerprint.
     names : tuple of str or None, default None
-        Hashed: what each column is shown as, "" for its number. The most frequent word of the
-        documents in that column, and after ``|`` the second one where both are frequent. They
-        do not enter the fingerprint: the columns are those of the hash, whatever they are called.
+        Hashed: the name of each column, "" for its number. It is the most frequent word of the
+        documents in that column, and after ``|`` the second one where both are frequent. Names do
+        not enter the fingerprint.
 
     Raises
     ------
@@ -95,39 +92,33 @@ class Vocabulary:
             remedy="use Vocabulary.given, learn, selected or hashed",
             error=VocabularyError,
         )
-        _require(
-            (self.kind == "selected") is (self.selection is not None),
-            "selected words come with how they were selected, and no others do",
-            kind=self.kind,
-            has_selection=self.selection is not None,
-            remedy="use Vocabulary.selected",
+        hashed, kind, bits = self.kind == "hashed", self.kind, self.hash_bits
+        has_selection = self.selection is not None
+        check(
+            (kind == "selected") is has_selection,
+            "selected",
+            kind=kind,
+            has_selection=has_selection,
         )
-        hashed = self.kind == "hashed"
-        _require(
-            hashed is (self.hash_bits is not None) and hashed is (self.words is None),
-            "a vocabulary has words or, if hashed, hash bits",
-            kind=self.kind,
-            hash_bits=self.hash_bits,
-            words=None if self.words is None else len(self.words),
+        either = hashed is (bits is not None) and hashed is (self.words is None)
+        n_words, n_names = (
+            None if each is None else len(each) for each in (self.words, self.names)
         )
+        check(either, "hashed", kind=kind, hash_bits=bits, words=n_words)
         if self.hash_bits is not None:
             at_least(1, bits=self.hash_bits)
             between(1, MAX_HASH_BITS, bits=self.hash_bits, remedy="18 gives 262144 columns")
         if self.words is not None:
-            object.__setattr__(self, "words", checked_words(self.words))
+            object.__setattr__(self, "words", _check_words(self.words))
         if self.selection is not None:
-            object.__setattr__(self, "selection", _plain_facts(self.selection))
-        _require(
-            self.names is None or (hashed and len(self.names) == self.n_features),
-            "names must be those of all columns of a hashed vocabulary",
-            kind=self.kind,
-            names=None if self.names is None else len(self.names),
-        )
+            object.__setattr__(self, "selection", _copy_plain(self.selection))
+        fits = n_names is None or (hashed and n_names == self.n_features)
+        check(fits, "names", kind=kind, names=n_names)
 
     @classmethod
     def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
         """Return the vocabulary of these distinct, non-empty words, in this order."""
-        return cls("given", listed(words), None, analyzer or TextAnalyzer())
+        return cls("given", _list_words(words), None, analyzer or TextAnalyzer())
 
     @classmethod
     def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -144,22 +135,16 @@ class Vocabulary:
         try:
             lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
         except OSError as error:
-            raise _failure(
-                "a word list must be a readable file",
-                path=str(path),
-                reason=error.strerror,
-                remedy="check the name",
-            ) from error
+            raise fault("list", path=str(path), reason=error.strerror) from error
         words: list[tuple[int, str]] = []
         for number, line in enumerate(lines, 1):
             try:
                 word = line.decode().strip()
             except UnicodeDecodeError as error:
-                rule, remedy = "a word list must be UTF-8", "convert the file"
-                raise _failure(rule, path=str(path), line=number, remedy=remedy) from error
+                raise fault("utf8", path=str(path), line=number) from error
             if word:
                 words.append((number, word))
-        return cls.given(distinct(words, "line", path=str(path)), analyzer)
+        return cls.given(_deduplicate(words, "line", path=str(path)), analyzer)
 
     @classmethod
     def learn(
@@ -212,23 +197,18 @@ class Vocabulary:
         analyzer = analyzer or TextAnalyzer()
         low, high = min_document_frequency, max_document_frequency
         limits = FrequencyLimits(size, low, high, few_documents)
-        require(
-            max_table_words >= 2 * (size or 0),
-            "the table must hold twice the words to learn",
-            max_table_words=max_table_words,
-            size=size,
-            remedy="raise max_table_words",
-        )
+        twice = max_table_words >= 2 * (size or 0)
+        check(twice, "table", max_table_words=max_table_words, size=size)
         found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
         found.update(texts)
-        return cls.of_frequencies(found, limits, analyzer)
+        return cls.from_frequencies(found, limits, analyzer)
 
     @classmethod
-    def of_frequencies(
+    def from_frequencies(
         cls, found: WordFrequencies, limits: FrequencyLimits, analyzer: TextAnalyzer
     ) -> Vocabulary:
         """Return the vocabulary of the words within the limits, as `learn`."""
-        scripts = None if analyzer.function else unsegmented(found.words)
+        scripts = None if analyzer.function else find_unsegmented(found.words)
         if scripts is not None:
             warnings.warn(
                 f"words look like whole phrases, as {scripts} has no spaces between words: cut "
@@ -237,15 +217,9 @@ class Vocabulary:
                 UserWarning,
                 stacklevel=3,
             )
-        words, more = limits.choose(found), limits.too_frequent(found)
-        _require(
-            words,
-            "a learned vocabulary must have at least one word within the document frequencies",
-            documents=found.n_documents,
-            words=len(found.words),
-            in_too_many_documents=more,
-            remedy="give more documents, or raise max_document_frequency (1.0 keeps all words)",
-        )
+        words, more = limits.choose(found), limits.count_too_frequent(found)
+        counts = {"documents": found.n_documents, "words": len(found.words)}
+        check(words, "learned", **counts, in_too_many_documents=more)
         return cls("learned", tuple(words), None, analyzer, found.undercount, too_frequent=more)
 
     @classmethod
@@ -259,11 +233,11 @@ class Vocabulary:
         """Return the vocabulary of words that were chosen privately, in this order.
 
         `words` are those that a private selection released, or the first of them; `analyzer` split
-        the texts for it. `selection` says what was guaranteed, in plain JSON values, for the
-        record: see `streamlda.privacy.selection.WordSelection.metadata`. It is copied.
+        the texts for it. `selection` is the record of the guarantee in plain JSON values, see
+        `streamlda.privacy.selection.WordSelection.metadata`. It is copied.
         """
         analyzer = analyzer or TextAnalyzer()
-        return cls("selected", listed(words), None, analyzer, selection=selection)
+        return cls("selected", _list_words(words), None, analyzer, selection=selection)
 
     @classmethod
     def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -272,11 +246,11 @@ class Vocabulary:
         The columns are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``
         (MurmurHash3 of the UTF-8 bytes, seed 0): the same in every process, on every platform.
         Columns do not depend on the data and no word is unseen, but words may share a column.
-        `bits` goes from 1 to `MAX_HASH_BITS`. `named` tells what columns are shown as.
+        `bits` goes from 1 to `MAX_HASH_BITS`. `with_names` gives columns names.
         """
         return cls("hashed", None, bits, analyzer or TextAnalyzer())
 
-    def named(self, names: tuple[str, ...] | None) -> Vocabulary:
+    def with_names(self, names: tuple[str, ...] | None) -> Vocabulary:
         """Return the same hashed columns, shown by these names (`streamlda.text.column_words`)."""
         return replace(self, names=names)
 
@@ -307,15 +281,14 @@ class Vocabulary:
     def feature_name(self, word_id: int) -> str:
         """Return the word of a column.
 
-        Of a hashed one its name, as ``"cat"``; ``"cat|dog"`` where two frequent words share it, and
-        ``"cat|…"`` where many others have most of it. Without a name ``"h"`` and its number,
-        padded.
+        A hashed column has its name, as ``"cat"``; ``"cat|dog"`` where two frequent words share it,
+        and ``"cat|…"`` where many others have most of it; without a name ``"h"`` and its number.
         """
         listed = self.listed
         name = "" if listed is None else listed[word_id]
         return name or f"h{word_id:0{len(str(self.n_features - 1))}d}"
 
-    def shared(self, word_id: int) -> bool:
+    def is_shared(self, word_id: int) -> bool:
         """Return whether several frequent words are known to share a hashed column."""
         return self.names is not None and COLLISION in self.names[word_id]
 
@@ -339,7 +312,7 @@ class Vocabulary:
             "fingerprint": self.fingerprint,
         }
         # Only where there is one: files of the other kinds stay as they were.
-        return values if self.selection is None else values | {"selection": self._facts()}
+        return values if self.selection is None else values | {"selection": self._selection()}
 
     @classmethod
     def from_metadata(
@@ -366,14 +339,9 @@ class Vocabulary:
             )
             stored = metadata["fingerprint"]
         except (KeyError, TypeError, InvalidSettingError) as error:
-            rule = f"the metadata of a vocabulary must be whole: {type(error).__name__}: {error}"
-            raise _failure(rule) from error
-        _require(
-            vocabulary.fingerprint == stored,
-            "the words must be those that the metadata was made with",
-            fingerprint=vocabulary.fingerprint,
-            stored=stored,
-        )
+            raise fault("metadata", cause=f"{type(error).__name__}: {error}") from error
+        found = vocabulary.fingerprint
+        check(found == stored, "fingerprint", fingerprint=found, stored=stored)
         return vocabulary
 
     def token_ids(
@@ -400,7 +368,7 @@ class Vocabulary:
         InvalidDocumentsError
             If `texts` is one string, or an item is not a string.
         """
-        return self._encoder.token_ids(list(checked_texts(texts)), unreadable)
+        return self._encoder.token_ids(list(check_texts(texts)), unreadable)
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         """Return the texts as counts, shape (n_documents, n_features); errors as `token_ids`.
@@ -411,7 +379,7 @@ class Vocabulary:
 
         unreadable: list[int] = []
         removed: Counter[str] = Counter()
-        ids, offsets = self._encoder.token_ids(list(checked_texts(texts)), unreadable, removed)
+        ids, offsets = self._encoder.token_ids(list(check_texts(texts)), unreadable, removed)
         unseen = len(ids) - int(np.count_nonzero(ids >= 0))
         batch = count_tokens(ids, offsets, self.n_features)
         return EncodedTexts(batch, len(ids), unseen, tuple(unreadable), removed)
@@ -426,27 +394,42 @@ class Vocabulary:
     def __reduce__(self) -> tuple[Any, ...]:
         # The cached tables are left out, and are quickly made again.
         parts = (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
-        return Vocabulary, (*parts, self._facts(), self.names)
+        return Vocabulary, (*parts, self._selection(), self.names)
 
-    def _facts(self) -> dict[str, Any] | None:
-        return None if self.selection is None else dict(_plain_facts(self.selection))
+    def _selection(self) -> dict[str, Any] | None:
+        return None if self.selection is None else dict(_copy_plain(self.selection))
 
 
-def _plain_facts(selection: Mapping[str, Any]) -> Mapping[str, Any]:
+def _copy_plain(selection: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a copy as it comes back from a file; its first level cannot be changed."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(selection), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise _failure(
-            "selection must be a mapping of plain JSON values",
-            type=type(selection).__name__,
-            error_type=type(error).__name__,
-            remedy="convert what is not plain first",
-        ) from error
-    _require(
-        plain,
-        "selection must say how the words were selected",
-        selection=plain,
-        remedy="pass what the private selection says of itself",
-    )
+        kind, cause = type(selection).__name__, type(error).__name__
+        raise fault("selection", type=kind, error_type=cause) from error
+    check(plain, "selection", selection=plain)
     return MappingProxyType(plain)
+
+
+def _list_words(words: Iterable[str]) -> tuple[str, ...]:
+    """Return words as a tuple; a text is no list of words."""
+    check(not isinstance(words, str), "one string")
+    return tuple(words)
+
+
+def _check_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return words that are not empty and all different."""
+    for position, word in enumerate(words):
+        whole = isinstance(word, str) and word
+        check(whole, "word", type=type(word).__name__, position=position)
+    return _deduplicate(enumerate(words), "position")
+
+
+def _deduplicate(words: Iterable[tuple[int, str]], unit: str, **where: Any) -> tuple[str, ...]:
+    """Return words that are given with their numbers, which `unit` names; at least one."""
+    first: dict[str, int] = {}
+    for number, word in words:
+        if first.setdefault(word, number) != number:
+            raise fault("twice", **where, **{unit: number, f"first_{unit}": first[word]})
+    check(first, "no words", **where, words=0)
+    return tuple(first)

@@ -63,7 +63,7 @@ def test_topics_shows_documents_and_words_that_share_a_column(folder, tmp_path):
         components=rows,
         alpha=np.ones(1),
         background=rows[0],
-        vocabulary=Vocabulary.hashed(8).named(names),
+        vocabulary=Vocabulary.hashed(8).with_names(names),
         representative_documents=[[shown]],
     ).save(tmp_path / "m")
     table = run("topics", tmp_path / "m", "--documents", "--words", 2).stdout
@@ -112,7 +112,7 @@ def test_the_truth_is_compared_over_the_words_of_both(folder, tmp_path):
     assert found["matched_l1_error"] < 1
     assert found["truth_unseen_share"] < 0.1
     model = load(tmp_path / "cut")
-    replace(model, vocabulary=model.vocabulary.named(None)).save(tmp_path / "cut")
+    replace(model, vocabulary=model.vocabulary.with_names(None)).save(tmp_path / "cut")
     found = json.loads(run(*arguments, folder / "truth").stdout)
     assert found["matched_l1_error"] is None
     assert found["truth_unseen_share"] == pytest.approx(1)

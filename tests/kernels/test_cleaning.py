@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamlda.kernels.cleaning import BLOCK, PADDING, find_marks
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.cleaning import STEPS, cleaned
+from streamlda.text.cleaning import STEPS, clean_text
 from streamlda.text.vocabulary import Vocabulary
 from tests import oracle_text
 
@@ -56,7 +56,7 @@ def test_blocks_may_begin_anywhere_in_what_is_removed(steps):
 
 def check_words(texts, steps):
     removed, plain = Counter(), Vocabulary.hashed(20, TextAnalyzer(clean=()))
-    wanted = plain.encode([cleaned(text, steps, removed) for text in texts])
+    wanted = plain.encode([clean_text(text, steps, removed) for text in texts])
     found = Vocabulary.hashed(20, TextAnalyzer(clean=steps)).encode(texts)
     assert found.removed == removed
     for name, array in found.batch.arrays.items():

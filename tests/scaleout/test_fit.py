@@ -334,6 +334,6 @@ def test_hashed_columns_are_shown_by_the_words_of_all_shards(client):
     one.add(texts)
     for model in models:
         assert model.vocabulary == words
-        assert model.vocabulary.names == one.named().names
+        assert model.vocabulary.names == one.name_columns().names
         shown = {word for topic in model.top_words(10) for word, _ in topic}
         assert {word for name in shown for word in name.split("|")} <= set(named.values())

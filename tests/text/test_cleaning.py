@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.cleaning import STEPS, cleaned
+from streamlda.text.cleaning import STEPS, clean_text
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, run
 
@@ -48,9 +48,9 @@ BASE64 = "QmFzZSA2NCBpcyBub3QgdGV4dCBhbmQgbXVzdCBub3QgYmUgc3BsaXQgaW50byB3b3Jkcw
 def test_what_is_no_text_is_removed_and_counted(text, kept, removed):
     assert len(UUENCODED) == 61
     found = Counter()
-    assert cleaned(text, STEPS, found).split() == kept.split()
+    assert clean_text(text, STEPS, found).split() == kept.split()
     assert found == removed
-    assert cleaned(text, ()) == text
+    assert clean_text(text, ()) == text
     check_same_words([text, "cats and dogs", text], STEPS)
 
 
@@ -81,7 +81,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=20).map("".join))
 def test_markup_is_found_as_by_one_expression(text):
-    assert cleaned(text, ["html"]) == MARKUP.sub(" ", text)
+    assert clean_text(text, ["html"]) == MARKUP.sub(" ", text)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_long_text_of_unfinished_pieces_is_read_in_linear_time(piece):
     """Time that grows as the square would be hours for these 2 MB."""
     text = "<a " + piece * (2_000_000 // len(piece))
     found = Counter()
-    assert len(cleaned(text, STEPS, found)) > len(text) / 2
+    assert len(clean_text(text, STEPS, found)) > len(text) / 2
     assert Vocabulary.hashed(10).encode([text]).removed == found
 
 
@@ -211,7 +211,7 @@ def check_same_words(texts, steps):
     analyzer = TextAnalyzer(clean=steps)
     vocabulary = Vocabulary.hashed(20, analyzer)
     removed, plain = Counter(), Vocabulary.hashed(20, TextAnalyzer(clean=()))
-    whole = plain.encode([cleaned(text, analyzer.clean, removed) for text in texts])
+    whole = plain.encode([clean_text(text, analyzer.clean, removed) for text in texts])
     found = vocabulary.encode(texts)
     assert found.removed == removed
     assert {k: v.tolist() for k, v in found.batch.arrays.items()} == {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.text import column_words
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.column_words import COLUMN_BYTES, COUNTERS, ColumnWords, merged_words
+from streamlda.text.column_words import COLUMN_BYTES, COUNTERS, ColumnWords, merge_words
 from streamlda.text.vocabulary import Vocabulary
 from tests import oracle_text
 
@@ -61,7 +61,7 @@ def test_counters_equal_their_twin_in_the_columns_that_the_encoder_names(words, 
 
 @given(st.lists(some_words, min_size=1, max_size=4))
 def test_counters_are_never_too_high_and_miss_no_word_with_a_quarter_of_its_column(parts):
-    made = merged_words([None, *(counted([" ".join(words)]) for words in parts)])
+    made = merge_words([None, *(counted([" ".join(words)]) for words in parts)])
     words = [word for part in parts for word in part]
     assert made.state()["tally"][:2].tolist() == [len(parts), len(words)]
     columns = Vocabulary.hashed(1, ANY).token_ids([" ".join(words)])[0].tolist()
@@ -94,7 +94,7 @@ def test_what_is_counted_depends_on_the_stream_alone(documents, cuts, full_token
             # Cut short, and gone on with.
             start, parts = max(start, stop), pickle.loads(pickle.dumps(parts))
     assert same_bits(parts, whole)
-    assert parts.named().names == whole.named().names
+    assert parts.name_columns().names == whole.name_columns().names
 
 
 def test_every_document_is_counted_at_first_and_then_a_sample():
@@ -117,7 +117,7 @@ def test_memory_is_bounded_by_the_columns_whatever_comes():
     # A word that has its column to a third outlives all rare ones.
     made = counted([" ".join(f"often w{n} w{n}b" for n in range(5000))], 1)
     column = Vocabulary.hashed(1).token_ids(["often"])[0][0]
-    assert made.named().feature_name(column).split("|")[0] == "often"
+    assert made.name_columns().feature_name(column).split("|")[0] == "often"
 
 
 def words_of_column_0():
@@ -144,9 +144,9 @@ CAT, DOG, *RARE = words_of_column_0()
     ],
 )
 def test_a_name_is_the_most_frequent_word_and_says_what_shares_its_column(text, name, shared):
-    named = counted([text]).named()
+    named = counted([text]).name_columns()
     assert named.feature_name(0) == name
-    assert named.shared(0) is shared
+    assert named.is_shared(0) is shared
     assert (named.names is None) is (not text)
 
 
@@ -154,18 +154,18 @@ def test_long_words_are_cut_between_letters_and_unprintable_ones_have_no_name():
     texts = ["ж" * 30, "a|b", "a\ud800", "c\x1bd", "plain"]
     vocabulary = Vocabulary.hashed(12, ANY)
     names = {vocabulary.token_ids([t])[0][0]: t for t in texts}
-    named = counted(texts, 12).named()
+    named = counted(texts, 12).name_columns()
     shown = {text: named.feature_name(int(column)) for column, text in names.items()}
     assert shown.pop("ж" * 30) == "ж" * 15 + "…"
     assert shown.pop("plain") == "plain"
     assert len(shown) == 3
     assert all(name.startswith("h") for name in shown.values())
-    assert not any(named.shared(column) for column in names)
+    assert not any(named.is_shared(column) for column in names)
 
 
 def test_names_are_distinct():
     texts = [" ".join("x" * 40 + end for end in "abcdefgh"), "short"]
-    names = [name for name in counted(texts, 6).named().names if name]
+    names = [name for name in counted(texts, 6).name_columns().names if name]
     assert sorted(names) == ["short", "x" * 31 + "…"]
 
 

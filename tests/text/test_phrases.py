@@ -12,7 +12,7 @@ from streamlda import load
 from streamlda.errors import InvalidSettingError
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.phrases import LEAST_NPMI, learned_phrases, phrase_joiner
+from streamlda.text.phrases import LEAST_NPMI, build_joiner, learn_phrases
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
 
@@ -30,7 +30,7 @@ def slow_join(words, phrases):
 
 @given(WORDS, st.sets(st.lists(st.sampled_from("abc"), min_size=2, max_size=4).map(" ".join)))
 def test_the_longest_phrases_are_joined(words, phrases):
-    assert phrase_joiner(phrases)(words) == slow_join(words, phrases)
+    assert build_joiner(phrases)(words) == slow_join(words, phrases)
 
 
 @given(st.integers(10, 60), st.integers(0, 60), st.integers(0, 60))
@@ -39,8 +39,8 @@ def test_what_is_learned_is_what_npmi_says(pair, first, second):
     tokens = counts["a"] + counts["b"] + counts["c"]
     chance = counts["a"] / tokens * counts["b"] / tokens
     npmi = log(pair / tokens / chance) / -log(pair / tokens)
-    assert learned_phrases(counts, 9) == (("a b",) if npmi >= LEAST_NPMI else ())
-    assert learned_phrases(counts, 0) == ()
+    assert learn_phrases(counts, 9) == (("a b",) if npmi >= LEAST_NPMI else ())
+    assert learn_phrases(counts, 0) == ()
 
 
 def by_underscores(text):
@@ -75,7 +75,7 @@ def test_phrases_are_read_as_texts_are(given, options, found):
     analyzer = TextAnalyzer(phrases=[given], **options)
     assert analyzer.phrases == (found,)
     assert found in analyzer.build_analyzer()(given)
-    again = analyzer.changed(clean=())
+    again = analyzer.with_settings(clean=())
     assert again.phrases == TextAnalyzer.from_metadata(analyzer.metadata()).phrases == (found,)
 
 

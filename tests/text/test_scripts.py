@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.text import stop_words
 from streamlda.text.analysis import LETTERS, TextAnalyzer
-from streamlda.text.scripts import letter_words, unsegmented
+from streamlda.text.scripts import find_letter_words, find_unsegmented
 from streamlda.text.vocabulary import Vocabulary
 from tests.texts import any_text
 
@@ -62,9 +62,9 @@ def is_inner(each, before, behind):
 @given(text=any_text | st.text(st.sampled_from(SCRIPTS), max_size=30))
 def test_words_are_runs_of_letters_and_their_marks(text):
     # What Python calls alphanumeric beyond letters and numbers is nothing here.
-    assert letter_words(text) == slow_words(text)
+    assert find_letter_words(text) == slow_words(text)
     if text.isascii():
-        assert TextAnalyzer(lowercase=False).build_tokenizer()(text) == letter_words(text)
+        assert TextAnalyzer(lowercase=False).build_tokenizer()(text) == find_letter_words(text)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_turkish_has_two_letters_i():
 
 def test_turkish_stop_words_have_their_letters():
     """The package has bytes of ISO 8859-9 as ISO 8859-1 shows them."""
-    found = stop_words.of("turkish")
+    found = stop_words.get_stop_words("turkish")
     assert {"altı", "şey", "nasıl"} <= found
     assert not set("".join(found)) & set("ýþð")
 
@@ -139,11 +139,11 @@ def test_what_version_0_1_made_is_read_as_it_was():
 
 def test_sentences_without_spaces_are_warned_of():
     phrases = ["今天天气很好我们去公园散步", "他在北京大学学习计算机科学"]
-    assert unsegmented(Counter(phrases)) == "Chinese or Japanese"
-    assert unsegmented(Counter(["今天", "天气", "公园", "计算机"])) is None
-    assert unsegmented(Counter(["words"] * 99 + phrases[:1])) is None
-    assert unsegmented(Counter(["สวัสดีครับวันนี้อากาศดี", "ไปเที่ยวทะเลกันเถอะ"])).startswith("Thai")
-    assert unsegmented(Counter(["ข่าว", "วันนี้", "อากาศ"])) is None
+    assert find_unsegmented(Counter(phrases)) == "Chinese or Japanese"
+    assert find_unsegmented(Counter(["今天", "天气", "公园", "计算机"])) is None
+    assert find_unsegmented(Counter(["words"] * 99 + phrases[:1])) is None
+    assert find_unsegmented(Counter(["สวัสดีครับวันนี้อากาศดี", "ไปเที่ยวทะเลกันเถอะ"])).startswith("Thai")
+    assert find_unsegmented(Counter(["ข่าว", "วันนี้", "อากาศ"])) is None
     with pytest.warns(UserWarning, match="--analyzer rjieba:cut"):
         Vocabulary.learn(["\u3002".join(phrases)])
     with pytest.warns(UserWarning, match=r"Thai.*pythainlp:word_tokenize \(Thai\)"):
@@ -154,7 +154,7 @@ def test_stop_words_of_several_languages():
     both = TextAnalyzer(stop_words="english,german")
     assert both.build_analyzer()("the und Hund oder dog") == ["hund", "dog"]
     assert both == TextAnalyzer.from_metadata(both.metadata())
-    assert TextAnalyzer(stop_words="de").stop_set == stop_words.of("german")
+    assert TextAnalyzer(stop_words="de").stop_set == stop_words.get_stop_words("german")
     with pytest.raises(InvalidSettingError, match=r"english.*german"):
         TextAnalyzer(stop_words="english,elvish")
 
@@ -177,4 +177,4 @@ def test_chinese_words_by_jieba():
 def test_a_sentence_is_cut_as_its_readers_do(sentence, words):
     found = TextAnalyzer(stop_words="german,russian,arabic,turkish,hindi").build_analyzer()
     assert set(words.split()) <= set(found(sentence)) <= set(found(sentence.lower()))
-    assert unsegmented(Counter(found(sentence))) is None
+    assert find_unsegmented(Counter(found(sentence))) is None
