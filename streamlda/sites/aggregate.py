@@ -85,8 +85,6 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
     """Refuse shares that cannot be added up; see `aggregate`."""
     expected: dict[str, Any] = {
         # In this order the first that differs explains the others.
-        "vocabulary": config.vocabulary.fingerprint,
-        "settings": config.settings_digest,
         "config": config.digest,
         "round": this.number,
         "attempt": this.attempt,

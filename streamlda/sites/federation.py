@@ -176,12 +176,6 @@ class FederationConfig:
         return digest_content(self._values()).hex()
 
     @cached_property
-    def settings_digest(self) -> str:
-        """Digest of the settings and the number of colluders: all but sites and words."""
-        values = {**_plain(self.settings), "colluders": self.colluders}
-        return digest_content(values).hex()
-
-    @cached_property
     def noise_multiplier(self) -> float:
         """Standard deviation over sensitivity, z, that the promise asks for."""
         return noise_multiplier(self.settings.epsilon, self.delta_left)
@@ -336,16 +330,11 @@ class FederationConfig:
             "format_version": CONFIG_VERSION,
             "label": self.label,
             "colluders": self.colluders,
-            "settings": _plain(self.settings),
+            "settings": json.loads(to_json(self.settings.values())),
             "vocabulary": {"metadata": words.metadata(), "words": words.words},
             "aggregator": asdict(self.aggregator),
             "sites": [{"key": asdict(m.key), "weight": m.weight} for m in self.members],
         }
-
-
-def _plain(settings: PrivateSettings) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(to_json(settings.values()))
-    return plain
 
 
 def check_weights(weights: Sequence[float]) -> None:

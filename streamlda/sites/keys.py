@@ -86,37 +86,31 @@ def check_name(name: Any) -> None:
 def check_exchange(site: str, key: Any) -> None:
     """Refuse what is no public key of X25519, or is one of low order, by trying an exchange."""
     _check_hex(site, "exchange", key)
-    try:
-        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(key)))
-        whole = int.from_bytes(bytes.fromhex(key), "little") < _FIELD
-    except ValueError:
-        whole = False
-    require(
-        whole,
-        "the exchange key of a site must be one of X25519, and not of low order",
-        site=site,
-        key=key[:16],
-        remedy="ask that site for the file that streamlda site wrote",
-    )
+    u = int.from_bytes(bytes.fromhex(key), "little")
+    _check_order(site, "exchange", key, u, whole=u < _FIELD)
 
 
 def _check_signing(site: str, key: Any) -> None:
     """Refuse a signing key of low order: in the coordinates of X25519 it is one there, too."""
     _check_hex(site, "signing", key)
     y = int.from_bytes(bytes.fromhex(key), "little") & ((1 << 255) - 1)
-    montgomery = (1 + y) * pow(1 - y, -1, _FIELD) % _FIELD if y % _FIELD != 1 else 0
+    u = (1 + y) * pow(1 - y, -1, _FIELD) % _FIELD if y % _FIELD != 1 else 0
+    _check_order(site, "signing", key, u, whole=y < _FIELD)
+
+
+def _check_order(site: str, kind: str, key: str, u: int, *, whole: bool) -> None:
+    """Refuse a point of X25519 of low order, with which an exchange fails."""
     try:
-        public = X25519PublicKey.from_public_bytes(montgomery.to_bytes(32, "little"))
+        public = X25519PublicKey.from_public_bytes(u.to_bytes(32, "little"))
         X25519PrivateKey.generate().exchange(public)
-        whole = y < _FIELD
     except ValueError:
         whole = False
     require(
         whole,
-        "the signing key of a site must be one of Ed25519, and not of low order",
+        f"the {kind} key of a site must be a point of its curve, and not of low order",
         site=site,
         key=key[:16],
-        remedy="take what keygen wrote",
+        remedy="ask that site for the file that streamlda site wrote",
     )
 
 

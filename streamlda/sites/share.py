@@ -1,6 +1,6 @@
 """Shares: the masked and signed sums of one site in one round, and their file.
 
-A share file is a checked file of `streamlda.container` of kind ``streamlda-share``, version 2.
+A share file is a checked file of `streamlda.container` of kind ``streamlda-share``, version 3.
 The arrays are the blocks of the stage, modulo 2^64; the metadata are the attributes of `Share`,
 `config` under the name ``roster``. `streamlda.sites.site` has how a share is made, and what it
 shows.
@@ -22,23 +22,20 @@ from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, digest_content, parse_content
 from streamlda.sites.keys import SHARE, Words, check_name
 
-SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 2
+SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 3
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
     """Message of one site in one round.
 
-    `config` is the digest of the federation config; `settings` and `vocabulary` are those of two of
-    its parts, to name what differs. `secure`: whether the noise may be called private. `following`
-    announces the site's key of the round after; None in the last. `arrays`: the masked blocks.
-    `signature`: Ed25519 over all the others, in hex.
+    `config` is the digest of the federation config. `secure`: whether the noise may be called
+    private. `following` announces the site's key of the round after; None in the last. `arrays`:
+    the masked blocks. `signature`: Ed25519 over all the others, in hex.
     """
 
     site: str
     config: str
-    settings: str
-    vocabulary: str
     round: int
     attempt: int
     round_digest: str

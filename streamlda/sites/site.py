@@ -296,8 +296,6 @@ class Site:
         share = Share(
             site=self.name,
             config=self.config.digest,
-            settings=self.config.settings_digest,
-            vocabulary=self.config.vocabulary.fingerprint,
             round=this.number,
             attempt=this.attempt,
             round_digest=this.digest,

@@ -51,7 +51,7 @@ CHANGED = {
         *(0, *another("attempt")),
         lambda s, share, _: s.share("site0", s.again(s.first)),
     ),
-    "other settings": (*(1, *another("settings")), costly),
+    "other settings": (*(1, *another("config")), costly),
     "a missing block": (
         *(0, ModelFileError, "blocks of its stage, got site="),
         lambda s, share, _: signed(s, share, arrays={"first": share.arrays["first"]}),
