@@ -139,6 +139,8 @@ class BatchBuilder:
         #: Fields of the first record without the field of the text.
         self.fields: tuple[str, ...] = ()
         self.damage: list[Damage] = []
+        #: When the last record of each partition was made, in seconds since 1970.
+        self.newest: dict[int, float] = {}
         self.n_documents = self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0
@@ -194,9 +196,8 @@ class BatchBuilder:
         """Return the batch, with `users` and `times` if the source knows about them."""
         named, dated = self.users if users else [], self.times if times else []
         damage = tuple(self.damage)
-        return RecordBatch(
-            self.texts, self.rejects, exhausted, self.locations, named, dated, self.fields, damage
-        )
+        columns = (self.locations, named, dated, self.fields, damage, self.newest)
+        return RecordBatch(self.texts, self.rejects, exhausted, *columns)
 
 
 class RecordQueue:

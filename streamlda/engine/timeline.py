@@ -141,8 +141,7 @@ class Bins:
         if self.words:
             assert model.prevalence is not None
             topics = np.stack([folded(row, self._columns) for row in model.smoothed], axis=1)
-            of_all = _shares(np.sum([*self.words.values()], axis=0), topics, model.prevalence)
-            ratio = np.divide(model.prevalence, of_all, out=np.zeros_like(of_all), where=of_all > 0)
+            ratio = _ratio(np.sum([*self.words.values()], axis=0), topics, model.prevalence)
             for row, start in zip(tokens, starts, strict=True):
                 if start in self.words:
                     row += ratio * _shares(self.words[start], topics, model.prevalence)
@@ -194,6 +193,29 @@ def folded(row: Array, columns: int) -> Array:
     whole[: len(row)] = row
     found: Array = whole.reshape(-1, columns).sum(axis=0)
     return found
+
+
+def shares_since(model: TopicModel, before: TopicModel) -> Array | None:
+    """Return the share of each topic in the documents since an earlier model of the same words.
+
+    They are estimated as those of a bin, with each document of the same weight. None where nothing
+    came, or prevalence was not measured. Time O(V K).
+    """
+    n, earlier = model.documents_seen, before.documents_seen
+    words = np.maximum(model.background * n - before.background * earlier, 0.0)
+    if n <= earlier or model.prevalence is None or not words.any():
+        return None
+    topics = np.ascontiguousarray(model.smoothed.T)
+    found = _ratio(model.background, topics, model.prevalence)
+    found *= _shares(words, topics, model.prevalence)
+    total = found.sum()
+    return found / total if total > 0 else None
+
+
+def _ratio(words: Array, topics: Array, prevalence: Array) -> Array:
+    """Return the factors that make the shares of all documents their prevalence."""
+    of_all = _shares(words, topics, prevalence)
+    return np.divide(prevalence, of_all, out=np.zeros_like(of_all), where=of_all > 0)
 
 
 def _shares(words: Array, topics: Array, first: Array) -> Array:

@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any
 
 from streamlda.engine.engine import Engine
+from streamlda.engine.timeline import shares_since
 from streamlda.errors import SourceAwayError, StreamLDAError
 from streamlda.lock import FileLock
 from streamlda.model.topic_model import TopicModel
@@ -49,6 +50,9 @@ from streamlda.stream.schedule import Schedule
 
 #: How often it is looked whether the lease is free, or a snapshot is due, in seconds.
 LOOK_SECONDS = 1.0
+
+#: How often the records of all partitions are counted, for display, in seconds.
+COUNT_SECONDS = 10.0
 
 #: Records of a poll for the first documents.
 POLL_RECORDS = 4096
@@ -103,7 +107,7 @@ class Lease(Thread):
         self._lock: FileLock | None = None
         self._publisher: Publisher | None = None
         self._retry = Retry("output")
-        self._made_at = time.monotonic()
+        self._made_at, self._count_at = time.monotonic(), 0.0
         #: How many records there must be to look at the start.
         self._replace_at = 0.0
         #: Snapshots that this daemon has published.
@@ -171,6 +175,9 @@ class Lease(Thread):
         if newest != self._shown:
             self._shown = newest
             self._status.set_snapshot(self._snapshots.summaries()[-1])
+        if time.monotonic() >= self._count_at:
+            self._count_at = time.monotonic() + COUNT_SECONDS
+            self._status.share(places=sum(self._folder.saved().values()))
 
     def _replace_start(self) -> None:
         """Make a start of more documents, once there are enough."""
@@ -248,16 +255,18 @@ class Lease(Thread):
     def _since(self, model: TopicModel) -> TopicModel:
         """Return a model whose interval is since the newest snapshot.
 
-        How much came is known; which topics it was of is not, for each partition has its moment.
+        Each partition was saved at its own moment, so that topics of the interval are known by the
+        words of the two models alone.
         """
         interval, timeline, bins = model.interval, model.timeline, time_bins_of(self.settings)
         before = self._newest()
+        shares = None if before is None else shares_since(model, before)
         if interval is not None and before is not None:
             interval = replace(
                 interval,
                 documents=model.documents_seen - before.documents_seen,
                 tokens=model.tokens_seen - before.tokens_seen,
-                prevalence=None,
+                prevalence=None if shares is None else tuple(shares.tolist()),
             )
         if timeline is not None and bins is not None:
             timeline = replace(timeline, unit=bins.unit)

@@ -58,6 +58,13 @@ METRICS = tuple(
         ("Gauge", "places_left", "Record slots until the next snapshot.", "places_left"),
         ("Gauge", "kafka_lag_records", "Records that wait.", "lag.partitions", "partition"),
         (
+            "Gauge",
+            "source_record_timestamp_seconds",
+            "When the newest record that was learned was made.",
+            "lag.newest",
+            "partition",
+        ),
+        (
             "Counter",
             "inference",
             "Records read for inference, by outcome.",
@@ -111,6 +118,7 @@ METRICS = tuple(
         ("Gauge", "uptime_seconds", "Time since the start.", "uptime_seconds"),
         ("Gauge", "ready", "1 if the daemon is working.", "ready"),
         ("Gauge", "group_generation", "Generation of the consumer group.", "group.generation"),
+        ("Gauge", "group_places", "Record slots saved of all partitions.", "group.places"),
         ("Gauge", "lease", "1 if snapshots are made here.", "group.lease"),
     )
 )
@@ -153,8 +161,8 @@ class Metrics:
         yield _metric("Gauge", "phase", "1 for the current phase.", {found["phase"]: 1}, "phase")
         if (group := found["group"]) is not None:
             held = dict.fromkeys(map(str, group["partitions"]), 1)
-            held |= dict.fromkeys(map(str, group["waiting"]), 0)
-            text = "1 if the partition is learned here, 0 if it will be."
+            held |= dict.fromkeys(map(str, [*group["waiting"], *group["elsewhere"]]), 0)
+            text = "1 if the partition is learned here, 0 if not."
             yield _metric("Gauge", "partition", text, held, "partition")
         versions = {f"{version('streamlda')} {python_version()}": 1}
         yield _metric("Gauge", "build_info", "Versions.", versions, "version python")

@@ -64,6 +64,8 @@ class SharedSource:
         self._waiting = Retry("partitions")
         self._try_at = 0.0
         self._closed = False
+        #: Partitions of the topic, ours or not.
+        self._known: set[int] = set()
         self._by_group = settings.kafka.partitions == GROUP
         # Before, there is nothing to say of it.
         self._joined = not self._by_group
@@ -114,9 +116,11 @@ class SharedSource:
         assignment = self._source.assigned()
         self._joined = self._joined or assignment.generation is not None
         wanted, now = assignment.partitions - self._ours.keys(), time.monotonic()
+        self._known |= self._source.known_partitions()
         self._status.share(
             partitions=sorted(self._ours),
             waiting=sorted(wanted),
+            elsewhere=sorted(self._known - assignment.partitions - self._ours.keys()),
             generation=assignment.generation,
         )
         # Also where nothing is learned: partitions bring their records, and take them along.
@@ -192,7 +196,7 @@ class SharedSource:
             batch.times,
             batch.fields,
         )
-        return PartitionedBatch(*columns, parts=parts)
+        return PartitionedBatch(*columns, newest=batch.newest, parts=parts)
 
     def silent(self) -> float | None:
         """As of the connector; None before the group has answered, unless it is away."""

@@ -83,6 +83,8 @@ class Status:
         self._lag: dict[int, int | None] = {}
         self._waits_for: int | None = None
         self._lag_unit = "records"
+        #: Of each partition, when the last record that was learned was made.
+        self._newest: dict[int, float] = {}
         self._queue_bytes = 0
         self._resident_bytes: int | None = None
         self._memory_limit_bytes = memory_limit_bytes
@@ -139,12 +141,14 @@ class Status:
     def share(self, **group: Any) -> None:
         """Note what is known of partitions that are shared with other daemons.
 
-        ``partitions`` that are learned here, and those that are ``waiting`` to be, the
-        ``generation`` of the group, and whether the ``lease`` is here.
+        ``partitions`` that are learned here, those that are ``waiting`` to be, and those of the
+        topic that are ``elsewhere``; the ``generation`` of the group, whether the ``lease`` is
+        here, and the ``places`` of all partitions.
         """
         with self._lock:
-            none: dict[str, Any] = {"partitions": [], "waiting": [], "generation": None}
-            self._group = (self._group or {**none, "lease": False}) | group
+            unknown = dict.fromkeys(("partitions", "waiting", "elsewhere"), ())
+            none = unknown | dict.fromkeys(("generation", "places")) | {"lease": False}
+            self._group = (self._group or none) | group
 
     def set_phase(self, phase: str) -> None:
         """Note the value of a `streamlda.service.machine.Phase`."""
@@ -208,6 +212,11 @@ class Status:
         with self._lock:
             self._lag, self._lag_unit = dict(sorted(lag.items())), unit
             self._waits_for = waits_for
+
+    def set_newest(self, newest: Mapping[int, float]) -> None:
+        """Note when the last records that were learned of partitions were made."""
+        with self._lock:
+            self._newest |= newest
 
     def count_inference(self, outcomes: Mapping[str, int], snapshot: int | None, lost: int) -> None:
         """Add records whose results are written, and note the snapshot that they are by.
@@ -333,6 +342,7 @@ class Status:
                     **waiting,
                     "partitions": {str(number): lag for number, lag in self._lag.items()},
                     "waits_for": self._waits_for,
+                    **self._ages(),
                 },
                 "undated": self._undated,
                 "late": self._late,
@@ -358,6 +368,22 @@ class Status:
                 "group": self._group and dict(self._group),
                 "inference": self._inference(),
             }
+
+    def _ages(self) -> dict[str, Any]:
+        """Return when the newest learned record of each partition was made, and the largest age.
+
+        Only partitions where records wait have an age; it is None where one is not known.
+        """
+        held = self._newest if self._group is None else self._group["partitions"]
+        newest = {n: at for n, at in sorted(self._newest.items()) if n in held}
+        behind = [newest.get(n) for n, lag in self._lag.items() if lag != 0]
+        known = [at for at in behind if at is not None]
+        seconds = max(0.0, time.time() - min(known, default=math.inf))
+        is_known = self._lag and self._lag_unit == "records" and len(known) == len(behind)
+        return {
+            "seconds": seconds if is_known and None not in self._lag.values() else None,
+            "newest": {str(n): _iso(at) for n, at in newest.items()},
+        }
 
     def _inference(self) -> dict[str, Any] | None:
         if self._inferred is None:

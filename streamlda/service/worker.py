@@ -132,6 +132,7 @@ class Worker:
         for batch in batches:
             self._pipeline.add(batch)
             self._status.count_bytes(sum(map(_n_bytes, batch.documents)))
+            self._status.set_newest(batch.newest)
             self._show()
         pipeline = self._pipeline
         self._tell(Learned(time.monotonic(), pipeline.rounds, pipeline.fraction_of_window))

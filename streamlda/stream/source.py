@@ -112,6 +112,9 @@ class RecordBatch:
         text; empty if there is none.
     damage : tuple of Damage
         Files that broke off in this poll, or ended without a record.
+    newest : dict of int to float
+        When the last record of each partition was made, in seconds since 1970, where the source
+        keeps that (Kafka); for display.
     """
 
     texts: list[str | None] = field(default_factory=list)
@@ -122,6 +125,7 @@ class RecordBatch:
     times: list[float | None] = field(default_factory=list)
     fields: tuple[str, ...] = ()
     damage: tuple[Damage, ...] = ()
+    newest: dict[int, float] = field(default_factory=dict)
 
     @property
     def documents(self) -> list[str]:
@@ -165,6 +169,7 @@ class RecordBatch:
             list(compress(self.times, kept)),
             self.fields,
             self.damage,
+            self.newest,
         )
 
     def with_text(self, first: int) -> LocatedTexts:

@@ -14,7 +14,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.refining import Trial
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.timeline import STEPS, Bins
+from streamlda.engine.timeline import STEPS, Bins, shares_since
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.refinement.choice import Choice
 from tests.corpora import LikeText
@@ -87,10 +87,13 @@ def test_an_interval_is_of_its_own_documents_however_topics_moved(monkeypatch):
     flipped = DocumentBatch.joined([documents.rows(3600, 6000), documents.rows(0, 3600)])
     for stream, start, stop in ((documents, 3600, 6000), (flipped, 2400, 5200)):
         engine = fed(Engine(SETTINGS), stream, 0, start)
-        engine.release()
+        before = engine.release()
         model = fed(restored(engine), stream, start, stop).snapshot()
         wanted = shares_of(model, stream.rows(start, stop))
         assert factor(model.interval.prevalence, wanted) < 1.08
+        # As a group of daemons estimates it, from two models alone.
+        assert factor(shares_since(model, before), wanted, 0.05) < 1.35
+    assert shares_since(model, model) is None
 
 
 @pytest.mark.parametrize("kept", ["refinement", "start"])

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamlda import exit_codes
 from streamlda.cli import commands
 from streamlda.service import memory, running, signals
+from streamlda.service.http.guard import PROBES
 from streamlda.service.machine import Phase
 from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
 from streamlda.settings.load import load_settings
@@ -307,6 +308,59 @@ def test_services_of_compose_fit_each_other(tmp_path, monkeypatch):
     for name, kind in (("datasource", "datasources"), ("provider", "dashboards")):
         folder = Path(places[f"./grafana/{name}.yaml"]).parent
         assert folder == Path("/etc/grafana/provisioning") / kind
+
+
+# Kubernetes.
+
+
+def test_the_manifest_fits_the_image_and_the_daemon(tmp_path, monkeypatch):
+    service, stateful = yaml.safe_load_all(read("kubernetes.yaml"))
+    pod, compose = stateful["spec"]["template"]["spec"], tree_of("compose.yaml")
+    (ours,) = pod["containers"]
+    assert ours["image"] == compose["services"]["streamlda"]["image"]
+    labels = stateful["spec"]["template"]["metadata"]["labels"]
+    assert labels == stateful["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert stateful["spec"]["serviceName"] == service["metadata"]["name"]
+
+    settings = settings_of(tmp_path, **{each["name"]: each["value"] for each in ours["env"]})
+    limit = ours["resources"]["limits"]["memory"]
+    assert ours["resources"]["requests"]["memory"] == limit, "it is not killed for others"
+    allows(monkeypatch, int(limit.removesuffix("Gi")) * 1024 * MIB)
+    running.check(settings)
+    (port,), (shown,) = ours["ports"], service["spec"]["ports"]
+    assert port["containerPort"] == settings.http.port == shown["port"]
+    assert port["name"] == shown["targetPort"]
+    assert pod["terminationGracePeriodSeconds"] > signals.LATEST_EXIT_SECONDS
+    paths = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    for name, path in paths.items():
+        assert path in PROBES
+        assert ours[name]["httpGet"] == {"path": path, "port": port["name"]}
+
+    # Its files: the settings, the token, the folder of the image and one for scratch.
+    mounted = {each["mountPath"]: each["name"] for each in ours["volumeMounts"]}
+    assert {Path(SETTINGS).parent, Path(of_image("VOLUME")[0]), Path("/tmp")} < {
+        Path(path) for path in mounted
+    }
+    claims = {each["metadata"]["name"] for each in stateful["spec"]["volumeClaimTemplates"]}
+    assert set(mounted.values()) == claims | {each["name"] for each in pod["volumes"]}
+    assert mounted[of_image("VOLUME")[0]] in claims, "checkpoints outlive a container"
+
+
+def test_the_container_of_the_manifest_may_do_little():
+    _, stateful = yaml.safe_load_all(read("kubernetes.yaml"))
+    pod = stateful["spec"]["template"]["spec"]
+    own, container = pod["securityContext"], pod["containers"][0]["securityContext"]
+    user, _, group = of_image("USER")[0].partition(":")
+    assert (own["runAsUser"], own["runAsGroup"]) == (int(user), int(group))
+    assert own["fsGroup"] == int(group), "it may write into its volume"
+    assert own["runAsNonRoot"]
+    assert own["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["automountServiceAccountToken"] is False
 
 
 # systemd.

@@ -77,7 +77,7 @@ def test_there_is_nothing_else_and_a_wrong_method_is_told_the_right_one(serve, m
     assert right in answer.headers.get("allow", "")
 
 
-def test_with_a_token_all_but_life_and_the_empty_page_need_it(serve):
+def test_with_a_token_all_but_probes_and_the_empty_page_need_it(serve, status):
     server = serve(token=TOKEN)
     right = {"Authorization": f"Bearer {TOKEN}"}
     free = set()
@@ -92,7 +92,10 @@ def test_with_a_token_all_but_life_and_the_empty_page_need_it(serve):
                 error_of(answer, 401)
                 assert answer.headers["www-authenticate"] == "Bearer"
         assert ask(server, there, method=method, headers=right).status in (200, 415)
-    assert free == {"/livez", "/", "/page.css", "/page.js", "/icon.svg"}
+    assert free == {"/livez", "/readyz", "/", "/page.css", "/page.js", "/icon.svg"}
+    status.set_ready(False, "why")
+    assert ask(server, "/readyz").json == {"ready": False, "reason": None}
+    assert ask(server, "/readyz", headers=right).json["reason"] == "why"
     lower = {"Authorization": f"bearer {TOKEN}"}
     assert ask(server, "/status", headers=lower).status == 200
 

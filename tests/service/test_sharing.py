@@ -38,9 +38,12 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     assert here.status.status()["group"] == {
         "partitions": [0, 1],
         "waiting": [],
+        "elsewhere": [],
         "generation": None,
         "lease": False,
+        "places": None,
     }
+    assert here.status.status()["lag"]["newest"].keys() == {"0", "1"}
     # What a state is made of shows when it is opened, though nothing more comes.
     here.learn(here.give_up({0, 1}))
     here.status.set_slots(0, None)

@@ -19,6 +19,9 @@ from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
 from tests.service.planted import outcomes
 
+#: Lag of records whose times nobody has told.
+NO_TIMES = {"seconds": None, "newest": {}}
+
 
 class Clock:
     now = 1000.0
@@ -95,13 +98,14 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status):
 def test_what_is_shared_with_other_daemons_is_said(status):
     assert not any(name in ("partition", "lease") for name, *_ in samples(status))
     status.share(lease=True)
-    none = {"partitions": [], "waiting": [], "generation": None, "lease": True}
-    assert status.status()["group"] == none
-    status.share(partitions=[0, 3], waiting=[5], generation=7)
+    none = {"partitions": (), "waiting": (), "elsewhere": (), "generation": None, "lease": True}
+    assert status.status()["group"] == none | {"places": None}
+    status.share(partitions=[0, 3], waiting=[5], elsewhere=[1, 2], generation=7, places=90)
     found = samples(status)
     held = {labels[0][1]: n for (name, *labels), n in found.items() if name == "partition"}
-    assert held == {"0": 1, "3": 1, "5": 0}
-    assert (found["group_generation",], found["lease",]) == (7, 1)
+    assert held == {"0": 1, "3": 1, "5": 0, "1": 0, "2": 0}
+    shown = [found[name,] for name in ("group_generation", "lease", "group_places")]
+    assert shown == [7, 1, 90]
 
 
 def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
@@ -123,7 +127,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "inference",
         ),
     }
-    lag = {"records": None, "bytes": None, "partitions": {}, "waits_for": None}
+    lag = {"records": None, "bytes": None, "partitions": {}, "waits_for": None, **NO_TIMES}
     assert told["lag"] == lag
     names = {key[0] for key in samples(status)}
     assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost_total"}
@@ -184,6 +188,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
             "bytes": None,
             "partitions": {"0": 7, "1": 5, "2": None},
             "waits_for": None,
+            **NO_TIMES,
         },
         "lost": {"records": 4},
         "undated": 17,
@@ -246,9 +251,29 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
 
 def test_bytes_that_wait_are_no_records(status):
     status.set_lag({0: 100}, "bytes")
-    lag = {"records": None, "bytes": 100, "partitions": {"0": 100}, "waits_for": None}
+    lag = {"records": None, "bytes": 100, "partitions": {"0": 100}, "waits_for": None, **NO_TIMES}
     assert status.status()["lag"] == lag
     assert not [key for key in samples(status) if key[0] == "kafka_lag_records"]
+
+
+def test_lag_in_seconds_is_the_largest_age_where_records_wait_and_none_if_one_is_unknown(status):
+    now = time.time()
+
+    def told(lag, newest):
+        status.set_newest(newest)
+        status.set_lag(lag)
+        return status.status()["lag"]["seconds"]
+
+    assert told({0: 0, 1: 0}, {}) == 0
+    assert told({0: 5, 1: 0}, {}) is None
+    assert told({0: 5, 1: 0}, {0: now - 60, 1: now - 900}) == pytest.approx(60, abs=5)
+    assert told({0: 5, 1: 1}, {}) == pytest.approx(900, abs=5)
+    assert told({0: 5, 1: None}, {}) is None
+    assert told({0: 5}, {0: now + 3600}) == 0, "a clock that is ahead"
+    found = samples(status)["source_record_timestamp_seconds", ("partition", "1")]
+    assert found == pytest.approx(now - 900, abs=5)
+    status.share(partitions=[0])
+    assert list(status.status()["lag"]["newest"]) == ["0"], "the other has moved away"
 
 
 def shares(status):

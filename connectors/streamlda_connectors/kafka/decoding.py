@@ -97,6 +97,8 @@ class Decoding:
             wanted = _consecutive(run, min(batch.room, n_records - run.taken))
             n_read = self._read(run, wanted, batch)
             next_[run.partition] = at + n_read
+            if n_read and (newest := run.times[run.taken + n_read - 1]) >= 0:
+                batch.newest[run.partition] = newest / 1000
             run.taken += n_read
             if n_read < wanted and not batch.full:
                 return False

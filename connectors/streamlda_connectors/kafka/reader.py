@@ -367,6 +367,10 @@ class Reader:
         """Return the partitions of our share that there are by now."""
         return self._share.of((self._client or self._rebuild()).partitions())
 
+    def known_partitions(self) -> set[int]:
+        """Return the partitions of our share, without waiting; none without a client."""
+        return set() if self._client is None else self._share.of(self._client.partitions())
+
     def take(self, positions: Mapping[int, Position | None]) -> None:
         """Read more partitions, each from a position of its own, or from its first record on."""
         client = self._client or self._rebuild()

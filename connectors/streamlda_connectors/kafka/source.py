@@ -234,6 +234,13 @@ request_timeout_seconds
             return self._member.assigned()
         return Assignment(frozenset(self._reader.ours()))
 
+    def known_partitions(self) -> set[int]:
+        """Return the partitions of the topic that are known, of our share where that is fixed.
+
+        None are while the client is replaced.
+        """
+        return self._reader.known_partitions()
+
     def confirm(self, partition: int) -> bool:
         """Return whether the brokers know us as a member of the current group, by a commit."""
         return self._member is None or self._member.confirm(partition)

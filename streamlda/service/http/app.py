@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from streamlda.checks import require
 from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError
-from streamlda.service.http.guard import Guard, Limits, Refused, json_response
+from streamlda.service.http.guard import KNOWN, Guard, Limits, Refused, json_response
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.threads import limit_threads
@@ -128,7 +128,9 @@ class _Api:
 
     async def readyz(self, request: Request) -> Response:
         ready, reason = self._status.ready()
-        return json_response({"ready": ready, "reason": reason}, 200 if ready else 503)
+        # A container manager asks without a token.
+        shown = reason if request.scope[KNOWN] else None
+        return json_response({"ready": ready, "reason": shown}, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         # The media type is that of the text format, not of others that prometheus-client has.

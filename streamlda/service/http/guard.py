@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 #: Cheap, and asked by what would stop the daemon: never refused for the rate of others.
 PROBES = ("/livez", "/readyz")
 
+#: Member of a scope: whether the client has a token, where one is needed.
+KNOWN = "streamlda.known"
+
 #: Exact counts of what was read, with privacy for operators only.
 OPERATING = ("/status", "/metrics")
 
@@ -188,7 +191,8 @@ class Guard:
                     # More of them may be here already, and are not read.
                     {"Retry-After": str(math.ceil(wait)), "Connection": "close"},
                 )
-        if path == "/livez" or path in PAGE:
+        scope[KNOWN] = is_known
+        if path in PROBES or path in PAGE:
             return
         if not is_known:
             raise Refused(

@@ -39,10 +39,12 @@ function badge(id, text) {
 }
 
 /** What of the partitions that daemons share is here, in words. */
-function shared({ partitions, waiting, generation, lease }) {
+function shared({ partitions, waiting, elsewhere, generation, lease, places }) {
   return [
     partitions.length ? `here: ${partitions.join(", ")}` : "none here",
     waiting.length ? `to come: ${waiting.join(", ")}` : "",
+    elsewhere.length ? `elsewhere: ${elsewhere.join(", ")}` : "",
+    known(places) ? `${short.format(places)} saved by all daemons` : "",
     generation === null ? "" : `generation ${generation}`,
     lease ? "makes the snapshots of all daemons" : "",
   ];
@@ -63,13 +65,14 @@ function showStatus(status) {
     + `over the last ${duration((state.rates.length * PERIOD) / 1000)}`;
   at("rate-chart").replaceChildren(line(state.rates, spoken, 44));
 
-  const { records, bytes, partitions } = status.lag;
+  const { records, bytes, partitions, seconds: behind } = status.lag;
   const parts = Object.values(partitions);
   const blind = parts.filter((lag) => lag === null).length;
   figure("lag", known(bytes) ? size(bytes) : records === null ? "–" : short.format(records));
   at("lag-note").textContent = known(bytes) ? "in files"
     : [
       parts.length ? `records in ${count(parts.length, "partition")}` + (blind ? `, ${blind} not known` : "") : "",
+      behind > 0 ? `newest learned ${duration(behind)} ago` : "",
       ...(status.group ? shared(status.group) : []),
     ].filter(Boolean).join("; ");
 
