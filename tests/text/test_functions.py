@@ -113,7 +113,7 @@ def test_what_a_file_names_is_called_only_when_the_user_has_named_it(monkeypatch
     monkeypatch.setattr(functions, "_ALLOWED", {})
     stored = Vocabulary.given(["ab"], TextAnalyzer.from_metadata(metadata))
     for copy in (stored, pickle.loads(pickle.dumps(stored))):
-        with pytest.raises(VocabularyError, match="--analyzer " + NAME):
+        with pytest.raises(VocabularyError, match=f"vocabulary.analyzer={NAME}"):
             copy.encode(["ab"])
     functions.allow(NAME)
     given = pickle.dumps(stored)
