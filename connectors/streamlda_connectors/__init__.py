@@ -1,1 +1,1 @@
-"""Where documents come from: files, standard input, and what is installed anyway."""
+"""Sources of documents: files, standard input, Kafka, and docstrings of installed packages."""

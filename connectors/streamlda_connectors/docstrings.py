@@ -150,7 +150,7 @@ class DocstringSource:
         return Progress(done, sum(file.size for file in self._files), "B")
 
     def close(self) -> None:
-        """Drop what was read ahead. Closing twice is allowed."""
+        """Drop paragraphs that were read ahead. Closing twice is allowed."""
         at = self.position()
         self._go_to(at["group"], at["record"])
         self._closed = True

@@ -64,25 +64,25 @@ class FileSource:
         `streamlda.stream.event_time.event_time`, in Parquet dates and timestamps too. Where it is
         missing or something else, the time is None and the document is kept.
     id_field : str, optional
-        Key or column of what the record calls itself, text or an int, named like `text_field`:
+        Key or column of the record's own id, text or an int, named like `text_field`:
         `id` of its location then, None where it is missing, empty or something else.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     encoding : str, default "utf-8"
-        Of text, JSON and CSV; a codec that extends ASCII.
+        Encoding of text, JSON and CSV; a codec that extends ASCII.
     delimiter : str, optional
-        Of CSV, one ASCII character; ``"tab"`` is one. Without it, the first of comma, tab,
+        Delimiter of CSV: an ASCII character or ``"tab"``. Without it, the first of comma, tab,
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
     max_document_bytes : int, default 16 MiB
         A longer record (a line, or a Parquet value) is skipped as it streams by.
     part : (int, int), optional
-        Of the one file, what `parts` says; records are numbered in it.
+        Part of the one file, from `parts`; records are numbered in it.
 
     Raises
     ------
     SourceError
         For a path that is missing, unreadable, named twice or without files, and for a CSV or
-        Parquet file without the column. Of remote files, only the first of each format is opened
+        Parquet file without the column. Only the first remote file of each format is opened
         here; a later one without the column is counted as a reject.
     InvalidSettingError, MissingExtraError
         For an option out of range, and for mail and HTML by their names (.mbox, .eml, .html); if

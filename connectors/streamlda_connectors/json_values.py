@@ -37,7 +37,7 @@ class JsonSplitter(QuotedSplitter):
         rest = self._size > self._max_bytes or bool(self._tail.strip())
         if self._closed:
             return Fault("not-json", self._size) if rest else None
-        # What goes on behind the end of an array, at a position of before, is blank.
+        # The rest behind the end of an array is blank at a position from before.
         opened = self._ends == b",]" and (self._begun or rest)
         return Fault("not-json", None) if opened or self._depth or self._quoted else None
 

@@ -87,7 +87,7 @@ class LineSplitter:
 
 
 class QuotedSplitter(LineSplitter):
-    """Cut at what ends a record outside of quotes; the state lives on between blocks."""
+    """Cut where a record ends outside of quotes; the state lives on between blocks."""
 
     def feed(self, block: bytes) -> Sequence[Record]:
         """Return the records that `block` completes."""
@@ -245,7 +245,7 @@ def json_parser(options: ReadOptions) -> Parser:
     """
     decode = decoder(options.encoding)
     utf8 = codecs.lookup(options.encoding).name == "utf-8"
-    document, name = document_reader(options, value_of), options.text_field
+    document, name = document_reader(options, read_field), options.text_field
     others = options.user_field, options.time_field, options.id_field
     text_alone = others == (None, None, None)
 
@@ -268,23 +268,23 @@ def json_parser(options: ReadOptions) -> Parser:
 
 
 def document_reader(
-    options: ReadOptions, value_of: Callable[[Any, Field], Any]
+    options: ReadOptions, read_field: Callable[[Any, Field], Any]
 ) -> Callable[[Any], Document]:
-    """Return the function from a record with fields to a document; `value_of` reads a field."""
+    """Return the function from a record with fields to a document; `read_field` reads a field."""
     text_field, user_field, time_field, id_field = map(
-        _path_of, (options.text_field, options.user_field, options.time_field, options.id_field)
+        _split_path, (options.text_field, options.user_field, options.time_field, options.id_field)
     )
     assert text_field is not None
 
     def read(record: Any) -> Document:
-        text = value_of(record, text_field)
+        text = read_field(record, text_field)
         if type(text) is not str:
             if text is not None:
                 raise Rejected("not-text")
             raise Rejected("missing-field", record if type(record) is dict else ())
-        user = None if user_field is None else read_name(value_of(record, user_field))
-        time = None if time_field is None else event_time(value_of(record, time_field))
-        name = None if id_field is None else read_name(value_of(record, id_field))
+        user = None if user_field is None else read_name(read_field(record, user_field))
+        time = None if time_field is None else event_time(read_field(record, time_field))
+        name = None if id_field is None else read_name(read_field(record, id_field))
         return text, user, time, name
 
     return read
@@ -297,11 +297,11 @@ def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> 
     return text_parser(options.encoding) if format == "text" else json_parser(options)
 
 
-def _path_of(name: str | None) -> Field | None:
+def _split_path(name: str | None) -> Field | None:
     return None if name is None else (name, name.split("."))
 
 
-def value_of(record: Any, field: Field) -> Any:
+def read_field(record: Any, field: Field) -> Any:
     """Return a field of a dict, or of one within it; None if it has none."""
     name, path = field
     value = record.get(name)

@@ -192,10 +192,10 @@ class LineReader(StoredRecords):
         try:
             block = self._blocks.read()
         except Rejected:
-            self._check_reached()
+            self._check_length()
             raise
         if not block:
-            self._check_reached()
+            self._check_length()
             self._ended = True
             if fault := self.records.finish():
                 self.fault = fault.reason
@@ -206,7 +206,7 @@ class LineReader(StoredRecords):
         if dropped < len(block):
             self.records.feed(block[dropped:])
 
-    def _check_reached(self) -> None:
+    def _check_length(self) -> None:
         if self._behind:
             raise fault("shorter", name=self._name, bytes_missing=self._behind)
 
@@ -227,11 +227,11 @@ class WholeReader(StoredRecords):
         self._parts: list[bytes] = []
         parse = text_parser(options.encoding)
 
-        def named(data: bytes) -> Document | None:
+        def parse_named(data: bytes) -> Document | None:
             found = parse(data.removeprefix(BYTE_ORDER_MARK))
             return found if found is None else (*found[:3], file.name)
 
-        self.records = RecordQueue(file.name, named, record)
+        self.records = RecordQueue(file.name, parse_named, record)
         self._blocks = BlockReader(file.open(), file.compression)
         self._ended = record > 0
 

@@ -16,14 +16,14 @@ from streamlda.checks import at_least
 from streamlda.stream.source import Damage, RecordBatch, RecordLocation, Reject
 from streamlda_connectors.checks import check
 
-#: Every reason of a `Reject` that the connectors of this package give, and what it means.
+#: Reasons of a `Reject` from the connectors of this package, and their meanings.
 REASONS = {
     "bad-encoding": "bytes that the chosen encoding (other than UTF-8) cannot decode",
     "bad-schema": "a record of a schema that cannot be used",
     "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
     "broken-csv": "a quote that never closes, or more or fewer fields than the header",
     "broken-parquet": "damaged Parquet data; the rest of the file is skipped",
-    "broken-record": "bytes that are not what their schema says",
+    "broken-record": "bytes that do not fit their schema",
     "decoder-failed": "a record that the decoder of the caller could not take",
     "letter-without-record": "a dead letter that has only a reference to its record",
     "missing-column": "a file without the text column; the whole file is skipped",
@@ -179,17 +179,17 @@ class BatchBuilder:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more fits."""
+        """True if nothing more fits."""
         return len(self.texts) >= self.max_records or self.bytes >= MAX_POLL_BYTES
 
     @property
     def late(self) -> bool:
-        """Whether the time is up."""
+        """True if the time is up."""
         return monotonic() >= self.deadline
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all was gathered."""
+        """True if no record was gathered."""
         return not self.texts
 
     def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
@@ -277,7 +277,7 @@ class RecordQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether everything queued was taken."""
+        """True if everything queued was taken."""
         return self._next >= len(self._pending)
 
 

@@ -132,12 +132,12 @@ class TextAnalyzer:
 
     @property
     def unigrams(self) -> bool:
-        """Whether words are single tokens, in the order of the text."""
+        """True if words are single tokens, in the order of the text."""
         return self.ngram_range == (1, 1) and not self.phrases
 
     @property
     def bytewise(self) -> bool:
-        """Whether the words of an ASCII text follow from `ascii_classes`, byte by byte."""
+        """True if the words of an ASCII text follow from `ascii_classes`, byte by byte."""
         default = self.token_pattern in (None, LETTERS)
         return self.unigrams and default and self.function is None and self.lowercase != TURKISH
 

@@ -40,7 +40,7 @@ class EncodedTexts:
 
     `tokens` are those met, stop words excluded; `unseen_tokens` those of them that are not in the
     vocabulary, 0 for a hashed one. `unreadable` are the rows of texts that the user's analyzer
-    failed on, empty in `batch`; `removed` is what was no text in them (`TextAnalyzer.clean`).
+    failed on, empty in `batch`; `removed` counts the pieces removed by `TextAnalyzer.clean`.
     """
 
     batch: DocumentBatch

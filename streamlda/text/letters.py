@@ -68,7 +68,7 @@ def _encode_name(name: str) -> int:
 def _hash_names(names: Collection[str]) -> NDArray[np.int64]:
     """Return the numbers of names, each at its remainder by the size; 0 elsewhere."""
     numbers = [*map(_encode_name, names)]
-    # From such a size on, about one in seven has a place for each.
+    # About one in seven of the sizes from here on has a place for each.
     sizes = count(len(numbers) ** 2 // 4)
     size = next(size for size in sizes if len({n % size for n in numbers}) == len(numbers))
     table = np.zeros(size, dtype=np.int64)
@@ -115,7 +115,7 @@ def clean_letters(
     def put(n: int, text: str) -> None:
         letters[starts[n] : starts[n + 1] - 1] = ord(" ")
         if text.isascii():
-            # Never longer: a piece leaves one character, or what its entity stands for.
+            # Never longer: a piece leaves one character, or that of its entity.
             codes = np.frombuffer(text.encode("ascii"), np.uint8)
             letters[starts[n] : starts[n] + len(text)] = codes
         else:

@@ -94,7 +94,7 @@ def find_letter_words(text: str) -> list[str]:
 def _trim_run(run: str) -> str:
     """Return a run from its first letter on, or nothing if it touches a number or an underscore.
 
-    A mark may follow what is no letter, such as the heart of an emoji.
+    A mark may follow another sign than a letter, such as the heart of an emoji.
     """
     kinds = [category(each)[0] for each in run]
     first = kinds.index("L") if "L" in kinds else len(run)

@@ -264,10 +264,10 @@ class Vocabulary:
 
     @property
     def data_dependent(self) -> bool:
-        """Whether the words come from documents: learned, selected, or names of hashed columns.
+        """True if the words come from documents: learned, selected, or names of hashed columns.
 
-        Selected words tell no more about those documents than `selection` says; of the others
-        there is no bound.
+        Selected words tell no more about the documents than `selection` says; learned words and
+        names have no bound.
         """
         return self.kind in ("learned", "selected") or self.names is not None
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
 from streamlda.text import column_words
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.column_words import COLUMN_BYTES, COUNTERS, ColumnWords, merge_words
@@ -167,9 +166,3 @@ def test_names_are_distinct():
     texts = [" ".join("x" * 40 + end for end in "abcdefgh"), "short"]
     names = [name for name in counted(texts, 6).name_columns().names if name]
     assert sorted(names) == ["short", "x" * 31 + "…"]
-
-
-def test_words_of_other_columns_are_refused():
-    saved = counted(["some words of many columns"], 8).state()
-    with pytest.raises(InvalidSettingError, match=r"columns=16; use the hash bits"):
-        ColumnWords.from_state(Vocabulary.hashed(4), saved)

@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.errors import VocabularyError
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
 from streamlda.text import functions
@@ -68,29 +68,6 @@ def test_the_words_of_a_function_are_counted_as_others_are():
     encoded = learned.encode(TEXTS)
     assert encoded.unreadable == (2,)
     assert encoded.batch.to_csr().toarray().tolist() == [[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 2]]
-
-
-@pytest.mark.parametrize(
-    ("function", "says"),
-    [
-        ("no.such.module:split", "ModuleNotFoundError"),
-        ("tests.text.test_functions:missing", "AttributeError"),
-        ("unheard-of", "known name"),
-        ("tests.text.test_functions:TEXTS", "list of words"),
-        ("tests.text.test_functions:a_string", "returned str"),
-        ("tests.text.test_functions:a_list_of_numbers", "returned list"),
-        ("tests.text.test_functions:raises", "raised ValueError"),
-        ("tests.text.test_functions:leaves", "raised SystemExit"),
-        ("tests.text.test_functions:generates", "returned generator"),
-        ("tests.text.test_functions:half_pairs", "half a surrogate pair"),
-        (5, "list of words"),
-    ],
-)
-def test_a_bad_analyzer_is_refused(function, says):
-    with pytest.raises(InvalidSettingError, match=says):
-        TextAnalyzer(function=function)
-    with pytest.raises(InvalidSettingError, match="both"):
-        TextAnalyzer(function=NAME, token_pattern="x")
 
 
 def test_an_announced_analyzer_is_found_by_its_name(monkeypatch):

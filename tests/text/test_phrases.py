@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda import load
-from streamlda.errors import InvalidSettingError
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.phrases import LEAST_NPMI, build_joiner, learn_phrases
@@ -77,21 +76,6 @@ def test_phrases_are_read_as_texts_are(given, options, found):
     assert found in analyzer.build_analyzer()(given)
     again = analyzer.with_settings(clean=())
     assert again.phrases == TextAnalyzer.from_metadata(analyzer.metadata()).phrases == (found,)
-
-
-@pytest.mark.parametrize(
-    ("phrases", "says"),
-    [
-        ("new york", "one string"),
-        (["new york", "york"], "phrase='york' words=1; leave"),
-        ([1], "phrase=1 words=0"),
-        (["state of"], "phrase='state of' words=1"),
-        (["x 2"], "words=0"),
-    ],
-)
-def test_phrases_of_fewer_words_are_refused(phrases, says):
-    with pytest.raises(InvalidSettingError, match=f"^phrases must .*{says}"):
-        TextAnalyzer(phrases=phrases, stop_words="english")
 
 
 def texts():

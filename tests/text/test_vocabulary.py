@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import LETTERS, TextAnalyzer
-from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 from tests.texts import SKLEARN_PATTERN, TEXTS, endless, reference, small_text
 
 
@@ -184,85 +184,3 @@ def test_fingerprint_differs_with_content():
     golden = "14e263fd418de70d877578df0eb6feff67785e09b86f30b6b231a34873ba5c2e"
     before = TextAnalyzer(token_pattern=LETTERS, normalize=False, clean=())  # as of version 0.1
     assert Vocabulary.given(["naïve", "cat"], before).fingerprint == golden
-
-
-WORDS, SETTINGS = VocabularyError, InvalidSettingError
-
-
-def given_words(words):
-    return lambda path: Vocabulary.given(words)
-
-
-def of_bytes(content):
-    def read(path):
-        (path / "words.txt").write_bytes(content)
-        return Vocabulary.from_file(path / "words.txt")
-
-    return read
-
-
-def of_metadata(words=("cat", "dog"), without=None, **change):
-    stored = Vocabulary.given(["cat", "dog"]).metadata() | change
-    stored.pop(without, None)
-    return lambda path: Vocabulary.from_metadata(stored, words)
-
-
-def learn(**limits):
-    return lambda path: Vocabulary.learn(TEXTS, **limits)
-
-
-def selected(words, selection):
-    return lambda path: Vocabulary.selected(words, selection=selection)
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "rule"),
-    [
-        (given_words([]), WORDS, "words=0"),
-        (given_words(["a", "b", "a"]), WORDS, "position=2 first_position=0"),
-        (given_words(["a", ""]), WORDS, "position=1"),
-        (given_words(["a", 3]), WORDS, "type='int' position=1"),
-        (given_words("abc"), WORDS, "one string"),
-        (of_bytes(b"cat\n\ndog\ncat\n"), WORDS, r"words.txt' line=4 first_line=1"),
-        (of_bytes(b"cat\ncaf\xe9\n"), WORDS, r"UTF-8.*words.txt' line=2"),
-        (of_bytes(b"\n \n"), WORDS, r"at least one word, got path=.*words.txt"),
-        (lambda path: Vocabulary.from_file(path / "none"), WORDS, "none.*reason='No such file"),
-        (learn(size=0), SETTINGS, "size=0"),
-        (learn(max_table_words=0), SETTINGS, "max_words=0"),
-        (learn(size=6, max_table_words=11), SETTINGS, "max_table_words=11 size=6"),
-        (learn(min_document_frequency=0), SETTINGS, "min_document_frequency=0"),
-        (learn(max_document_frequency=True), SETTINGS, "max_document_frequency=True"),
-        (learn(max_document_frequency=float("nan")), SETTINGS, "max_document_frequency=nan"),
-        (
-            learn(min_document_frequency=3, max_document_frequency=2),
-            SETTINGS,
-            "room between.*lower",
-        ),
-        *[
-            (selected(["cat"], record), WORDS, "select")
-            for record in (None, {}, [1], 3, "secret", {"x": float("nan")}, {"words": {"secret"}})
-        ],
-        (selected("abc", FACTS), WORDS, "one string"),
-        *[
-            (lambda path, bits=bits: Vocabulary.hashed(bits), SETTINGS, "bits=")
-            for bits in (0, MAX_HASH_BITS + 1)
-        ],
-        (of_metadata(kind="learned"), WORDS, "made with"),
-        (of_metadata(fingerprint="0"), WORDS, "made with"),
-        (of_metadata(words=("dog", "cat")), WORDS, "made with"),
-        (of_metadata(kind="other"), WORDS, "kind='other'"),
-        (of_metadata(hash_bits=3), WORDS, "hash_bits=3"),
-        (of_metadata(analyzer={"x": 1}), WORDS, "must be whole"),
-        (of_metadata(analyzer=None), WORDS, "must be whole"),
-        (of_metadata(selection=FACTS), WORDS, "kind='given' has_selection=True"),
-        (of_metadata(kind="selected"), WORDS, "kind='selected' has_selection=False"),
-        *[
-            (of_metadata(without=key), WORDS, f"KeyError: '{key}'")
-            for key in ("kind", "hash_bits", "analyzer", "undercount", "fingerprint")
-        ],
-    ],
-)
-def test_what_is_unusable_is_refused_and_never_quoted(tmp_path, make, error, rule):
-    with pytest.raises(error, match=rule) as caught:
-        make(tmp_path)
-    assert "secret" not in str(caught.value)

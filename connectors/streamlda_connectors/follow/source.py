@@ -45,7 +45,7 @@ class FollowSource:
     format : {"jsonl", "text"}, default "jsonl"
         JSON Lines, or one document a line.
     text_field, user_field, time_field, id_field : str
-        Of JSON, as in `streamlda_connectors.files.FileSource`.
+        Fields of JSON, as in `streamlda_connectors.files.FileSource`.
     max_document_bytes : int, default 16 MiB
         A longer line is skipped as it streams by.
     allow_gaps : bool, default False
@@ -132,8 +132,8 @@ class FollowSource:
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
 
-        Time O(bytes read), and of a scan of all files where one is due. What can be read is
-        returned before a `SourceError` is raised, and polling again tries again.
+        Time O(bytes read), and of a scan of all files where one is due. Records that can be read
+        are returned before a `SourceError` is raised, and polling again tries again.
         """
         check_open(self._closed)
         batch = BatchBuilder(max_records, timeout_seconds)
@@ -149,7 +149,7 @@ class FollowSource:
                 sleep(max(0.0, min(self._scan_at, batch.deadline) - monotonic()))
 
     def _scan(self) -> OSError | StreamLDAError | None:
-        """Scan all files if it is time to; return what went wrong."""
+        """Scan all files if it is time to; return the error, if any."""
         begun = monotonic()
         if begun < self._scan_at:
             return None
@@ -170,7 +170,7 @@ class FollowSource:
         return None
 
     def _read(self, batch: BatchBuilder) -> StreamLDAError | None:
-        """Fill `batch` from the files that wait; return what went wrong, if anything did."""
+        """Fill `batch` from the files that wait; return the error, if any."""
         problem: StreamLDAError | None = None
         while True:
             self._hand_out(batch)
@@ -245,7 +245,7 @@ class FollowSource:
         self._paused = False
 
     def position(self) -> Position:
-        """Return where the next poll will go on.
+        """Return where the next poll resumes.
 
         The keys: ``paths``, ``folders``, ``files`` (of each: folder, name, the name it was
         written under if another, device, inode, length and digest of its first bytes, offset,
@@ -255,7 +255,7 @@ class FollowSource:
         return self._watch.position()
 
     def seek(self, position: Position) -> None:
-        """Go on from a position that `position` returned, in this process or an earlier one.
+        """Resume from a position that `position` returned, in this process or an earlier one.
 
         Scans all files, and opens each; paths may have been added since. Raises `SourceError`, and
         changes nothing, if it is no such position, or one of other paths, or there is a gap and
@@ -271,7 +271,7 @@ class FollowSource:
         """Return how many bytes were handed out; files that are followed have no end."""
         return Progress(self._done, None, "B")
 
-    #: What `lag` counts.
+    #: Unit of `lag`.
     lag_unit = "bytes"
 
     def lag(self) -> dict[int, int | None]:

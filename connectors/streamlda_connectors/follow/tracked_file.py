@@ -28,7 +28,7 @@ POSITION_KEYS = {"paths", "folders", "files", "gaps", "lost_bytes"}
 
 
 class State(IntEnum):
-    """Whether more is expected of a file."""
+    """Expectation of a file."""
 
     #: It may grow.
     OPEN = 0

@@ -49,7 +49,7 @@ class Watch:
         self.descriptors = Descriptors()
 
     def scan(self) -> None:
-        """Find what has become of the files, and new ones. Noted changes survive an error.
+        """Find changes of files, and new ones. Noted changes survive an error.
 
         1. List the paths, and look at files that have changed.
         2. If a file was cut or is gone, list again: its copy or new name may be younger.
@@ -129,7 +129,7 @@ class Watch:
         self._forget(file)
 
     def _find_copy(self, file: TrackedFile, listing: Listing) -> StreamFile | None:
-        """Return a copy of a file that was cut: the newest that holds what was not read of it.
+        """Return a copy of a file that was cut: the newest with the lines that were not read.
 
         Without one, return a copy that has less, as more was read between copying and cutting.
         """

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import orjson
 
-from streamlda_connectors.lines import Field, document_reader, json_parser, value_of
+from streamlda_connectors.lines import Field, document_reader, json_parser, read_field
 from streamlda_connectors.records import Document, ReadOptions, Rejected
 
 #: Turns a record without its frame into a document; raises `Rejected`.
@@ -128,7 +128,7 @@ def _check_bounded(schema: Any, named: dict[str, int], around: Collection[str]) 
 
 
 def _avro_value(record: Any, field: Field) -> Any:
-    value = value_of(record, field)
+    value = read_field(record, field)
     return str(value) if isinstance(value, UUID) else value
 
 

@@ -1,0 +1,153 @@
+"""Settings, words and files that are refused: rule, value and class, never the words of a text."""
+
+import pytest
+
+from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.column_words import ColumnWords
+from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
+from tests.text.test_vocabulary import FACTS
+from tests.texts import TEXTS
+
+WORDS, SETTINGS = VocabularyError, InvalidSettingError
+
+
+def analyzer(**settings):
+    return lambda path: TextAnalyzer(**settings)
+
+
+def stored(**settings):
+    return lambda path: TextAnalyzer.from_metadata(settings)
+
+
+def columns_of_a_wider_hash(path):
+    words = ColumnWords(Vocabulary.hashed(8))
+    words.add(["some words of many columns"])
+    ColumnWords.from_state(Vocabulary.hashed(4), words.state())
+
+
+def given_words(words):
+    return lambda path: Vocabulary.given(words)
+
+
+def of_bytes(content):
+    def read(path):
+        (path / "words.txt").write_bytes(content)
+        return Vocabulary.from_file(path / "words.txt")
+
+    return read
+
+
+def of_metadata(words=("cat", "dog"), without=None, **change):
+    stored = Vocabulary.given(["cat", "dog"]).metadata() | change
+    stored.pop(without, None)
+    return lambda path: Vocabulary.from_metadata(stored, words)
+
+
+def learn(**limits):
+    return lambda path: Vocabulary.learn(TEXTS, **limits)
+
+
+def selected(words, selection):
+    return lambda path: Vocabulary.selected(words, selection=selection)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "rule"),
+    [
+        (given_words([]), WORDS, "words=0"),
+        (given_words(["a", "b", "a"]), WORDS, "position=2 first_position=0"),
+        (given_words(["a", ""]), WORDS, "position=1"),
+        (given_words(["a", 3]), WORDS, "type='int' position=1"),
+        (given_words("abc"), WORDS, "one string"),
+        (of_bytes(b"cat\n\ndog\ncat\n"), WORDS, r"words.txt' line=4 first_line=1"),
+        (of_bytes(b"cat\ncaf\xe9\n"), WORDS, r"UTF-8.*words.txt' line=2"),
+        (of_bytes(b"\n \n"), WORDS, r"at least one word, got path=.*words.txt"),
+        (lambda path: Vocabulary.from_file(path / "none"), WORDS, "none.*reason='No such file"),
+        (learn(size=0), SETTINGS, "size=0"),
+        (learn(max_table_words=0), SETTINGS, "max_words=0"),
+        (learn(size=6, max_table_words=11), SETTINGS, "max_table_words=11 size=6"),
+        (learn(min_document_frequency=0), SETTINGS, "min_document_frequency=0"),
+        (learn(max_document_frequency=True), SETTINGS, "max_document_frequency=True"),
+        (learn(max_document_frequency=float("nan")), SETTINGS, "max_document_frequency=nan"),
+        (
+            learn(min_document_frequency=3, max_document_frequency=2),
+            SETTINGS,
+            "room between.*lower",
+        ),
+        *[
+            (selected(["cat"], record), WORDS, "select")
+            for record in (None, {}, [1], 3, "secret", {"x": float("nan")}, {"words": {"secret"}})
+        ],
+        (selected("abc", FACTS), WORDS, "one string"),
+        *[
+            (lambda path, bits=bits: Vocabulary.hashed(bits), SETTINGS, "bits=")
+            for bits in (0, MAX_HASH_BITS + 1)
+        ],
+        (of_metadata(kind="learned"), WORDS, "made with"),
+        (of_metadata(fingerprint="0"), WORDS, "made with"),
+        (of_metadata(words=("dog", "cat")), WORDS, "made with"),
+        (of_metadata(kind="other"), WORDS, "kind='other'"),
+        (of_metadata(hash_bits=3), WORDS, "hash_bits=3"),
+        (of_metadata(analyzer={"x": 1}), WORDS, "must be whole"),
+        (of_metadata(analyzer=None), WORDS, "must be whole"),
+        (of_metadata(selection=FACTS), WORDS, "kind='given' has_selection=True"),
+        (of_metadata(kind="selected"), WORDS, "kind='selected' has_selection=False"),
+        *[
+            (of_metadata(without=key), WORDS, f"KeyError: '{key}'")
+            for key in ("kind", "hash_bits", "analyzer", "undercount", "fingerprint")
+        ],
+        (stored(lowercase=1), SETTINGS, "lowercase=1"),
+        (stored(normalize=None), SETTINGS, "normalize=None"),
+        (stored(function=5), SETTINGS, "type='int'"),
+        (stored(token_pattern="("), SETTINGS, "token_pattern="),
+        (stored(token_pattern=b"a"), SETTINGS, "token_pattern=b'a'"),
+        (stored(token_pattern="(a)(b)"), SETTINGS, "token_pattern="),
+        (stored(stop_words="./french"), SETTINGS, "stop_words='./french'"),
+        (stored(stop_words=[1]), SETTINGS, "stop_words"),
+        (stored(ngram_range=(2, 1)), SETTINGS, r"ngram_range=\(2, 1\)"),
+        (stored(ngram_range=2), SETTINGS, "ngram_range=2"),
+        (stored(colour=2), SETTINGS, "colour"),
+        (analyzer(function="no.such.module:split"), SETTINGS, "ModuleNotFoundError"),
+        (analyzer(function="tests.text.test_functions:missing"), SETTINGS, "AttributeError"),
+        (analyzer(function="unheard-of"), SETTINGS, "known name"),
+        (analyzer(function="tests.text.test_functions:TEXTS"), SETTINGS, "list of words"),
+        (analyzer(function="tests.text.test_functions:a_string"), SETTINGS, "returned str"),
+        (
+            analyzer(function="tests.text.test_functions:a_list_of_numbers"),
+            SETTINGS,
+            "returned list",
+        ),
+        (analyzer(function="tests.text.test_functions:raises"), SETTINGS, "raised ValueError"),
+        (analyzer(function="tests.text.test_functions:leaves"), SETTINGS, "raised SystemExit"),
+        (analyzer(function="tests.text.test_functions:generates"), SETTINGS, "returned generator"),
+        (
+            analyzer(function="tests.text.test_functions:half_pairs"),
+            SETTINGS,
+            "half a surrogate pair",
+        ),
+        (analyzer(function=5), SETTINGS, "list of words"),
+        (analyzer(phrases="new york", stop_words="english"), SETTINGS, "one string"),
+        (
+            analyzer(phrases=["new york", "york"], stop_words="english"),
+            SETTINGS,
+            "phrase='york' words=1; leave",
+        ),
+        (analyzer(phrases=[1], stop_words="english"), SETTINGS, "phrase=1 words=0"),
+        (
+            analyzer(phrases=["state of"], stop_words="english"),
+            SETTINGS,
+            "phrase='state of' words=1",
+        ),
+        (analyzer(phrases=["x 2"], stop_words="english"), SETTINGS, "words=0"),
+        (analyzer(function="builtins:str.split", token_pattern="x"), SETTINGS, "both"),
+        (analyzer(lowercase="azeri"), SETTINGS, "lowercase must be true, false, or turkish"),
+        (analyzer(stop_words="english,elvish"), SETTINGS, "language='elvish' known=.*german"),
+        (analyzer(clean=["links"]), SETTINGS, "clean"),
+        (columns_of_a_wider_hash, SETTINGS, "columns=16; use the hash bits"),
+    ],
+)
+def test_a_value_is_refused_and_never_quoted(tmp_path, make, error, rule):
+    with pytest.raises(error, match=rule) as caught:
+        make(tmp_path)
+    assert "secret" not in str(caught.value)
