@@ -89,7 +89,7 @@ def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
     for batch in in_batches(documents):
         feed(learner, batch)
     if learner.engine.snapshot is None:
-        raise InsufficientDataError(f"no window was finished, got missed={learner.missed}")
+        raise InsufficientDataError(f"no window was finished, got missed={learner.private.missed}")
     topics = learner.engine.snapshot.topics
     return Learned(topics.components, topics.alpha, topics.background)
 

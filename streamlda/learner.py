@@ -1,11 +1,11 @@
-"""What learns: an engine, a private learner, the share of a site, the sums of a shard."""
+"""Interface of everything that learns from documents."""
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
@@ -18,14 +18,37 @@ Users = Sequence[str | bytes | None]
 NEVER_BY_ITSELF = sys.maxsize
 
 
+class LearnerProgress(NamedTuple):
+    """Progress of a learner: rounds or stages that are finished, warm-up, late documents."""
+
+    rounds: int = 0
+    #: Documents of the warm-up so far, and at most how many it takes; None after it.
+    warmup: tuple[int, int] | None = None
+    #: Documents older than the time bins that are held.
+    late: int = 0
+
+
+class PrivateProgress(NamedTuple):
+    """State of a private learner, from public numbers and released sums."""
+
+    #: Fraction of a window that the running stage is: a clock may end it after as much of the time.
+    fraction_of_window: float
+    #: Whether the end of the stream may end the running stage.
+    ends_well: bool
+    #: Fewest further rows with which the end of the stream can still give topics.
+    least_missing: int
+    #: Reason why the last release gave no topics; empty if it gave some.
+    missed: str
+    #: Whether the last release was the first of a window, and showed no document.
+    shows_nothing: bool
+
+
 class Learner(ABC):
-    """Takes rows of documents, and says when a release of what it has learned is due."""
+    """A learner takes rows of documents, and says when a release of what it learned is due."""
 
-    #: Whether every record takes a row, a blank one where there is no document.
+    #: Whether every record takes a row, a blank one where there is no document. Then neither words
+    #: nor documents are shown beside topics.
     counts_slots: ClassVar[bool] = False
-
-    #: Whether words and documents may be shown beside what is learned: never with privacy.
-    shows_documents: ClassVar[bool] = False
 
     @property
     def due(self) -> int | None:
@@ -33,55 +56,20 @@ class Learner(ABC):
         return NEVER_BY_ITSELF
 
     @property
-    def rounds_finished(self) -> int:
-        """Rounds, or stages, that were finished."""
-        return 0
+    def progress(self) -> LearnerProgress:
+        """How far the learner is."""
+        return LearnerProgress()
 
     @property
-    def past_warmup(self) -> bool:
-        """Whether a warm-up is over, or there was none, before a round is finished."""
-        return False
-
-    @property
-    def warmup(self) -> tuple[int, int] | None:
-        """Documents of the warm-up so far, and at most how many it takes; None after it."""
+    def private(self) -> PrivateProgress | None:
+        """State that only a private learner has; None for others."""
         return None
 
-    @property
-    def late(self) -> int:
-        """Documents older than the time bins that are held."""
-        return 0
-
     def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
-        """Go on with other words in some columns; False, and nothing changed, if it cannot.
+        """Continue with other words in some columns; False, and nothing changed, if it cannot.
 
-        `documents`, over the columns from now on, say whose the words that enter are.
+        `documents`, over the new columns, show which topics the words that enter belong to.
         """
-        return False
-
-    @property
-    def fraction_of_window(self) -> float:
-        """Fraction of the time between snapshots after which a clock may end what is running."""
-        return 1.0
-
-    @property
-    def ends_well(self) -> bool:
-        """Whether there is something to release where the stream ends."""
-        return True
-
-    @property
-    def least_missing(self) -> int:
-        """Fewest further rows with which the end of the stream can still give topics."""
-        return 0
-
-    @property
-    def missed(self) -> str:
-        """Why the last release gave no topics, if it did not."""
-        return ""
-
-    @property
-    def shows_nothing(self) -> bool:
-        """Whether the last release was the first of a window, and showed no document."""
         return False
 
     @abstractmethod
@@ -92,9 +80,9 @@ class Learner(ABC):
     def release(
         self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
     ) -> TopicModel | None:
-        """Make what is due, or end what is running here; return its topics, if it has any.
+        """Publish the due snapshot, or close the current window early. Return its model or None.
 
-        They come with the words and with further settings.
+        The model comes with the words and with further settings.
         """
 
 
@@ -113,7 +101,8 @@ def feed(
     """
     start = 0
     while start < batch.n_documents and learner.due is not None:
-        if last and learner.least_missing > batch.n_documents - start:
+        private = learner.private if last else None
+        if private is not None and private.least_missing > batch.n_documents - start:
             break
         rest = batch if start == 0 else batch.rows(start, batch.n_documents)
         start += learner.add(rest, None if users is None else users[start:])

@@ -52,7 +52,7 @@ from streamlda.engine.rounds import Rounds, SharedSums, WarmUp
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection
 from streamlda.errors import InsufficientDataError
-from streamlda.learner import Learner, Users
+from streamlda.learner import Learner, LearnerProgress, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
 from streamlda.refinement.shared_start import SharedStart
@@ -89,8 +89,6 @@ class Engine(Learner):
     Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4). Refining O(nnz K) a
     document and O(K V) a step.
     """
-
-    shows_documents = True
 
     #: What `latest` made of all documents of a warm-up; it is in no state.
     _whole: TopicModel | None = None
@@ -198,9 +196,10 @@ class Engine(Learner):
         return beginning_of(self._phase)
 
     @property
-    def past_warmup(self) -> bool:
-        """Whether topics are refined, or the projection was given."""
-        return self.refining or self.shared_projection is not None
+    def progress(self) -> LearnerProgress:
+        """How far the engine is; a start, or a projection that was given, is a finished round."""
+        begun = self.refining or self.shared_projection is not None
+        return LearnerProgress(self.rounds_finished + begun, self.warmup, self.measures.bins.late)
 
     @property
     def annealed(self) -> bool:
@@ -213,11 +212,6 @@ class Engine(Learner):
         if not isinstance(self._phase, WarmUp):
             return None
         return self.documents_seen, self.settings.warmup_documents
-
-    @property
-    def late(self) -> int:
-        """Documents older than the time bins that are held."""
-        return self.measures.bins.late
 
     @property
     def refining(self) -> bool:

@@ -10,7 +10,7 @@ from streamlda.arrays import Arrays
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
-from streamlda.learner import Learner, Users
+from streamlda.learner import Learner, LearnerProgress, PrivateProgress, Users
 from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Intent
@@ -70,33 +70,24 @@ class PrivateLearner(Learner):
         return None if stage is None else stage.slots_left
 
     @property
-    def rounds_finished(self) -> int:
+    def progress(self) -> LearnerProgress:
         """Stages that were released."""
-        return self._stages
+        return LearnerProgress(self._stages)
+
+    @property
+    def private(self) -> PrivateProgress:
+        """State of the running stage, and what became of the last release."""
+        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
+        fraction = 1.0 if stage is None else (stage.last - stage.first) / whole
+        ends_well, missing = self._ends_well(), self._least_missing()
+        return PrivateProgress(fraction, ends_well, missing, self._missed, self._shows_nothing)
 
     def resume(self, stages: int) -> None:
-        """Go on with the number of stages that were released before."""
+        """Resume with the number of stages that were released before."""
         self._stages = stages
 
-    @property
-    def missed(self) -> str:
-        """Why the last release lost its window, if it did."""
-        return self._missed
-
-    @property
-    def shows_nothing(self) -> bool:
-        """Whether the last release was the first of a window, and showed no document."""
-        return self._shows_nothing
-
-    @property
-    def fraction_of_window(self) -> float:
-        """Fraction of a window that the running stage is."""
-        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
-        return 1.0 if stage is None else (stage.last - stage.first) / whole
-
-    @property
-    def ends_well(self) -> bool:
-        """Whether the end of the stream may end the running stage.
+    def _ends_well(self) -> bool:
+        """Return whether the end of the stream may end the running stage.
 
         A last stage that is half full gives a snapshot: the end is a slot, and so public. What was
         summed in an unfinished window is dropped.
@@ -120,9 +111,8 @@ class PrivateLearner(Learner):
         """Where stages end, in slots of a window; rounds of prefix mode are whole windows."""
         return {name: last for name, _, last in self.settings.stage_slots()}
 
-    @property
-    def least_missing(self) -> int:
-        """Fewest further slots with which the end of the stream can still give a snapshot."""
+    def _least_missing(self) -> int:
+        """Return the fewest further slots with which the end of the stream gives a snapshot."""
         stage, whole = self.engine.stage, self.settings.documents_per_snapshot
         prefix = stage is not None and stage.name == PREFIX
         spare = slots_to_spare(whole) if prefix else whole - self.settings.least_slots

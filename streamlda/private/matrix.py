@@ -133,7 +133,7 @@ class MatrixFit:
         with self._open() as ledger:
             learner = self._begin(ledger, batch)
             slots = learner.engine.slots
-            before = 0 if ledger is None or learner.rounds_finished else ledger.generation
+            before = 0 if ledger is None or learner.progress.rounds else ledger.generation
             try:
                 self._read(learner, batch, users, finish)
             except BaseException as error:
@@ -142,7 +142,7 @@ class MatrixFit:
                     self.failed_at = learner.engine.slots
                 if ledger is not None and (message := spent(ledger, before)):
                     error.add_note(message)
-                paid = learner.rounds_finished > 0
+                paid = learner.progress.rounds > 0
                 if self.failed_at is not None and paid and self.model is None:
                     error.add_note(self._keep_released(learner))
                 raise
@@ -162,7 +162,7 @@ class MatrixFit:
         lost, made = len(learner.lost), list[TopicModel]()
         try:
             feed(learner, batch, users, last=finish, on_model=made.append)
-            if finish and learner.ends_well and (model := learner.release()) is not None:
+            if finish and learner.private.ends_well and (model := learner.release()) is not None:
                 made.append(model)
         finally:
             # Also after an error on the way: what was released stays released.

@@ -251,7 +251,7 @@ class _Crank:
         if self._slots is None or learner is None:
             return False
         left = self._slots - self._pipeline.records
-        return bool(learner.least_missing > left)
+        return bool(learner.private.least_missing > left)
 
     def _poll(self) -> None:
         """Take what is there; note whether it was the last."""

@@ -179,7 +179,7 @@ def stage_of(
     engine = learner.engine
     stage, left = engine.stage, slots - engine.slots
     # A rest that gives no snapshot is not paid for.
-    if stage is None or left <= 0 or learner.least_missing > left:
+    if stage is None or left <= 0 or learner.private.least_missing > left:
         return None
     group = stage.mechanism.group_max or stage.mechanism.n_max
     last = min(stage.last, slots)
@@ -318,7 +318,7 @@ class PrivateFit:
             self._know(found.documents)
         else:
             take_sums(self._learner, self.stage, found)
-            if self._learner.due == 0 or self._learner.ends_well:
+            if self._learner.due == 0 or self._learner.private.ends_well:
                 self._learner.release(self._vocabulary)
         self.stage = stage_of(self._learner, self._slots, self._vocabulary, self._key)
 

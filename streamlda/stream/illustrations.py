@@ -33,7 +33,7 @@ class Illustrations:
         self, vocabulary: Vocabulary, learner: Learner, saved: Mapping[str, NDArray[Any]]
     ) -> None:
         """Begin with the first document, or where `state` stood."""
-        if not learner.shows_documents:
+        if learner.counts_slots:
             self._candidates = None
             return
         self._words = open_column_words(vocabulary, named(saved, COLUMNS))

@@ -149,7 +149,7 @@ class Pipeline(Generic[LearnerT]):
         First the words are learned, then the warm-up of the learner begins with the same documents.
         """
         if self._learner is not None:
-            return self._learner.warmup
+            return self._learner.progress.warmup
         if isinstance(self.words, VocabularyLearner):
             return len(self._waiting.texts), self.words.documents
         return None
@@ -157,7 +157,7 @@ class Pipeline(Generic[LearnerT]):
     @property
     def in_no_bin(self) -> tuple[int, int] | None:
         """Documents without a time or before the first bin, and older ones; None of no bins."""
-        late = 0 if self._learner is None else self._learner.late
+        late = 0 if self._learner is None else self._learner.progress.late
         return None if self._time_bins is None else (self.counts.undated, late)
 
     @property
@@ -176,13 +176,15 @@ class Pipeline(Generic[LearnerT]):
 
         Infinite while the words are not known: no clock ends the choice of them.
         """
-        return math.inf if self._learner is None else self._learner.fraction_of_window
+        if self._learner is None:
+            return math.inf
+        private = self._learner.private
+        return 1.0 if private is None else private.fraction_of_window
 
     @property
     def rounds(self) -> int:
         """Rounds, or stages, that were finished; the start of a refinement is one more."""
-        learner = self._learner
-        return 0 if learner is None else learner.rounds_finished + learner.past_warmup
+        return 0 if self._learner is None else self._learner.progress.rounds
 
     # Records.
 
@@ -288,7 +290,8 @@ class Pipeline(Generic[LearnerT]):
     def ends_well(self) -> bool:
         """Whether there is something to release where the source ends."""
         if self.counts_slots:
-            return self._learner is not None and self._learner.ends_well
+            private = None if self._learner is None else self._learner.private
+            return self._learner is not None and (private is None or private.ends_well)
         return self.due is not None and (self.since_release > 0 or not self.snapshots)
 
     def release(self) -> Released:
@@ -320,7 +323,12 @@ class Pipeline(Generic[LearnerT]):
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
         if model is None:
-            return Released(None, self._learner.missed, self._learner.shows_nothing)
+            private = self._learner.private
+            return (
+                Released(None)
+                if private is None
+                else Released(None, private.missed, private.shows_nothing)
+            )
         self.snapshots += 1
         bins, span, self._span = self._time_bins, self._span, TimeSpan()
         return Released(model if bins is None else self._dated(model, span, bins.unit))

@@ -255,6 +255,6 @@ def test_bins_are_bounded_and_late_documents_counted_however_they_are_cut(monkey
     assert (again.held, again.undated, again.late) == (whole.held, 2, 7)
     engine = Engine(SETTINGS)
     engine.add(moving()[0].take(np.arange(0, 6000, 600)))
-    assert engine.late == restored(engine).late == 7
+    assert engine.progress.late == restored(engine).progress.late == 7
     again.merge(parts)
     assert (again.held[9], again.undated, again.late) == ((4, 16.0), 4, 14)

@@ -357,9 +357,9 @@ def test_a_lost_window_says_why_and_its_stage_counts():
         learner.add(blanks)
         assert learner.due == 0
         model = learner.release()
-        said.append(learner.missed)
-        assert model is None or not learner.missed
-    assert learner.rounds_finished == 47
+        said.append(learner.private.missed)
+        assert model is None or not learner.private.missed
+    assert learner.progress.rounds == 47
     assert learner.lost == [why for why in said if why]
     assert 0 < len(learner.lost) < 40
     assert all("noisy_number=-" in why for why in learner.lost)
@@ -396,7 +396,7 @@ def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, bef
         for each in (learner, again):
             stage = each.engine.stage
             assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
-            assert (each.rounds_finished, each.fraction_of_window) == (1, 0.12)
+            assert (each.progress.rounds, each.private.fraction_of_window) == (1, 0.12)
         last = again.add(documents(1500))
         model = again.release()
     ends = [(stage["name"], stage["last"]) for stage in model.privacy["stages"]]

@@ -51,7 +51,7 @@ def release(folder, *sources, store=False, most=99, warn=print, between=lambda: 
         source = opened.enter_context(closing(run.open_source(settings)))
         pipeline, ended = run.pipeline, False
         while not ended and ledger.generation < before + most:
-            if pipeline.learner.least_missing > run.census.slots - pipeline.records:
+            if pipeline.learner.private.least_missing > run.census.slots - pipeline.records:
                 break
             batch = source.poll(min(pipeline.due, 97))
             pipeline.add(batch)

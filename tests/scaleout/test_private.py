@@ -76,7 +76,7 @@ def in_one_process(settings, rows, public=None):
     recorder = Recorder(SeededNoise(7))
     learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY, public=public)
     feed(learner, rows, last=True)
-    if learner.ends_well:
+    if learner.private.ends_well:
         learner.release()
     return recorder, learner.snapshot()
 

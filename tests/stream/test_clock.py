@@ -55,7 +55,7 @@ def test_private_stages_end_by_their_fractions_of_the_time_whatever_documents_sa
     batch, ends, slots = DocumentBatch.from_matrix(counts), [0], 0
     clock.restart(0)
     while slots < 4000:
-        if clock.over(slots, slots - ends[-1], learner.fraction_of_window):
+        if clock.over(slots, slots - ends[-1], learner.private.fraction_of_window):
             learner.release()
             clock.restart(slots)
             ends.append(slots)

@@ -12,7 +12,7 @@ from streamlda.documents import UNDATED
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
-from streamlda.learner import Learner
+from streamlda.learner import Learner, LearnerProgress, PrivateProgress
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream import blocks, vocabulary_choice
@@ -73,8 +73,8 @@ class Noting(Learner):
         return 9 - len(self.lengths) if not self.facts else None
 
     @property
-    def ends_well(self):
-        return len(self.lengths) > 4
+    def private(self):
+        return PrivateProgress(1.0, len(self.lengths) > 4, 0, "", False)
 
     def add(self, batch, users=None, /):
         self.lengths += batch.lengths.tolist()
@@ -90,7 +90,7 @@ class Noting(Learner):
 class Dating(Learner):
     """A learner that notes the bins of its documents, and gives a model of them."""
 
-    late = 7
+    progress = LearnerProgress(late=7)
 
     def __init__(self, vocabulary, first_slot):
         self.bins = []
