@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import SourceError
 from streamlda_connectors.files import FileSource
 
 DELIMITERS = [",", "\t", ";", "|"]
@@ -70,13 +70,6 @@ def test_a_resumed_file_keeps_its_delimiter(tmp_path):
 def test_the_first_delimiter_that_has_the_text_is_taken(tmp_path, name, lines, text):
     (tmp_path / name).write_text(lines, "ascii")
     assert polled(tmp_path / name) == ([text], [])
-
-
-@pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n", "\r", " ", "é"])
-def test_other_delimiters_are_refused(tmp_path, delimiter):
-    (tmp_path / "a.csv").write_text("text\n", "ascii")
-    with pytest.raises(InvalidSettingError, match="one ASCII character"):
-        FileSource(tmp_path, delimiter=delimiter)
 
 
 def test_without_the_column_those_of_the_likely_delimiter_are_named(tmp_path):

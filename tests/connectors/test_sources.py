@@ -1,7 +1,6 @@
 """Every connector passes the shared checks."""
 
 import gzip
-import io
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors import docstrings
 from streamlda_connectors.files import FileSource
@@ -212,44 +210,6 @@ MAKE_CASES = [make for name, make in list(globals().items()) if name.endswith("_
 def test_source_passes(make_case, check, tmp_path):
     with ExitStack() as opened:
         check(make_case(tmp_path, opened))
-
-
-@pytest.mark.parametrize(
-    ("kind", "paths", "options", "match"),
-    [
-        (FileSource, "a.eml", {}, r"a\.eml'; extract their text first \(\S+mail-and-html\.md\)"),
-        (FileSource, "a.html", {}, r"a\.html'; extract their text"),
-        (FileSource, "a.txt", {"format": "mbox"}, r"format='mbox'.*mail-and-html\.md"),
-        (FileSource, "a.txt", {"encoding": "utf-16"}, "encoding='utf-16'"),
-        (FileSource, "a.txt", {"encoding": "rot13"}, "encoding='rot13'"),
-        (FileSource, "a.txt", {"encoding": "no-such"}, "encoding='no-such'"),
-        (FileSource, "a.txt", {"max_document_bytes": 0}, "max_document_bytes=0"),
-        (FileSource, "a.txt", {"user_field": "id"}, "fields, got format='text' user_field='id'"),
-        (FollowSource, "a", {"format": "csv"}, "format='csv'"),
-        (FollowSource, "a", {"format": "text", "user_field": "u"}, "user_field='u'"),
-        (FollowSource, "a", {"start": "now"}, "start='now'"),
-        (FollowSource, "a", {"max_document_bytes": 0}, "max_document_bytes=0"),
-        (FollowSource, "a", {"encoding": "utf-16"}, "encoding='utf-16'"),
-        (FollowSource, "s3://bucket/a", {}, "path='s3://bucket/a'"),
-        (FollowSource, "a.log.gz", {}, r"path='a\.log\.gz'"),
-        (FollowSource, "a.html", {}, r"path='a\.html'; extract their text"),
-        (FollowSource, [], {}, r"paths=\[\]"),
-        (StdinSource, None, {"format": "csv"}, "format='csv'"),
-        (StdinSource, None, {"max_document_bytes": 0}, "max_document_bytes=0"),
-        (StdinSource, None, {"user_field": "id"}, "format with fields"),
-        (StdinSource, io.BytesIO(b"one\n"), {}, "stream='BytesIO'"),
-        (docstrings.DocstringSource, ["no_such_package"], {}, "package='no_such_package'"),
-        (docstrings.DocstringSource, ["numpy.linalg"], {}, "package='numpy.linalg'"),
-        (docstrings.DocstringSource, ["zlib"], {}, "package='zlib'"),
-        (docstrings.DocstringSource, ["abc"], {}, "package='abc'"),
-    ],
-)
-def test_what_cannot_work_is_refused(kind, paths, options, match, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("a.txt", "a.eml", "a.html"):
-        (tmp_path / name).touch()
-    with pytest.raises((InvalidSettingError, SourceError), match=match):
-        kind(paths, **options)
 
 
 @pytest.mark.long

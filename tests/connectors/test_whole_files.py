@@ -6,7 +6,6 @@ from contextlib import closing
 
 import pytest
 
-from streamlda.errors import InvalidSettingError
 from streamlda.stream.source import Reject
 from streamlda_connectors.files import FileSource
 from tests.connectors.checks import SOURCE_CHECKS, Case
@@ -73,9 +72,3 @@ def test_a_long_file_comes_over_many_polls_and_a_position_is_before_it(tmp_path)
     with closing(FileSource(tmp_path)) as again:
         again.seek(position)
         assert again.poll(9, 60.0).documents == [text]
-
-
-def test_one_document_a_file_has_no_fields(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"one")
-    with pytest.raises(InvalidSettingError, match="ids can only be read from a format with fields"):
-        FileSource(tmp_path, id_field="id")

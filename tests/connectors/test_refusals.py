@@ -1,0 +1,54 @@
+"""Options and paths that sources refuse: rule and value."""
+
+import io
+
+import pytest
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda_connectors.docstrings import DocstringSource
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.follow import FollowSource
+from streamlda_connectors.stdin import StdinSource
+
+
+@pytest.mark.parametrize(
+    ("kind", "paths", "options", "match"),
+    [
+        (FileSource, "a.eml", {}, r"a\.eml'; extract their text first \(\S+mail-and-html\.md\)"),
+        (FileSource, "a.html", {}, r"a\.html'; extract their text"),
+        (FileSource, "a.txt", {"format": "mbox"}, r"format='mbox'.*mail-and-html\.md"),
+        (FileSource, "a.txt", {"encoding": "utf-16"}, "encoding='utf-16'"),
+        (FileSource, "a.txt", {"encoding": "rot13"}, "encoding='rot13'"),
+        (FileSource, "a.txt", {"encoding": "no-such"}, "encoding='no-such'"),
+        (FileSource, "a.txt", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (FileSource, "a.txt", {"user_field": "id"}, "fields, got format='text' user_field='id'"),
+        (FollowSource, "a", {"format": "csv"}, "format='csv'"),
+        (FollowSource, "a", {"format": "text", "user_field": "u"}, "user_field='u'"),
+        (FollowSource, "a", {"start": "now"}, "start='now'"),
+        (FollowSource, "a", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (FollowSource, "a", {"encoding": "utf-16"}, "encoding='utf-16'"),
+        (FollowSource, "s3://bucket/a", {}, "path='s3://bucket/a'"),
+        (FollowSource, "a.log.gz", {}, r"path='a\.log\.gz'"),
+        (FollowSource, "a.html", {}, r"path='a\.html'; extract their text"),
+        (FollowSource, [], {}, r"paths=\[\]"),
+        (StdinSource, None, {"format": "csv"}, "format='csv'"),
+        (StdinSource, None, {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (StdinSource, None, {"user_field": "id"}, "format with fields"),
+        (StdinSource, io.BytesIO(b"one\n"), {}, "stream='BytesIO'"),
+        (DocstringSource, ["no_such_package"], {}, "package='no_such_package'"),
+        (DocstringSource, ["numpy.linalg"], {}, "package='numpy.linalg'"),
+        (DocstringSource, ["zlib"], {}, "package='zlib'"),
+        (DocstringSource, ["abc"], {}, "package='abc'"),
+        (FileSource, "a.txt", {"format": "file", "id_field": "id"}, "ids can only be read from"),
+        *(
+            (FileSource, "a.txt", {"delimiter": delimiter}, "one ASCII character")
+            for delimiter in ("", ";;", '"', "\n", "\r", " ", "é")
+        ),
+    ],
+)
+def test_a_source_is_refused(kind, paths, options, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "a.eml", "a.html"):
+        (tmp_path / name).touch()
+    with pytest.raises((InvalidSettingError, SourceError), match=match):
+        kind(paths, **options)
