@@ -86,6 +86,19 @@ class LineSplitter:
         return line
 
 
+class WholeSplitter(LineSplitter):
+    """Cut nowhere: a stream is one record, even if it is empty."""
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Keep `block` for the record."""
+        self._extend(block)
+        return []
+
+    def finish(self) -> Sequence[Record]:
+        """Return the record."""
+        return [self._complete()]
+
+
 class QuotedSplitter(LineSplitter):
     """Cut where a record ends outside of quotes; the state lives on between blocks."""
 

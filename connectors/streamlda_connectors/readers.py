@@ -18,6 +18,7 @@ from streamlda_connectors.lines import (
     CsvSplitter,
     LineSplitter,
     RecordStream,
+    WholeSplitter,
     csv_fields,
     csv_parser,
     decoder,
@@ -30,7 +31,6 @@ from streamlda_connectors.records import (
     MissingColumn,
     Parser,
     ReadOptions,
-    RecordQueue,
     Rejected,
     Skipped,
     StoredRecords,
@@ -49,8 +49,6 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
     """
     if file.format == "parquet":
         return ParquetReader(file, options, record)
-    if file.format == "file":
-        return WholeReader(file, options, record)
     return LineReader(file, options, record, offset)
 
 
@@ -157,6 +155,16 @@ def _find_column(line: str, end: int, delimiter: str, options: ReadOptions) -> C
     return CsvHeader(columns.index(options.text_field), len(columns), end, delimiter, *others)
 
 
+def _name(parse: Parser, name: str) -> Parser:
+    """Return a parser whose documents have the name of their file as id."""
+
+    def parse_named(data: bytes) -> Document | None:
+        found = parse(data)
+        return found if found is None else (*found[:3], name)
+
+    return parse_named
+
+
 class LineReader(StoredRecords):
     """Reads text, JSON or CSV."""
 
@@ -179,6 +187,8 @@ class LineReader(StoredRecords):
             parse = json_parser(options)
         else:
             parse = text_parser(options.encoding)
+            if file.format == "file":
+                splitter, parse = WholeSplitter(options.max_document_bytes), _name(parse, file.name)
         raw, self._begin, end = file.open(), 0, None
         if file.part is not None:
             self._begin, end = find_line_bounds(raw, file.part)
@@ -213,45 +223,6 @@ class LineReader(StoredRecords):
     def stored_bytes(self) -> int:
         """See `StoredRecords`."""
         return self._blocks.stored_bytes() - self._begin
-
-    def close(self) -> None:
-        """See `StoredRecords`."""
-        self._blocks.close()
-
-
-class WholeReader(StoredRecords):
-    """Reads a file that is one document; its name is the id."""
-
-    def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
-        self._size, self._most = 0, options.max_document_bytes
-        self._parts: list[bytes] = []
-        parse = text_parser(options.encoding)
-
-        def parse_named(data: bytes) -> Document | None:
-            found = parse(data.removeprefix(BYTE_ORDER_MARK))
-            return found if found is None else (*found[:3], file.name)
-
-        self.records = RecordQueue(file.name, parse_named, record)
-        self._blocks = BlockReader(file.open(), file.compression)
-        self._ended = record > 0
-
-    def _fill(self) -> None:
-        block = self._blocks.read()
-        self._size += len(block)
-        if self._size > self._most:
-            self._parts.clear()
-        else:
-            self._parts.append(block)
-        if not block:
-            self._ended = True
-            whole = b"".join(self._parts)
-            self.records.put(
-                [whole if self._size <= self._most else Skipped(self._size, "too-long")]
-            )
-
-    def stored_bytes(self) -> int:
-        """See `StoredRecords`."""
-        return self._blocks.stored_bytes()
 
     def close(self) -> None:
         """See `StoredRecords`."""
