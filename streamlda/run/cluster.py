@@ -16,12 +16,9 @@ from streamlda.checks import require
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import LedgerError
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.released import spent
 from streamlda.run.fit import FitResult
-from streamlda.run.opened_run import OpenedRun
-from streamlda.run.opening import CUT_SHORT, open_ledger, open_pipeline
+from streamlda.run.opening import OpenedRun, open_run
 from streamlda.run.parts import RejectsFile, file_options, skip_records
-from streamlda.run.taking_up import run_cut_short
 from streamlda.scaleout import (
     ClusterFit,
     Corpus,
@@ -69,15 +66,7 @@ def fit_on_cluster(
     start, address, stopped = time.monotonic(), settings.cluster.dask, None
     assert address is not None
     with ExitStack() as opened:
-        output = settings.output
-        publisher = opened.enter_context(
-            Publisher(output.folder, output.file, private=settings.private)
-        )
-        ledger = open_ledger(
-            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), publisher
-        )
-        paid = None if ledger is None else run_cut_short(settings, ledger, publisher)
-        run = open_pipeline(settings, ledger=ledger, warn=warn, paid=paid)
+        run, publisher = open_run(settings, opened, warn=warn)
         pipeline = run.pipeline
         client = opened.enter_context(connect(address))
         # Before files are listed and cut, which takes long where there are many.
@@ -90,15 +79,14 @@ def fit_on_cluster(
             shards=settings.cluster.shards,
             beginning=mixed,
         )
-        if ledger is not None:
+        if run.ledger is not None:
             _check_unspent(run)
-            before = 0 if run.paid else ledger.generation
             on_opened()
             try:
                 with closing(run.open_source(settings)) as source:
                     model = _fit_privately(client, corpus, run, publisher, source, on_progress)
             except BaseException:
-                if message := spent(ledger, before):
+                if message := run.spending:
                     warn(message)
                 raise
         else:

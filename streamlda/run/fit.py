@@ -17,15 +17,11 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
-from streamlda.private.released import spent
-from streamlda.run.opened_run import OpenedRun
-from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
+from streamlda.run.opening import OpenedRun, capture, open_run
 from streamlda.run.parts import RejectsFile, published_name
-from streamlda.run.taking_up import run_cut_short
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
 from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
@@ -108,12 +104,12 @@ def fit(
     learned: later failures are returned.
     """
     with ExitStack() as opened:
-        crank = _Crank(settings, opened, should_stop, warn)
+        loop = FitLoop(settings, opened, should_stop, warn)
         on_opened()
         try:
-            return crank.turn(on_progress)
+            return loop.turn(on_progress)
         except BaseException:
-            crank.warn_of_spending()
+            loop.warn_of_spending()
             raise
 
 
@@ -135,7 +131,7 @@ def warn_of_few_words(
         )
 
 
-class _Crank:
+class FitLoop:
     """The loop of a fit."""
 
     def __init__(
@@ -151,22 +147,16 @@ class _Crank:
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
         self._missed, self._shows_nothing = "", False
-        folder, output = settings.checkpoint.folder, settings.output
+        folder = settings.checkpoint.folder
         self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
-        self._publisher = opened.enter_context(
-            Publisher(output.folder, output.file, private=settings.private)
-        )
-        self._ledger = ledger = open_ledger(
-            settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), self._publisher
-        )
         self._rejects: RejectsFile | None = None
-        on_reject = None if settings.source.rejects is None else self._on_reject
-        paid = None
-        if ledger is not None and self._store is None:
-            paid = run_cut_short(settings, ledger, self._publisher)
-        run = open_pipeline(
-            settings, self._store, ledger, on_reject, warn=warn, should_stop=should_stop, paid=paid
+        rejects = settings.source.rejects
+        run, self._publisher = open_run(
+            *(settings, opened, self._store, None if rejects is None else self._on_reject),
+            warn=warn,
+            should_stop=should_stop,
         )
+        self._run = run
         self._pipeline = run.pipeline
         self._slots: int | None = None
         if run.census is not None and settings.snapshots.seconds is None:
@@ -175,15 +165,12 @@ class _Crank:
             warn(UNCOUNTED)
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
         self._clock.restart(self._start)
-        self._resumed = run.checkpoint is not None or bool(run.paid)
-        # What a checkpoint goes on with is of this run, too.
-        self._released_before = 0 if ledger is None or self._resumed else ledger.generation
         self._source = run.open_source(settings)
         opened.callback(self._source.close)
-        if settings.source.rejects is not None:
-            # Behind the source: a name that is wrong must not empty the file of an earlier run.
+        if rejects is not None:
+            # After the source: a name that is wrong must not empty the file of an earlier run.
             append = self._store is not None and not self._store.empty
-            file = RejectsFile(settings.source.rejects, append=append)
+            file = RejectsFile(rejects, append=append)
             self._rejects = opened.enter_context(file)
         self._go_on(run)
 
@@ -242,7 +229,7 @@ class _Crank:
 
     def warn_of_spending(self) -> None:
         """Say what a run that fails has spent, if it is private."""
-        if self._ledger is not None and (message := spent(self._ledger, self._released_before)):
+        if message := self._run.spending:
             self._warn(message)
 
     def _too_few_are_left(self) -> bool:
@@ -322,7 +309,7 @@ class _Crank:
 
     def _model(self) -> TopicModel:
         """Return the newest model; or raise, with what came instead."""
-        if self._newest is None and self._resumed:
+        if self._newest is None and self._run.resumed:
             # Nothing came after the checkpoint that would give another model.
             self._again()
         if self._newest is not None:
@@ -340,11 +327,11 @@ class _Crank:
             return
         file = self._settings.output.file
         model = load(file) if file is not None and Path(file).exists() else None
-        assert self._ledger is not None
+        assert self._run.ledger is not None
         if (
             model is not None
             and model.settings.get("stream") == published_name(self._settings)
-            and model.privacy.get("ledger") == self._ledger.ledger_id
+            and model.privacy.get("ledger") == self._run.ledger.ledger_id
         ):
             self._newest = model
         elif self._pipeline.snapshots:

@@ -1,35 +1,44 @@
-"""A pipeline from settings, taken to where the newest checkpoint and the ledger say.
+"""A run from its settings: ledger, pipeline and source, where the run begins or resumes.
 
-A release may be on the disk while no checkpoint knows of it yet. Then the state of before it is
-taken up, the rest of its records is skipped unread, and the stored noisy sums are accepted as if
-nothing had happened (`PrivateLearner.catch_up`): no document is released twice, none is lost.
+A run resumes in one of two ways, and no document is released twice, none is lost:
+
+- From checkpoints. A release may be on the disk while no checkpoint knows of it yet. Then the state
+  before that release is restored, the rest of its records is skipped unread, and the stored noisy
+  sums are accepted as if nothing had happened (`PrivateLearner.catch_up`).
+- From the ledger alone, for a private run over files that had no checkpoints (`find_cut_short`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.errors import LedgerError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
 from streamlda.private.budget import STATEMENTS
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.run.census import provenance_of, take_census
-from streamlda.run.opened_run import OpenedRun
-from streamlda.run.parts import published_name, stream_name
+from streamlda.private.released import spent
+from streamlda.run.census import Census, provenance_of, take_census
+from streamlda.run.parts import (
+    OnRejected,
+    open_stream,
+    published_name,
+    skip_records,
+    stream_name,
+)
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
-from streamlda.run.run_record import run_of
-from streamlda.run.taking_up import PaidRun
+from streamlda.run.resumption import PaidRun, catch_up, find_cut_short, find_run, skip_paid
 from streamlda.settings.build import (
     analyzer,
     engine_settings,
@@ -48,7 +57,7 @@ from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
-from streamlda.stream.source import Position, Reject
+from streamlda.stream.source import Log, Position, Reject, Source
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -58,8 +67,128 @@ from streamlda.text.vocabulary import Vocabulary
 
 OnReject = Callable[[Reject], None]
 
-#: What a run says of a release that it has ended.
+#: Message of a run about a release that it has ended.
 CUT_SHORT = "a release was interrupted earlier, and stays paid"
+
+
+@dataclass(slots=True)
+class OpenedRun:
+    """A pipeline, and where its stream goes on.
+
+    `checkpoint` is None at the beginning; `slots_to_skip` are records after it that a release has
+    used, and `released` is what that release gave; `paid` are those of a run that is taken up
+    without a checkpoint, whose records are skipped. `census` is what a private run has found in
+    files that are read to their end, and `ledger` pays for it.
+    """
+
+    pipeline: Pipeline[Any]
+    checkpoint: Checkpoint | None = None
+    slots_to_skip: int = 0
+    released: Released | None = None
+    census: Census | None = None
+    ledger: Ledger | None = None
+    paid: tuple[Intent, ...] = ()
+    #: Releases of the ledger before this run.
+    _released_before: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ledger is not None and not self.resumed:
+            self._released_before = self.ledger.generation
+
+    @property
+    def resumed(self) -> bool:
+        """Tell whether an earlier process began the run."""
+        return self.checkpoint is not None or bool(self.paid)
+
+    @property
+    def spending(self) -> str:
+        """Message about what the run has spent without a model, if it is private."""
+        return "" if self.ledger is None else spent(self.ledger, self._released_before)
+
+    def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
+        """Open the source, without what was spent before the run began."""
+        source = open_stream(settings, on_rejected)
+        if self.pipeline.provenance is not None:
+            self.pipeline.provenance.names = {
+                location: found.name for location, found in _logs(source).items()
+            }
+        return source if self.census is None else self.census.unspent(source)
+
+    def go_on(self, source: Source, settings: RunSettings) -> None:
+        """Take the source to where the run goes on, before the slots to skip.
+
+        Raises `LedgerError`, before a document is read, if documents of a log from there on were in
+        a release, or its consumer group shows that the ledger was further; `SourceError` if the
+        source does not hold what comes next.
+        """
+        if self.ledger is not None:
+            where = f"the offsets of kafka.group={settings.kafka.group!r}"
+            shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
+            self.ledger.check_evidence(each for each in shown if each is not None)
+        if self.checkpoint is not None:
+            source.seek(self.checkpoint.position)
+        if self.ledger is not None:
+            self._check_unspent(source, self.ledger)
+
+    def skip(self, source: Source) -> None:
+        """Take the source behind the records that releases have used.
+
+        Raises `SourceError` where it does not hold them; errors as `skip_paid`.
+        """
+        skip_records(source, self.slots_to_skip, self.pipeline)
+        if self.paid:
+            skip_paid(source, self.paid, self.pipeline)
+
+    def _check_unspent(self, source: Source, ledger: Ledger) -> None:
+        """Refuse logs that go on before what was in a release, or too far after it."""
+        behind = _logs(source, self.slots_to_skip)
+        for location, log in _logs(source).items():
+            spent = ledger.known.reach.get(log.name, 0)
+            goes_on = behind[location].next
+            require(
+                goes_on == spent if goes_on > log.next else goes_on >= spent,
+                "a run must begin after all releases of its log, and skip none but its own",
+                error=LedgerError,
+                source=location,
+                begins=log.next,
+                spent=spent,
+                remedy="bring the folder of checkpoints back, or take later records: use an empty "
+                "folder and kafka.start=latest",
+            )
+
+
+def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
+    """Return the logs of a source by location, `ahead` records on; none without logs."""
+    logs = getattr(source, "logs", None)
+    found: Mapping[str, Log] = {} if logs is None else logs(ahead)
+    return found
+
+
+def open_run(
+    settings: RunSettings,
+    opened: ExitStack,
+    store: Checkpoints | None = None,
+    on_reject: OnReject | None = None,
+    *,
+    warn: Callable[[str], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> tuple[OpenedRun, Publisher]:
+    """Open a run that ends: its outputs, its ledger, and its pipeline where it begins or resumes.
+
+    Errors as `open_ledger` and `open_pipeline`.
+    """
+    output = settings.output
+    publisher = opened.enter_context(
+        Publisher(output.folder, output.file, private=settings.private)
+    )
+    ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), publisher)
+    paid = None
+    if ledger is not None and store is None:
+        paid = find_cut_short(settings, ledger, publisher)
+    run = open_pipeline(
+        settings, store, ledger, on_reject, warn=warn, should_stop=should_stop, paid=paid
+    )
+    return run, publisher
 
 
 def open_ledger(
@@ -243,7 +372,7 @@ def _open_private(
     paid: PaidRun | None,
 ) -> OpenedRun:
     saved = None if store is None else store.newest(ledger, catch_up=True)
-    run, made = run_of(store, ledger, saved=saved is not None)
+    run, made = find_run(store, ledger, saved=saved is not None)
     if paid is not None:
         run, made = paid.record, len(paid.releases)
         warn(f"a run was cut short before, and its releases={made} are taken up, not paid again")
@@ -292,7 +421,7 @@ def _open_private(
     if paid is not None:
         released = Released(None)
         for release in paid.releases:
-            _, released = _catch_up(pipeline, manager, release)
+            _, released = catch_up(pipeline, manager, release)
         return OpenedRun(
             pipeline, released=released, census=census, ledger=ledger, paid=paid.releases
         )
@@ -313,7 +442,7 @@ def _open_private(
         path=str(store.folder),
         remedy="bring the folder back, or begin with other documents",
     )
-    skipped, released = _catch_up(pipeline, manager, last)
+    skipped, released = catch_up(pipeline, manager, last)
     return OpenedRun(pipeline, saved, skipped, released, census, ledger)
 
 
@@ -360,60 +489,3 @@ def _private_pipeline(
         reading=text_settings(settings),
         provenance=manager.provenance,
     )
-
-
-def _catch_up(
-    pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, intent: Intent
-) -> tuple[int, Released]:
-    """Go on after a release that no checkpoint knows of; return the records to skip."""
-    if intent.description == WORDS:
-        return _catch_up_with_words(pipeline, manager, intent)
-    learner = pipeline.learner
-    if learner is None:
-        raise failure(
-            "a release of topics must come after that of the words",
-            error=LedgerError,
-            release=intent.number,
-            description=intent.description,
-            remedy="begin with other documents and a ledger of their own",
-        )
-    before = learner.engine.snapshot
-    skipped = learner.catch_up(intent)
-    new = learner.engine.snapshot is not before
-    model = learner.snapshot(pipeline.vocabulary, pipeline.facts(skipped)) if new else None
-    return skipped, pipeline.caught_up(skipped, model)
-
-
-def _catch_up_with_words(
-    pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, intent: Intent
-) -> tuple[int, Released]:
-    words, (first, last) = pipeline.words, intent.cohort.slots_of_run
-    if (
-        not isinstance(words, PrivateVocabularySelection)
-        or pipeline.records
-        or not manager.made(intent)
-    ):
-        raise failure(
-            "a release of words must be that of this run",
-            error=LedgerError,
-            release=intent.number,
-            first=first,
-            remedy="use the settings that it was made with, or begin with other documents",
-        )
-    skipped = last - words.first_slot
-    found = manager.stored(intent)
-    if found is None:
-        # Paid for and never drawn: the next records vote.
-        words.first_slot = last
-        pipeline.skip(skipped)
-        return skipped, Released(None, "a choice of words was lost in a crash")
-    try:
-        chosen = words.chosen(found.arrays, found.metadata["selection"])
-    except InsufficientDataError as error:
-        raise InsufficientDataError(
-            f"{error}; its record slots up to {last} are spent: begin after them, in another "
-            "checkpoint.folder"
-        ) from error
-    pipeline.begin(chosen, last)
-    pipeline.skip(skipped)
-    return skipped, Released(None)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from streamlda.checks import require
 from streamlda.errors import SourceAwayError
-from streamlda.run.opened_run import OpenedRun
+from streamlda.run.opening import OpenedRun
 from streamlda.run.parts import OnRejected, skip_records
 from streamlda.service import messages as m
 from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, show

@@ -8,9 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.private.released import spent
-from streamlda.run.opened_run import OpenedRun
-from streamlda.run.opening import open_ledger, open_pipeline
+from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
@@ -132,9 +130,8 @@ def run(settings: RunSettings) -> int:
             flush=letters.flush,
             memory_limit_bytes=memory_limit(settings),
         )
-        before = 0 if ledger is None or found.checkpoint is not None else ledger.generation
         code = daemon.run(_started(found, snapshots))
-        if code and ledger is not None and (message := spent(ledger, before)):
+        if code and (message := found.spending):
             log("warning", "budget", message=message)
         return code
 

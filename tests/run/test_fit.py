@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
-from streamlda.run import opened_run
+from streamlda.run import opening
 from streamlda.run.fit import fit
 from streamlda.run.outputs import check_outputs
 from streamlda.settings.load import load_settings
@@ -59,7 +59,7 @@ def scripted(monkeypatch):
 
     def of(*polls):
         source = Scripted(*polls)
-        monkeypatch.setattr(opened_run, "open_stream", lambda *_: source)
+        monkeypatch.setattr(opening, "open_stream", lambda *_: source)
         return source
 
     return of

@@ -17,7 +17,7 @@ from streamlda.privacy.statement import check_statement
 from streamlda.private.budget import ledger_terms
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.released import released_model
-from streamlda.run import fit, opened_run
+from streamlda.run import fit, opening
 from streamlda.run.private_terms import PrivateTerms
 from tests.run.cut_short import (
     KINDS,
@@ -96,7 +96,7 @@ def test_noise_that_is_drawn_again_under_one_charge_would_show(tmp_path, data, m
 def test_records_of_a_release_that_are_summed_again_would_be_refused(tmp_path, data, monkeypatch):
     settings = settings_at(tmp_path / "again", data, "hashed")
     cut_at(settings, monkeypatch, 2)
-    monkeypatch.setattr(opened_run.OpenedRun, "skip", lambda *_: None)
+    monkeypatch.setattr(opening.OpenedRun, "skip", lambda *_: None)
     with pytest.raises(LedgerError, match="documents must not be in two releases"):
         fitted(settings)
     assert read_report(settings.privacy.ledger)["generation"] == 2
