@@ -97,7 +97,7 @@ def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code
     # Undoes the row that a kill may have cut short.
     run("budget", tmp_path / "L")
     # Another run of these is known when it reads; what was spent before is not its own.
-    command[command.index("piped")] = "other"
+    command[command.index("source.stream=piped")] = "source.stream=other"
     again = subprocess.run(command, input=b"".join(records), stderr=subprocess.PIPE)
     assert (again.returncode, b"spent: " in again.stderr) == (78, False), again.stderr
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

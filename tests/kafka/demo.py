@@ -31,15 +31,15 @@ TOPIC = "documents"
 #: A pass over the documents is a snapshot, some six seconds.
 DOCUMENTS_PER_SECOND = 4000
 SETTINGS = {
-    "kafka-topic": TOPIC,
-    "kafka-group": "streamlda-demo",
-    "topics": 14,
-    "alpha-0": 0.3,
-    "warmup-documents": 5000,
-    "vocabulary-size": 2000,
-    "vocabulary-documents": 5000,
-    "snapshot-every": 25_000,
-    "checkpoint-interval": "5 s",
+    "kafka.topic": TOPIC,
+    "kafka.group": "streamlda-demo",
+    "topics.count": 14,
+    "topics.alpha_0": 0.3,
+    "topics.warmup_documents": 5000,
+    "vocabulary.size": 2000,
+    "vocabulary.documents": 5000,
+    "snapshots.every": 25_000,
+    "checkpoint.interval": "5 s",
 }
 
 
@@ -91,8 +91,8 @@ class Producer(threading.Thread):
 def daemon_of(folder, bootstrap):
     """Run the daemon; yield its process and address, and end it as a service manager does."""
     port = free_ports(1)[0]
-    settings = {**SETTINGS, "kafka-bootstrap": bootstrap, "http-port": port}
-    flags = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+    settings = {**SETTINGS, "kafka.bootstrap": bootstrap, "http.port": port}
+    flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     # These settings, whatever the environment says.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("STREAMLDA_")}
     command = [sys.executable, "-m", "streamlda", "run", *flags]

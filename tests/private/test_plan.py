@@ -89,7 +89,7 @@ def test_a_window_no_better_than_word_frequencies_is_warned_of():
     assert found.word_noise == pytest.approx(8000 * found.noise_multiplier / 20_000)
     warning = found.warnings[-1]
     assert f"word_noise={found.word_noise:.3g}" in warning
-    assert "--public-model" in warning
+    assert "privacy.public_model" in warning
     # What it names is just enough.
     asked = found.word_noise / 1.2
     records, words = round(20_000 * asked), round(8000 / asked)
