@@ -33,10 +33,10 @@ from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
 from streamlda.private.plan import Plan
 from streamlda.progress import shown
-from streamlda.settings.build import engine_settings, fit_settings, passes_of, window_settings
+from streamlda.settings.build import choose_passes, engine_settings, fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import names_of_columns, seeded_by_columns
+from streamlda.settings.seeds import names_of_columns, seed_by_columns
 from streamlda.stream.blocks import cuts
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
@@ -357,8 +357,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = counts_of(X, settings.topics.gibbs_sweeps)
-        asked, passes = fit_settings(settings, batch.n_features), passes_of(settings.topics)
-        asked = seeded_by_columns(asked, settings.topics.seeds, columns)
+        asked, passes = fit_settings(settings, batch.n_features), choose_passes(settings.topics)
+        asked = seed_by_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
             self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
@@ -416,7 +416,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         batch = counts_of(X)
         if reset:
             asked = engine_settings(settings, batch.n_features)
-            learner = Engine(seeded_by_columns(asked, topics.seeds, columns or {}))
+            learner = Engine(seed_by_columns(asked, topics.seeds, columns or {}))
             if texts is None:
                 with shown(self.verbose):
                     feed(learner, batch)
@@ -889,7 +889,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if columns is not None:
             names, rows = columns.get("feature_names_in_"), batch.n_documents if ends else None
             asked, public = window_settings(settings, batch.n_features, rows, names)
-            asked = seeded_by_columns(asked, settings.topics.seeds, columns, stacklevel=4)
+            asked = seed_by_columns(asked, settings.topics.seeds, columns, stacklevel=4)
             stream = settings.source.stream or "matrix"
             learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream, public)
         assert isinstance(learner, MatrixFit)

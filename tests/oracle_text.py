@@ -15,13 +15,13 @@ def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolera
     rows, topics = [], range(len(alpha))
 
     def updated(document, gamma):
-        tokens_of = [[a] for a in alpha]
+        split_seeds = [[a] for a in alpha]
         for count, word in document:
             joint = [gamma[k] * words[word][k] for k in topics]
             if math.fsum(joint) >= 1e-280:
                 for k in topics:
-                    tokens_of[k].append(count * joint[k] / math.fsum(joint))
-        return [math.fsum(tokens) for tokens in tokens_of]
+                    split_seeds[k].append(count * joint[k] / math.fsum(joint))
+        return [math.fsum(tokens) for tokens in split_seeds]
 
     def distance(a, b):
         return math.fsum(abs(x - y) for x, y in zip(a, b, strict=True))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import SettingsCommand, output_option, quiet_option
-from streamlda.cli.running import by_reason, earlier_lines, say, warn, warn_of
+from streamlda.cli.running import format_reasons, list_earlier_models, say, show_warnings, warn
 from streamlda.cli.site_options import (
     SHOWN,
     config_option,
@@ -88,7 +88,7 @@ def aggregate(
         if source is None:
             loaded = [Share.load(path) for path in shares]
         else:
-            loaded = _from_topic(source, f"topic {topic}", config, this, quiet)
+            loaded = _read_topic(source, f"topic {topic}", config, this, quiet)
     found = add_up(config, this, loaded)
     lines = [f"round {this.number} ({loaded[0].stage}) of {plural(len(loaded), 'site')}"]
     if found.next_round is not None:
@@ -102,7 +102,7 @@ def aggregate(
             "each document, against the aggregator and "
             f"{plural(config.colluders, 'colluding site')}; "
             f"config {config.digest[:SHOWN]}",
-            *earlier_lines(output),
+            *list_earlier_models(output),
             f"model: {output}",
         ]
     for check in found.checks:
@@ -111,11 +111,11 @@ def aggregate(
     if found.missed is not None:
         warn(f"this window is paid for, but gave no model: {found.missed}")
     if found.model is not None:
-        warn_of(found.model)
+        show_warnings(found.model)
     say(quiet, *lines)
 
 
-def _from_topic(
+def _read_topic(
     source: ShareTopic, named: str, config: FederationConfig, this: Round, quiet: bool
 ) -> list[Share]:
     from streamlda.model.table import plural
@@ -124,5 +124,5 @@ def _from_topic(
     found = read_shares(source.read(), config, this)
     if skipped := found.skipped:
         of = f"{plural(skipped.total(), 'record')} of other rounds skipped in {named}"
-        say(quiet, f"{of}: {by_reason(skipped)}")
+        say(quiet, f"{of}: {format_reasons(skipped)}")
     return found.messages

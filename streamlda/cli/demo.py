@@ -38,7 +38,7 @@ POLL_RECORDS = 4096
 PLANTED = (14, 2000, 40_000, 60)
 
 
-def _unrepeated(batch: RecordBatch, seen: set[int]) -> RecordBatch:
+def _drop_repeats(batch: RecordBatch, seen: set[int]) -> RecordBatch:
     """Return those texts of a batch that were not `seen` before: documentation repeats itself."""
     kept = [text for text in dict.fromkeys(batch.documents) if hash(text) not in seen]
     seen.update(map(hash, kept))
@@ -115,7 +115,7 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
         while not ended and counts.documents != documents:
             left = POLL_RECORDS if documents is None else documents - counts.documents
             batch = source.poll(min(left, POLL_RECORDS))
-            pipeline.add(_unrepeated(batch, seen))
+            pipeline.add(_drop_repeats(batch, seen))
             progress.show(source, counts)
             ended = batch.exhausted
     released = pipeline.release()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from streamlda.checks import require
-from streamlda.cli.options import SettingsCommand, options_of, read_settings
+from streamlda.cli.options import SettingsCommand, add_options, read_settings
 from streamlda.exit_codes import NO
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN
@@ -30,7 +30,7 @@ BROKER_SECONDS = 10.0
 @click.command(
     cls=SettingsCommand, short_help="Check versions, threads, caches, extras and a broker."
 )
-@options_of(RUN, BROKER, {"Kafka": ("kafka.bootstrap", "kafka.topic")})
+@add_options(RUN, BROKER, {"Kafka": ("kafka.bootstrap", "kafka.topic")})
 def doctor(**flags: Any) -> None:
     """Print what this installation has: versions, threads, memory, compiled kernels and extras.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, config_option, options_of, read_settings
+from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
 from streamlda.cli.reading import DOCUMENTS, TASKS, read_documents
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TOP_WORDS = 10
 
 @click.command(cls=SettingsCommand, short_help="Measure a model on held-out documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@options_of("evaluate", DOCUMENTS, TASKS)
+@add_options("evaluate", DOCUMENTS, TASKS)
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(

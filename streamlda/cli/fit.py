@@ -10,23 +10,23 @@ import click
 
 from streamlda.cli.options import (
     SettingsCommand,
+    add_settings,
     config_option,
     quiet_option,
     read_settings,
-    settings_options,
 )
 from streamlda.cli.plan import show_expected
 from streamlda.cli.running import (
     IN_NO_BIN,
     Progress,
     StopSignals,
-    by_reason,
-    earlier_lines,
+    format_reasons,
+    list_earlier_models,
     say,
+    show_warnings,
     warn,
-    warn_of,
-    warn_of_damage,
-    warn_of_rejects,
+    warn_about_damage,
+    warn_about_rejects,
 )
 from streamlda.settings.setting import FIT
 
@@ -63,7 +63,7 @@ is only for the owner of the documents.
 
 
 @click.command(cls=SettingsCommand, epilog=DETAILS, short_help="Learn topics from documents.")
-@settings_options(FIT, TASKS)
+@add_settings(FIT, TASKS)
 @config_option
 @quiet_option
 @click.pass_context
@@ -89,9 +89,9 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
         number, found = _fit(context, settings, progress, on_opened, quiet)
     say(quiet, *_summary(found, settings))
     if not settings.private:
-        warn_of_rejects(found.counts.rejects, found.counts.fields)
-        warn_of_damage(found.counts)
-    warn_of(found.model)
+        warn_about_rejects(found.counts.rejects, found.counts.fields)
+        warn_about_damage(found.counts)
+    show_warnings(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.
         raise found.failure
@@ -197,7 +197,7 @@ def _public(found: FitResult) -> list[str]:
         entered, left = changes["entered"], changes["left"]
         lines.append(f"{plural(entered, 'word')} entered the vocabulary, {left:,} left it")
     if counts.removed:
-        lines.append(f"removed from texts: {by_reason(counts.removed)}")
+        lines.append(f"removed from texts: {format_reasons(counts.removed)}")
     if counts.short:
         lines.append(f"{plural(counts.short, 'document')} skipped: fewer than 3 known words")
     if counts.undated:
@@ -227,5 +227,5 @@ def _private(found: FitResult, settings: RunSettings) -> list[str]:
         f"{about['privacy_unit']} ({about['neighboring_relation']}); to see what is spent: "
         f"streamlda budget {settings.privacy.ledger}",
         "numbers of documents, rejects and tokens are private and not shown",
-        *([] if file is None or folder is not None else earlier_lines(file)),
+        *([] if file is None or folder is not None else list_earlier_models(file)),
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, config_option, options_of, read_settings
+from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
 from streamlda.cli.reading import DOCUMENTS, allow_analyzer, read_documents
 from streamlda.errors import ModelFileError
 from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
@@ -39,7 +39,7 @@ STREAM = (
 
 @click.command(cls=SettingsCommand, short_help="Write the topic proportions of documents.")
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@options_of(INFER, (*DOCUMENTS, *STREAM), TASKS)
+@add_options(INFER, (*DOCUMENTS, *STREAM), TASKS)
 @config_option
 @click.option(
     "--output",
@@ -87,7 +87,7 @@ def infer(
 def _infer_files(path: str, output: str, output_format: str | None, settings: RunSettings) -> None:
     if output != "-":
         check_output(output, [path, *settings.source.files])
-    from streamlda.run.proportions import WRITERS, format_of, infer, whole_rows
+    from streamlda.run.proportions import WRITERS, guess_format, infer, whole_rows
     from streamlda.storage.newest import NewestModel
     from streamlda.text.encoding import UNREADABLE
 
@@ -103,7 +103,7 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
             writer = WRITERS[output_format or "jsonl"](sys.stdout.buffer, *shape)
             opened.callback(writer.finish)
         else:
-            kind = output_format or format_of(output)
+            kind = output_format or guess_format(output)
             writer = opened.enter_context(whole_rows(output, kind, *shape))
         for documents in read_documents(settings):
             found = infer(newest, documents.texts, top)

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from streamlda.cli.options import max_distance_option, output_option, quiet_option
-from streamlda.cli.running import say, warn, warn_of
+from streamlda.cli.running import say, show_warnings, warn
 from streamlda.cli.topics import counts_slots
 from streamlda.run.outputs import check_output
 
@@ -86,7 +86,7 @@ def _merge_models(paths: tuple[str, ...], output: str, max_distance: float, quie
         f"of {before} before",
         f"model: {output}",
     )
-    warn_of(model)
+    show_warnings(model)
 
 
 def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
@@ -100,7 +100,7 @@ def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, qui
         check_outside(path, folders)
     merged = merge_checkpoints(folders)
     for folder, checkpoint in zip(folders, merged.checkpoints, strict=True):
-        warn_of_damage(folder, checkpoint)
+        warn_about_damage(folder, checkpoint)
     model = merged.engine.snapshot(merged.vocabulary, {"merged_states": len(folders)})
     if len(folders) > 1:
         # Each daemon has an interval of its own.
@@ -116,7 +116,7 @@ def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, qui
         *([] if state is None else [f"state: {state}"]),
         f"model: {output}",
     )
-    warn_of(model)
+    show_warnings(model)
 
 
 def check_outside(path: str, folders: tuple[str, ...]) -> None:
@@ -129,7 +129,7 @@ def check_outside(path: str, folders: tuple[str, ...]) -> None:
             )
 
 
-def warn_of_damage(folder: str, checkpoint: Checkpoint) -> None:
+def warn_about_damage(folder: str, checkpoint: Checkpoint) -> None:
     """Say that an older generation was taken, and why."""
     for problem in checkpoint.skipped:
         warn(f"the newest checkpoint is damaged, an older one was used: path={folder!r} {problem}")

@@ -189,12 +189,12 @@ def _set_options() -> list[click.Parameter]:
     return [assigned, everything]
 
 
-def settings_options(command: str, tasks: Tasks) -> Callable[[Command], Command]:
+def add_settings(command: str, tasks: Tasks) -> Callable[[Command], Command]:
     """Return a decorator that gives a command all settings that it reads; `tasks` have flags."""
-    return options_of(command, (s.name for s in TABLE if command in s.commands), tasks)
+    return add_options(command, (s.name for s in TABLE if command in s.commands), tasks)
 
 
-def options_of(
+def add_options(
     command: str, names: Iterable[str], tasks: Tasks, required: Container[str] = ()
 ) -> Callable[[Command], Command]:
     """Return a decorator that gives a command settings by their names: flags, and ``--set``.

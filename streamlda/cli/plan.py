@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, config_option, options_of, read_settings
+from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
 from streamlda.cli.running import say, warn
 from streamlda.settings.setting import PLAN
 
@@ -39,7 +39,7 @@ PLANNED = (
     required=True,
     help="Number of record slots: all records count, also rejected ones.",
 )
-@options_of(PLAN, PLANNED, TASKS)
+@add_options(PLAN, PLANNED, TASKS)
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(records: int, config: str | None, as_json: bool, **flags: Any) -> None:

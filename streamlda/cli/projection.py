@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from streamlda.cli.merge import check_outside, warn_of_damage
+from streamlda.cli.merge import check_outside, warn_about_damage
 from streamlda.cli.options import output_option, quiet_option
 from streamlda.cli.running import say, warn
 from streamlda.run.outputs import check_output
@@ -40,7 +40,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     check_output(output)
     check_outside(output, (folder,))
     checkpoint, engine = newest_of(folder)
-    warn_of_damage(folder, checkpoint)
+    warn_about_damage(folder, checkpoint)
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
     words = plural(made.vocabulary.n_features, "word")
     if isinstance(made.beginning, SharedStart):

@@ -1,4 +1,4 @@
-"""What commands share that read documents once, and learn nothing from them."""
+"""Documents of commands that read them once and learn nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamlda.checks import require
-from streamlda.cli.running import by_reason, warn, warn_of_damage, warn_of_rejects
+from streamlda.cli.running import format_reasons, warn, warn_about_damage, warn_about_rejects
 from streamlda.errors import InvalidDocumentsError
 
 if TYPE_CHECKING:
@@ -79,16 +79,16 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted
-    warn_of_damage(counts)
+    warn_about_damage(counts)
     # Without the reasons that no record had.
     rejects = +counts.rejects
     require(
         n_documents > rejects[UNREADABLE] or not rejects,
         "a source must have a document that can be read",
-        rejects=by_reason(rejects) + fields_found(counts.fields),
+        rejects=format_reasons(rejects) + fields_found(counts.fields),
         remedy="check the format, the text field and the analyzer",
         error=InvalidDocumentsError,
     )
-    warn_of_rejects(rejects, counts.fields)
+    warn_about_rejects(rejects, counts.fields)
     if id_field is not None and unnamed:
         warn(f"{unnamed:,} of {n_documents:,} documents have no {id_field}, their id")

@@ -6,7 +6,7 @@ import click
 
 from streamlda.checks import require
 from streamlda.cli.options import output_option, quiet_option
-from streamlda.cli.running import say, warn_of
+from streamlda.cli.running import say, show_warnings
 from streamlda.run.outputs import check_output
 
 
@@ -52,4 +52,4 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
         *(f"joined: {', '.join(map(str, group))}" for group in groups),
         f"model: {output}",
     )
-    warn_of(model)
+    show_warnings(model)

@@ -11,15 +11,15 @@ import click
 
 from streamlda.cli.options import (
     SettingsCommand,
+    add_options,
     config_option,
-    options_of,
     output_option,
     quiet_option,
     read_settings,
     words_option,
 )
 from streamlda.cli.reading import DOCUMENTS, read_documents
-from streamlda.cli.running import IN_NO_BIN, say, warn_of_rejects
+from streamlda.cli.running import IN_NO_BIN, say, warn_about_rejects
 from streamlda.run.outputs import check_output
 
 #: Settings of the documents that are read for shares over time.
@@ -43,7 +43,7 @@ TASKS = {
     multiple=True,
     help="Documents whose topics are shown over time; may be repeated. [default: none]",
 )
-@options_of("report", DATED, TASKS)
+@add_options("report", DATED, TASKS)
 @config_option
 @quiet_option
 def report(
@@ -108,7 +108,7 @@ def report(
             shown.append(f"{plural(timeline.undated, 'document')} {IN_NO_BIN}")
     say(quiet, *shown, f"report: {output}")
     if over_time is not None and over_time.unreadable:
-        warn_of_rejects(Counter({UNREADABLE: over_time.unreadable}))
+        warn_about_rejects(Counter({UNREADABLE: over_time.unreadable}))
 
 
 def labels(paths: Sequence[str]) -> list[str]:

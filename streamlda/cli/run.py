@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, config_option, read_settings, settings_options
+from streamlda.cli.options import SettingsCommand, add_settings, config_option, read_settings
 from streamlda.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
 from streamlda.settings.setting import RUN
 
@@ -34,7 +34,7 @@ that is away. After a kill it continues from its last checkpoint.
 @click.command(
     cls=SettingsCommand, epilog=DETAILS, short_help="Run a daemon: a stream in, snapshots out."
 )
-@settings_options(RUN, TASKS)
+@add_settings(RUN, TASKS)
 @config_option
 @click.option("--check", is_flag=True, help="Only check the settings, and print the memory plan.")
 @click.option(

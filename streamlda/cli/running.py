@@ -1,4 +1,4 @@
-"""What a long run needs: a line of progress, and signals that end it well."""
+"""Messages, a line of progress, and signals that end a long run well."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamlda.stream.source import Source
 
 
-def earlier_lines(output: str) -> list[str]:
+def list_earlier_models(output: str) -> list[str]:
     """Return the line that says where the private models are that a file held before, if any."""
     from streamlda.storage.publishing import earlier_snapshots
 
@@ -135,7 +135,7 @@ def _bar(total: int | None) -> Any:
 IN_NO_BIN = "without an event time or before the first bin"
 
 
-def by_reason(counts: Mapping[str, int]) -> str:
+def format_reasons(counts: Mapping[str, int]) -> str:
     """Return counts as ``not-json 3, too-long 1``, the largest first."""
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{reason} {n:,}" for reason, n in ordered)
@@ -152,17 +152,17 @@ def say(quiet: bool, *lines: str) -> None:
         click.echo("\n".join(lines), err=True)
 
 
-def warn_of_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None:
+def warn_about_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None:
     """Print how many records were not usable, and why; `fields` are those of one without text."""
     if counts:
         from streamlda.model.table import plural
         from streamlda.stream.counts import fields_found
 
         skipped = f"{plural(counts.total(), 'record')} skipped"
-        warn(f"{skipped}: {by_reason(counts)}{fields_found(fields)}")
+        warn(f"{skipped}: {format_reasons(counts)}{fields_found(fields)}")
 
 
-def warn_of_damage(counts: RecordCounts) -> None:
+def warn_about_damage(counts: RecordCounts) -> None:
     """Print which files broke off or hold no record."""
     from streamlda.model.table import plural
     from streamlda.stream.source import EMPTY
@@ -179,7 +179,7 @@ def warn_of_damage(counts: RecordCounts) -> None:
         warn(f"{' and '.join(found)}{lost}: {', '.join(names)}")
 
 
-def warn_of(model: TopicModel) -> None:
+def show_warnings(model: TopicModel) -> None:
     """Print what a model warns of."""
     for message in model.diagnostics.get("warnings", []):
         warn(message)

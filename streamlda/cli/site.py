@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, options_of, output_option, read_settings
+from streamlda.cli.options import SettingsCommand, add_options, output_option, read_settings
 from streamlda.cli.site_agree import begin, redo, show, sign
 from streamlda.cli.site_share import share
 from streamlda.run.outputs import check_output
@@ -107,7 +107,7 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
     "noise is needed for each. Every site sees all sums and knows its own noise: 0 promises "
     "--epsilon against outsiders only, 1 against the other sites too.",
 )
-@options_of(AGREEMENT, AGREED, TASKS, required=NEEDED)
+@add_options(AGREEMENT, AGREED, TASKS, required=NEEDED)
 def make_config(
     public_keys: tuple[str, ...],
     output: str,

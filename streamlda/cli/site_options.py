@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from streamlda.cli.options import options_of, read_settings
+from streamlda.cli.options import add_options, read_settings
 from streamlda.settings.run_settings import TABLE
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def topic_options(command: Command) -> Command:
             metavar="SECONDS",
             help="Longest wait for the brokers: to connect, and for each message. [default: 60]",
         ),
-        options_of("site share", CONNECTION, {"Kafka": ("kafka.bootstrap",)}),
+        add_options("site share", CONNECTION, {"Kafka": ("kafka.bootstrap",)}),
         click.option(
             "--kafka-topic",
             "topic",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, options_of, quiet_option, read_settings
+from streamlda.cli.options import SettingsCommand, add_options, quiet_option, read_settings
 from streamlda.cli.running import Progress, say, warn
 from streamlda.cli.site_options import (
     SHOWN,
@@ -38,7 +38,7 @@ READING = tuple(
 
 
 @click.command(cls=SettingsCommand, short_help="Write this site's share of a round.")
-@options_of(COMMAND, READING, {"Documents": ("source.format", "source.text_field")})
+@add_options(COMMAND, READING, {"Documents": ("source.format", "source.text_field")})
 @config_option
 @round_option
 @key_option
@@ -102,7 +102,7 @@ def share(
     from streamlda.errors import LedgerError
     from streamlda.privacy.ledger import Ledger
     from streamlda.privacy.ledger.file import beside
-    from streamlda.run.parts import stream_name
+    from streamlda.run.parts import name_stream
     from streamlda.sites.announcement import RoundKeys
     from streamlda.sites.exchange import publish_share
     from streamlda.sites.federation import FederationConfig, check_expected, describe
@@ -115,7 +115,7 @@ def share(
     if records_topic is None:
         settings = read_settings(COMMAND, flags)
     else:
-        settings = _of_partitions(records_topic, config_path, key, flags | connection)
+        settings = _read_partitions(records_topic, config_path, key, flags | connection)
         connection = connection if topic else {}
     with ExitStack() as opened:
         to = opened.enter_context(share_topic(COMMAND, topic, timeout, connection))
@@ -156,7 +156,7 @@ def share(
                 f"release {ended.intent.number} was interrupted earlier: {ended.outcome}, and "
                 "stays paid"
             )
-        stream = stream_name(settings)
+        stream = name_stream(settings)
         at_work = Site(config, own, round_keys, spent, stream, max_epsilon_alone=max_epsilon_alone)
         census = None if at_work.find_share(this) else _census(settings, at_work, this)
         stored = at_work.make_share(this, partial(_fill, settings, at_work, census, quiet))
@@ -173,7 +173,7 @@ def share(
     )
 
 
-def _of_partitions(topic: str, config_path: str, key: str, flags: dict[str, Any]) -> RunSettings:
+def _read_partitions(topic: str, config_path: str, key: str, flags: dict[str, Any]) -> RunSettings:
     """Return the settings of a site's partitions of a topic, which no other site of it reads."""
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.keys import SiteKey
@@ -191,16 +191,16 @@ def _census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     from streamlda.checks import require
     from streamlda.errors import InsufficientDataError, LedgerError
-    from streamlda.run.census import UNSPENT, provenance_of, take_census
-    from streamlda.run.private_terms import is_document_of
+    from streamlda.run.census import UNSPENT, make_provenance, take_census
+    from streamlda.run.private_terms import make_document_test
 
     ledger = at_work.ledger
     if at_work.stream in ledger.known.unmarked:
         # The name is all that the ledger knows of what was summed.
         return None
-    is_document = is_document_of(at_work.config.vocabulary)
+    is_document = make_document_test(at_work.config.vocabulary)
     census = take_census(settings, ledger.key, ledger.known, is_document)
-    at_work.provenance = provenance_of(settings, ledger, census)
+    at_work.provenance = make_provenance(settings, ledger, census)
     if census is None:
         return None
     ledger.known.compared.add(at_work.config.digest)

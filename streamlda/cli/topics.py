@@ -11,7 +11,7 @@ import click
 
 from streamlda.checks import require
 from streamlda.cli.options import words_option
-from streamlda.cli.running import warn_of
+from streamlda.cli.running import show_warnings
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -47,7 +47,7 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
         click.echo(json.dumps(described(model, n_words, documents), ensure_ascii=False, indent=1))
         return
     click.echo("\n".join([*_header(model), "", *table(model, n_words, documents)]))
-    warn_of(model)
+    show_warnings(model)
 
 
 def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:

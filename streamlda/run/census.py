@@ -33,12 +33,12 @@ from streamlda.privacy.ledger.sketches import (
 from streamlda.run.copies import Copies
 from streamlda.run.parts import (
     SKIPPED_RECORDS,
+    get_reading,
     open_stream,
-    reading_of,
-    real_name,
-    spelled_source,
+    resolve_name,
+    spell_source,
 )
-from streamlda.settings.rules import source_of
+from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.counts import check_has_document
 from streamlda.stream.source import Position, Progress, RecordBatch, Source
@@ -49,7 +49,7 @@ UNSPENT = "take documents that were in none; nothing was spent on these"
 
 @dataclass(slots=True)
 class Census:
-    """What is in the files of a run: records that are in no release yet take its slots.
+    """Contents of the files of a run: records that are in no release yet take its slots.
 
     `slots` are at most those that the run will read; `has_document` says whether any record of it
     is one; `containers` say, of each file by its name, what the ledger calls it, how many records
@@ -90,9 +90,9 @@ def take_census(
     file is there twice, or holds documents of a release that cannot be left out; `SourceError` if
     the files cannot be read.
     """
-    if source_of(settings) != "files":
+    if get_source_kind(settings) != "files":
         return None
-    reading, tried = reading_of(settings), set[str]()
+    reading, tried = get_reading(settings), set[str]()
     confirmed = dict[str, int]()
     lengths = dict[str, int]()
     for other in sorted(known.readings - {reading}):
@@ -132,14 +132,14 @@ def _read(settings: RunSettings, reader: _Reader, should_stop: Callable[[], bool
     return False
 
 
-def provenance_of(settings: RunSettings, ledger: Ledger, census: Census | None) -> Provenance:
+def make_provenance(settings: RunSettings, ledger: Ledger, census: Census | None) -> Provenance:
     """Return what notes the documents of releases of a run."""
     return Provenance(
         ledger.key,
         ledger.known,
-        spelled_source(settings),
-        reading=reading_of(settings),
-        by_slots=source_of(settings) in ("stdin", "follow"),
+        spell_source(settings),
+        reading=get_reading(settings),
+        by_slots=get_source_kind(settings) in ("stdin", "follow"),
         container_of=(lambda location: None) if census is None else census.containers.get,
         met=() if census is None else census.beginnings,
     )
@@ -187,7 +187,7 @@ class _Reader:
 
     def _enter(self, location: str | None) -> None:
         self._location, self._records, self._link = location, 0, b""
-        self._name = "" if location is None else real_name(location)
+        self._name = "" if location is None else resolve_name(location)
         #: How many of its first records, or which, were released under its name.
         self._reach = self._known.reach.get(self._name, 0)
         self._value = self._known.values.get(value_of(self._key.of_name(self._name)))
@@ -245,7 +245,7 @@ class _Reader:
             self._copies.clear()
 
     def read_enough(self, most: int) -> bool:
-        """Whether the slots of a run are known, and that none of them is spent."""
+        """Tell whether the slots of a run are known, and none of them is spent."""
         here = self._records - self._behind
         return self.census.slots + here >= most and self._records > self._known.longest
 
@@ -270,7 +270,7 @@ class _Reader:
             self._copies.check()
 
     def _judges(self, sample: Sample) -> bool:
-        """Whether these documents tell records apart, as a field that was read before may not."""
+        """Tell whether documents differ enough to judge by; those of an earlier field may not."""
         return self._copies is not None or sample.is_diverse
 
     def _check_repeats(self, sample: Sample, own: Callable[[Whose], bool]) -> None:
@@ -393,7 +393,7 @@ class _Reader:
 
 
 def _covers(spelled: str, name: str) -> bool:
-    """Whether a file is one of those that a folder, a pattern or a list of names stands for."""
+    """Tell whether a file is in a folder, or matches a pattern or a list of names."""
     return name == spelled or any(
         name.startswith(part.rstrip("/") + "/") or name == part or fnmatchcase(name, part)
         for part in spelled.split(" ")

@@ -18,7 +18,7 @@ from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.run.opening import OpenedRun, capture, open_run
-from streamlda.run.parts import RejectsFile, published_name
+from streamlda.run.parts import RejectsFile, name_published_stream
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
@@ -47,7 +47,7 @@ Progress = Callable[[Source, RecordCounts], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """What a fit learned: the newest model, and what was met on the way.
+    """Result of a fit: the newest model, and counts of the records.
 
     `stopped` if it was asked to stop before the source ended; `failure` is what ended the source
     before its time: everything read before has been learned from. `stored_bytes` are those of all
@@ -330,7 +330,7 @@ class FitLoop:
         assert self._run.ledger is not None
         if (
             model is not None
-            and model.settings.get("stream") == published_name(self._settings)
+            and model.settings.get("stream") == name_published_stream(self._settings)
             and model.privacy.get("ledger") == self._run.ledger.ledger_id
         ):
             self._newest = model

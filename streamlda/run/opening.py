@@ -29,13 +29,13 @@ from streamlda.private.budget import STATEMENTS
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.released import spent
-from streamlda.run.census import Census, provenance_of, take_census
+from streamlda.run.census import Census, make_provenance, take_census
 from streamlda.run.parts import (
     OnRejected,
+    name_published_stream,
+    name_stream,
     open_stream,
-    published_name,
     skip_records,
-    stream_name,
 )
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
 from streamlda.run.resumption import PaidRun, catch_up, find_cut_short, find_run, skip_paid
@@ -51,7 +51,7 @@ from streamlda.settings.build import (
     words_to_learn,
 )
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import seeded_by_words, seeds_of
+from streamlda.settings.seeds import read_seeds, seed_by_words
 from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
 from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.publishing import Publisher
@@ -210,7 +210,7 @@ def open_ledger(
         asked.settings,
         words=asked.choice,
         on_recovery=on_recovery,
-        evidence=publisher.evidence(published_name(settings)),
+        evidence=publisher.evidence(name_published_stream(settings)),
     )
     return opened.enter_context(ledger)
 
@@ -249,19 +249,19 @@ def open_pipeline(
     words = words or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings)
     engine_settings(settings, most, sums)  # raises before anything is read
-    seeds = seeds_of(settings.topics.seeds, settings.topics.count)
+    seeds = read_seeds(settings.topics.seeds, settings.topics.count)
 
     def make(vocabulary: Vocabulary, _: object) -> Engine:
         n, left_out = vocabulary.n_features, vocabulary.too_frequent
         own = engine_settings(settings, n, sums, left_out)
-        own = seeded_by_words(own, seeds, vocabulary, warn)
+        own = seed_by_words(own, seeds, vocabulary, warn)
         return Engine(own) if shared is None else shared.engine(own)
 
     pipeline: Pipeline[Engine] = Pipeline(
         words,
         make,
         schedule=schedule or Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
-        about={"stream": published_name(settings)},
+        about={"stream": name_published_stream(settings)},
         reading=text_settings(settings),
         on_reject=on_reject,
         candidates=_candidates(settings),
@@ -270,7 +270,7 @@ def open_pipeline(
     saved = None if store is None else store.newest()
     if saved is not None:
         asked = engine_settings(settings, saved.vocabulary.n_features, sums)
-        asked = seeded_by_words(asked, seeds, saved.vocabulary, warn)
+        asked = seed_by_words(asked, seeds, saved.vocabulary, warn)
         _restore(pipeline, saved, asked, shared)
     return OpenedRun(pipeline, saved)
 
@@ -398,11 +398,11 @@ def _open_private(
             warn(f"records={census.spent} were in earlier releases, and are left out")
     if census is not None:
         ledger.known.compared.add(run.name)
-    provenance = provenance_of(settings, ledger, census)
+    provenance = make_provenance(settings, ledger, census)
     manage = ReleaseManager if fresh else ResumedReleaseManager
     manager = manage(
         ledger=ledger,
-        stream=stream_name(settings),
+        stream=name_stream(settings),
         provenance=provenance,
         run=run.name,
         asked=terms.digest(settings),
@@ -467,13 +467,13 @@ def _private_pipeline(
     warn: Callable[[str], None] = lambda message: None,
 ) -> Pipeline[PrivateLearner]:
     asked, delta = terms.settings, settings.privacy.delta
-    published = published_name(settings)
+    published = name_published_stream(settings)
     assert delta is not None
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
         own = replace(asked, n_features=vocabulary.n_features)
         return PrivateLearner(
-            seeded_by_words(own, terms.seeds, vocabulary, warn),
+            seed_by_words(own, terms.seeds, vocabulary, warn),
             manager,
             vocabulary=STATEMENTS[vocabulary.kind],
             delta_of_words=delta - asked.delta,

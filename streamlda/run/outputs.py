@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamlda.checks import require
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda.settings.rules import source_of
+from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 
 
@@ -58,7 +58,7 @@ def check_outputs(settings: RunSettings) -> None:
     named = (words.file, settings.topics.projection_file, *lists)
     taken: list[str | Path] = [*settings.source.files, *(name for name in named if name)]
     with suppress(SourceError):  # What cannot be listed is said when it is opened.
-        if source_of(settings) == "files":
+        if get_source_kind(settings) == "files":
             stored = find_files(settings.source.files, "auto", "infer")
             taken += [file.name for file in stored if file.local]
     ledger = settings.privacy.ledger

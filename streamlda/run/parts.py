@@ -1,4 +1,4 @@
-"""From settings to the parts of a run that touch the outside: its source and its sinks."""
+"""Sources and sinks of a run, opened as its settings say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.privacy.ledger.known import FOLDERS, Reading
-from streamlda.settings.rules import source_of
+from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.stream.pipeline import Pipeline
@@ -30,25 +30,25 @@ SKIPPED_RECORDS = 4096
 MOST_SPELLED = 4000
 
 
-def stream_name(settings: RunSettings) -> str:
+def name_stream(settings: RunSettings) -> str:
     """Return the name of the stream in ledger and models: ``source.stream``, or the source."""
     source, kafka = settings.source, settings.kafka
     if source.stream:
         return source.stream
     if source.kind in TOPICS:
         return f"kafka:{kafka.topic}/{kafka.partitions}"
-    if source_of(settings) == "stdin":
+    if get_source_kind(settings) == "stdin":
         return "stdin"
-    return " ".join(map(real_name, source.files))
+    return " ".join(map(resolve_name, source.files))
 
 
-def published_name(settings: RunSettings) -> str:
+def name_published_stream(settings: RunSettings) -> str:
     """Return the name of the stream in models: private ones do not tell in which folders files lie.
 
     Files of one name in other folders have another one.
     """
-    name = stream_name(settings)
-    in_files = source_of(settings) in ("files", "follow")
+    name = name_stream(settings)
+    in_files = get_source_kind(settings) in ("files", "follow")
     if not settings.private or settings.source.stream or not in_files:
         return name
     # Behind a question mark a URL may have what opens it.
@@ -57,25 +57,25 @@ def published_name(settings: RunSettings) -> str:
     return f"{first} and {len(more)} more, {digest}" if more else f"{first}, {digest}"
 
 
-def real_name(name: str) -> str:
+def resolve_name(name: str) -> str:
     """Return the path of a file, links followed; a URL as it is."""
     return name if "://" in name else str(Path(name).resolve())
 
 
-def spelled_source(settings: RunSettings) -> str:
+def spell_source(settings: RunSettings) -> str:
     """Return how a source was spelled, in bounded space: a folder for very many names."""
-    if source_of(settings) != "files":
-        return stream_name(settings)
-    names = [real_name(name) for name in settings.source.files]
+    if get_source_kind(settings) != "files":
+        return name_stream(settings)
+    names = [resolve_name(name) for name in settings.source.files]
     joined = " ".join(names)
     return joined if len(joined) <= MOST_SPELLED else os.path.commonpath(names)
 
 
-def reading_of(settings: RunSettings) -> Reading:
+def get_reading(settings: RunSettings) -> Reading:
     """Return the settings by which equal files give equal documents."""
     source = settings.source
     stored = source.format
-    if stored == "auto" and source_of(settings) == "files":
+    if stored == "auto" and get_source_kind(settings) == "files":
         stored = FOLDERS
     return Reading(stored, source.text_field, source.max_record, source.delimiter)
 
@@ -92,7 +92,7 @@ def open_stream(
     With `give_up`, partitions of Kafka are read once they are taken. In a `fixed_order`, that of a
     private run, which record of several partitions comes n-th is fixed.
     """
-    source, kind, shared = settings.source, source_of(settings), _record_options(settings)
+    source, kind, shared = settings.source, get_source_kind(settings), _record_options(settings)
     if kind == "files":
         return open_source("files", list(source.files), **file_options(settings))
     if kind == "stdin":

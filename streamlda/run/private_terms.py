@@ -1,4 +1,4 @@
-"""What a private run asks of its ledger, and what is refused before it pays for anything."""
+"""Terms of a private run, and checks of them before anything is paid for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamlda.private.budget import WordsAndDelta, check_first_price, words_and
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census
-from streamlda.run.parts import published_name, stream_name
+from streamlda.run.parts import name_published_stream, name_stream
 from streamlda.settings.build import (
     analyzer,
     private_settings,
@@ -25,16 +25,17 @@ from streamlda.settings.build import (
     word_documents,
     words_besides,
 )
-from streamlda.settings.rules import source_of
+from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import SeedWords, seeded_by_words, seeds_of
+from streamlda.settings.seeds import SeedWords, read_seeds, seed_by_words
 from streamlda.text.vocabulary import Vocabulary
 
 
 class PrivateTerms(NamedTuple):
-    """What a private run asks for, for the most words there can be; the choice of words, if any.
+    """Settings of a private run for the most words there can be, and the choice of words, if any.
 
-    And the public topics and seeds that it begins with, and the public words beside the choice.
+    Further, the public topics and seeds that the run begins with, and public words that are added
+    to the choice.
     """
 
     settings: PrivateSettings
@@ -46,13 +47,13 @@ class PrivateTerms(NamedTuple):
 
     @classmethod
     def of(cls, settings: RunSettings) -> PrivateTerms:
-        """Return what the settings ask for."""
+        """Return the terms of the settings."""
         words, privacy = public_words(settings), settings.privacy
-        seeds = seeds_of(settings.topics.seeds, settings.topics.count)
+        seeds = read_seeds(settings.topics.seeds, settings.topics.count)
         if words is not None:
             public = public_topics(settings, words.n_features, words.words)
             asked = private_settings(settings, words.n_features, public=public)
-            seeded_by_words(asked, seeds, words)  # Raises before anything is paid for.
+            seed_by_words(asked, seeds, words)  # Raises before anything is paid for.
             return cls(asked, words, None, public, seeds)
         assert privacy.epsilon is not None
         assert privacy.delta is not None
@@ -61,11 +62,11 @@ class PrivateTerms(NamedTuple):
         return cls(asked, None, choice, seeds=seeds, besides=words_besides(settings, seeds))
 
     def is_document(self, settings: RunSettings) -> Callable[[str], bool]:
-        """Return what says whether a text may be a document, before a choice of words too."""
-        return is_document_of(self.words or Vocabulary.hashed(1, analyzer(settings)))
+        """Return a test that tells documents from other texts, before a choice of words too."""
+        return make_document_test(self.words or Vocabulary.hashed(1, analyzer(settings)))
 
     def digest(self, settings: RunSettings) -> str:
-        """Return what tells runs of other settings apart, but for where documents are: public."""
+        """Return a digest of all settings but the place of documents; it is public."""
         values = {
             "settings": asdict(self.settings),
             "text": text_settings(settings),
@@ -73,13 +74,13 @@ class PrivateTerms(NamedTuple):
             "words": None if self.words is None else self.words.fingerprint,
             "words_besides": self.besides,
             "seeds": self.seeds,
-            "stream": published_name(settings),
+            "stream": name_published_stream(settings),
         }
         return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def is_document_of(words: Vocabulary) -> Callable[[str], bool]:
-    """Return what says whether a text is a document over some words."""
+def make_document_test(words: Vocabulary) -> Callable[[str], bool]:
+    """Return a test that tells documents over some words from other texts."""
     return lambda text: bool(words.encode([text]).batch.usable[0])
 
 
@@ -88,7 +89,7 @@ def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> N
 
     Raises `LedgerError` or `BudgetExceededError`.
     """
-    stream, words_event, words = stream_name(settings), None, 0
+    stream, words_event, words = name_stream(settings), None, 0
     require(
         stream not in ledger.known.unmarked,
         "documents must not be in two releases, and a release from this source kept nothing that "
@@ -101,7 +102,7 @@ def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> N
     if terms.choice is not None:
         words_event, words = terms.choice.selection.event, word_documents(settings)
     # Of other sources, names are all that is known before they are read.
-    named = source_of(settings) in ("stdin", "follow")
+    named = get_source_kind(settings) in ("stdin", "follow")
     check_first_price(ledger, terms.settings, words_event, words, stream if named else None)
 
 

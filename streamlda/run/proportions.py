@@ -176,7 +176,7 @@ class Parquet(RowWriter):
 WRITERS: dict[str, type[RowWriter]] = dict(zip(FORMATS, (JsonLines, Csv, Parquet), strict=True))
 
 
-def format_of(path: str) -> str:
+def guess_format(path: str) -> str:
     """Return the format that the ending of a file stands for: JSON Lines where it is no other."""
     ending = Path(path).suffix.lower().removeprefix(".")
     return ending if ending in FORMATS else "jsonl"

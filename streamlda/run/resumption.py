@@ -13,13 +13,13 @@ from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, stored_release
 from streamlda.run.parts import (
-    published_name,
-    reading_of,
+    get_reading,
+    name_published_stream,
     skip_records,
-    spelled_source,
+    spell_source,
 )
 from streamlda.run.private_terms import PrivateTerms
-from streamlda.settings.rules import source_of
+from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
@@ -104,10 +104,10 @@ def find_cut_short(settings: RunSettings, ledger: Ledger, publisher: Publisher) 
     releases, and the newest models of the `publisher`; memory of one release.
     """
     terms = PrivateTerms.of(settings)
-    if source_of(settings) != "files" or terms.settings.mode != "window":
+    if get_source_kind(settings) != "files" or terms.settings.mode != "window":
         return None
     releases = ledger.last_run()
-    own = spelled_source(settings), str(reading_of(settings))
+    own = spell_source(settings), str(get_reading(settings))
     known = [release.cohort.fingerprints for release in releases]
     if any(found is None or (found.source, found.reading) != own for found in known):
         return None
@@ -122,7 +122,7 @@ def find_cut_short(settings: RunSettings, ledger: Ledger, publisher: Publisher) 
     if last is None:
         return None
     no_words = last.metadata["stage"] == WORDS and not last.arrays["words"].size
-    out = publisher.evidence(published_name(settings))
+    out = publisher.evidence(name_published_stream(settings))
     if (no_words and not terms.besides) or any(
         found.whole and found.generation >= ledger.generation for found in out
     ):

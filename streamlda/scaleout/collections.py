@@ -31,7 +31,7 @@ from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import check_unseeded, learn_once
 from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
-from streamlda.settings.build import fit_settings, passes_of, window_settings
+from streamlda.settings.build import choose_passes, fit_settings, window_settings
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
 
@@ -138,7 +138,7 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         remedy="leave it out, or call partial_fit with lists of texts",
     )
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
-    passes = passes_of(settings.topics)
+    passes = choose_passes(settings.topics)
     require(
         not isinstance(passes, str),
         "quick and thorough fits must be made in one process",

@@ -20,7 +20,7 @@ from streamlda.lock import FileLock
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.run.opening import check_same, open_pipeline
-from streamlda.run.parts import open_stream, snapshot_sink, stream_name
+from streamlda.run.parts import name_stream, open_stream, snapshot_sink
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.opening import Start
 from streamlda.service.rules import Retry
@@ -244,7 +244,7 @@ class Lease(Thread):
             for problem in checkpoint.skipped:
                 log("error", "checkpoint-skipped", message=problem)
         places = sum(int(checkpoint.about["places"]) for checkpoint in merged.checkpoints)
-        facts = {"stream": stream_name(self.settings), "places": places, "beginning": self._id()}
+        facts = {"stream": name_stream(self.settings), "places": places, "beginning": self._id()}
         model = merged.engine.snapshot(merged.vocabulary, facts)
         number = publisher.store(self._since(model))
         self._made_at = time.monotonic()

@@ -13,8 +13,8 @@ from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
     dead_letter_sink,
+    name_stream,
     snapshot_sink,
-    stream_name,
 )
 from streamlda.service.daemon import Daemon
 from streamlda.service.inference import start as start_inference
@@ -169,7 +169,7 @@ def _infer(settings: RunSettings, snapshots: Snapshots, start: Start, opened: Ex
 def _status(settings: RunSettings) -> Status:
     return Status(
         private=settings.private,
-        stream=stream_name(settings),
+        stream=name_stream(settings),
         memory_limit_bytes=memory_limit(settings),
     )
 

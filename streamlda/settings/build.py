@@ -1,4 +1,4 @@
-"""From settings to what they ask for: words, and settings of an engine."""
+"""Words, analyzers and engine settings, made from the settings of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
 from streamlda.refinement.schedule import Passes
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import SeedWords, tokens_of
+from streamlda.settings.seeds import SeedWords, split_seeds
 from streamlda.settings.table import TopicsSettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -37,7 +37,7 @@ WORDS_OF_WINDOW = 0.25
 
 
 def analyzer(settings: RunSettings) -> TextAnalyzer:
-    """Return how texts are split into words."""
+    """Return the analyzer that splits texts into words."""
     words = settings.vocabulary
     stop: Any = words.stop_words
     if stop == NONE:
@@ -104,7 +104,7 @@ def words_besides(settings: RunSettings, seeds: Sequence[SeedWords]) -> tuple[st
     """Return the public words that a private choice adds to: those of a list, and of seeds."""
     words, splits = settings.vocabulary, analyzer(settings)
     given = None if words.file is None else Vocabulary.from_file(words.file, splits).words
-    return tuple(dict.fromkeys([*(given or ()), *tokens_of(seeds, splits)]))
+    return tuple(dict.fromkeys([*(given or ()), *split_seeds(seeds, splits)]))
 
 
 def word_documents(settings: RunSettings) -> int:
@@ -121,7 +121,7 @@ def word_documents(settings: RunSettings) -> int:
 
 
 def text_settings(settings: RunSettings) -> dict[str, Any]:
-    """Return the settings of text and words that checkpoints are gone on with, as JSON has them."""
+    """Return the settings of text and words that a checkpoint depends on, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
     names += [f"source.{each}_field" for each in ("text", "user", "time")]
@@ -135,7 +135,7 @@ def text_settings(settings: RunSettings) -> dict[str, Any]:
 
 
 def words_to_learn(settings: RunSettings) -> VocabularyLearner:
-    """Return how words are learned from the first documents."""
+    """Return the learner of words from the first documents."""
     words = settings.vocabulary
     low, high = words.min_document_frequency, words.max_document_frequency
     few = FEW_DOCUMENTS if high is None else 0
@@ -165,7 +165,7 @@ def engine_settings(
     sums: bool | None = None,
     too_frequent: int | None = None,
 ) -> EngineSettings:
-    """Return what an engine without privacy is asked for.
+    """Return the settings of an engine without privacy.
 
     `sums` says whether what it begins with is a projection; None if it begins by itself.
     `too_frequent` words were left out of those that were learned.
@@ -188,7 +188,7 @@ def private_settings(
     delta: float | None = None,
     public: PublicTopics | None = None,
 ) -> PrivateSettings:
-    """Return what a private engine is asked for; `delta` is what a choice of words left of it."""
+    """Return the settings of a private engine; `delta` is the rest after a choice of words."""
     privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
     assert privacy.epsilon is not None
     assert privacy.delta is not None
@@ -212,7 +212,7 @@ def private_settings(
     return asked if asked.begins_with_common else replace(asked, start=MOMENTS)
 
 
-def passes_of(topics: TopicsSettings) -> Passes:
+def choose_passes(topics: TopicsSettings) -> Passes:
     """Return the passes of a fit; None leaves them to the documents."""
     wanted = topics.refinement_passes
     if isinstance(wanted, str) and topics.solver != WHITENED_TENSOR:
@@ -231,7 +231,7 @@ def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
 def window_settings(
     settings: RunSettings, n_features: int, rows: int | None, words: Sequence[str] | None = None
 ) -> tuple[PrivateSettings, PublicTopics | None]:
-    """Return what a private engine is asked for, and the public topics that it begins with.
+    """Return the settings of a private engine, and the public topics that it begins with.
 
     `rows` of a fit are its one window, and `words` the names of its columns.
     """

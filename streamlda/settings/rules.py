@@ -1,4 +1,4 @@
-"""Which settings go together. A rule names settings as ``{section.key}``, each reader's own way."""
+"""Rules on settings that must fit together; each names settings as ``{section.key}``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ GROUP = "group"
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-#: Settings that say nothing without a budget, and those that a private run must not have.
+#: Settings without a meaning where there is no budget.
 ONLY_PRIVATE = (
     *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
     *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
     "privacy.public_model",
 )
 TOP = ("infer.top",)
-#: Settings of words, of which a projection has its own.
-OF_WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
-OF_WORDS += ("vocabulary.grow_every", "vocabulary.phrases")
-OF_WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
+#: Settings of words; a projection has words of its own.
+WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
+WORDS += ("vocabulary.grow_every", "vocabulary.phrases")
+WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
 NOT_PRIVATE = {
     "topics.refine": "a refinement reads documents without noise",
     "topics.gibbs_sweeps": "a refinement reads documents without noise",
@@ -52,7 +52,7 @@ NOT_PRIVATE = {
 
 
 def clashes(settings: RunSettings) -> list[str]:
-    """Return what is wrong with settings that are right one by one, a rule each."""
+    """Return the rules that are broken by settings that are right one by one."""
     own = (_sources, _sharing, _learning, _outputs, _privacy)
     return [wrong for rules in own for wrong in rules(settings)]
 
@@ -127,7 +127,7 @@ def _sharing(settings: RunSettings) -> Iterator[str]:
 
 
 def shared_clashes(settings: RunSettings) -> list[str]:
-    """Return what is wrong with settings of a daemon that shares partitions with others."""
+    """Return the rules that a daemon breaks that shares partitions with others."""
     topics = settings.topics
     wrong = {
         "topics.solver": topics.solver != "whitened-tensor",
@@ -171,7 +171,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
         yield "{vocabulary.phrases} must be a file of phrases for words that are not learned"
     if topics.projection_file and other_solver:
         yield "{topics.projection_file} needs {topics.solver} whitened-tensor"
-    own = [name for name in OF_WORDS if name in settings.origins]
+    own = [name for name in WORDS if name in settings.origins]
     if topics.projection_file and own:
         listed = ", ".join(f"{{{name}}}" for name in own)
         yield f"{{topics.projection_file}} brings its own words: leave {listed} out"
@@ -204,7 +204,7 @@ def _learning(settings: RunSettings) -> Iterator[str]:
     if settings.cluster.dask is not None:
         if other_solver:
             yield "{cluster.dask} needs {topics.solver} whitened-tensor"
-        if source_of(settings) != "files":
+        if get_source_kind(settings) != "files":
             yield "{cluster.dask} needs files that are read once and that all workers can open"
         names = ["source.max_documents", *(["checkpoint.folder"] if settings.private else [])]
         names += ["topics.representative_documents", "topics.seeds", "source.time_field"]
@@ -389,6 +389,6 @@ def _private_cluster(settings: RunSettings) -> Iterator[str]:
             yield f"{{{name}}} must be {' or '.join(map(str, allowed))} with {{cluster.dask}}"
 
 
-def source_of(settings: RunSettings) -> str:
-    """Return the kind of the source, standard input apart."""
+def get_source_kind(settings: RunSettings) -> str:
+    """Return the kind of the source; standard input has a kind of its own."""
     return "stdin" if settings.source.files == ("-",) else settings.source.kind

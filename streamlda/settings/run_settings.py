@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from streamlda.settings.setting import RUN, Setting, setting_of
+from streamlda.settings.setting import RUN, Setting, make_setting
 from streamlda.settings.table import (
     BreakerSettings,
     CheckpointSettings,
@@ -54,12 +54,12 @@ class RunSettings:
 
     @property
     def private(self) -> bool:
-        """Whether the run has a privacy budget."""
+        """True if the run has a privacy budget."""
         return self.privacy.epsilon is not None
 
     @property
     def ends(self) -> bool:
-        """Whether the source has an end."""
+        """True if the source has an end."""
         return self.source.kind == "files" or self.command != RUN
 
     def given(self, name: str) -> bool:
@@ -80,6 +80,6 @@ SECTIONS: dict[str, type] = {
 }
 #: All settings, in the order of the table, and by name.
 TABLE: tuple[Setting, ...] = tuple(
-    setting_of(section, each) for section, made in SECTIONS.items() for each in fields(made)
+    make_setting(section, each) for section, made in SECTIONS.items() for each in fields(made)
 )
 SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TABLE}

@@ -31,7 +31,7 @@ class SeedWords(NamedTuple):
     words: tuple[str, ...]
 
 
-def seeds_of(given: Sequence[str], n_topics: int) -> list[SeedWords]:
+def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
     """Return the seeds of settings: ``name: words``, files of such lines, and models.
 
     Raises `InvalidSettingError` where one has no name or no words, a file cannot be read, or there
@@ -90,18 +90,18 @@ def seed_topics(
     return tuple(found), problem
 
 
-def seeded_by_columns(
+def seed_by_columns(
     asked: Seeded, given: Sequence[str], columns: Mapping[str, Any], stacklevel: int = 3
 ) -> Seeded:
     """Return settings of an estimator with seeds that are names of its columns, or numbers."""
     known = names_of(names_of_columns(columns), asked.n_features)
-    found, problem = seed_topics(seeds_of(given, asked.n_components), known)
+    found, problem = seed_topics(read_seeds(given, asked.n_components), known)
     if problem is not None:
         warnings.warn(problem, UserWarning, stacklevel=stacklevel)
     return replace(asked, seed_topics=found)
 
 
-def seeded_by_words(
+def seed_by_words(
     asked: Seeded,
     seeds: Sequence[SeedWords],
     vocabulary: Vocabulary,
@@ -125,7 +125,7 @@ def words_of(vocabulary: Vocabulary) -> Callable[[str], list[int]]:
     return lambda word: [int(i) for i in vocabulary.token_ids([word])[0] if i >= 0]
 
 
-def tokens_of(seeds: Sequence[SeedWords], analyzer: TextAnalyzer) -> list[str]:
+def split_seeds(seeds: Sequence[SeedWords], analyzer: TextAnalyzer) -> list[str]:
     """Return the words of seeds as texts have them; `InvalidSettingError` where one has none."""
     analyze, found = analyzer.build_analyzer(), dict[str, int]()
     seed_topics(seeds, lambda word: [found.setdefault(each, len(found)) for each in analyze(word)])

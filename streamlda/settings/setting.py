@@ -1,4 +1,4 @@
-"""What a setting is, and what follows from its entry in the table."""
+"""Setting: an entry of the table, and the names that follow from it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DAEMON = ("memory", "dead_letters", "breaker", "http", "log", "infer")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is: in a file, or else in a variable. It is read when it is needed."""
+    """Place of a secret: a file, or else a variable. It is read when it is needed."""
 
     file: str | None
     variable: str
@@ -108,7 +108,7 @@ def entry(kind: Kind, default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"kind": kind, "help": help, **more})
 
 
-def setting_of(section: str, declared: Any) -> Setting:
+def make_setting(section: str, declared: Any) -> Setting:
     """Return the setting that a field of a section declares."""
     key, more = declared.name, dict(declared.metadata)
     if not more.get("flag"):

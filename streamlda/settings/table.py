@@ -27,7 +27,7 @@ FIT_ONLY, RUN_ONLY, ESTIMATOR_ONLY = (FIT,), (RUN,), ()
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """Where documents come from, and how their records are read."""
+    """Source of the documents, and how their records are read."""
 
     kind: str = entry(
         "text", "auto", "Kind of the source; a Kafka topic, the records that dead letters refer "
@@ -83,7 +83,7 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """How to reach a Kafka cluster, and what to read there."""
+    """Connection to a Kafka cluster, and the topic to read."""
 
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("topic", None, "Topic to read.")
@@ -110,7 +110,7 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:
-    """Where the schemas of Kafka records are."""
+    """Registry of the schemas of Kafka records."""
 
     url: str | None = entry(
         "text", None, "Schema registry, https://host:port; several are separated by commas.")
@@ -123,7 +123,7 @@ class RegistrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularySettings:
-    """Which words are counted."""
+    """Words that are counted."""
 
     kind: str = entry(
         "text", "auto", "Where the words come from: learned from the first documents, given in a "
@@ -173,7 +173,7 @@ class VocabularySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsSettings:
-    """What is learned, and how."""
+    """Topics to learn, and the method."""
 
     count: int = entry(
         "int", 10, "Number of topics K.", unit="topics", least=1, flag="--topics", short="-k",
@@ -240,7 +240,7 @@ class TopicsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSettings:
-    """When topics are published."""
+    """Times of publication."""
 
     every: int | None = entry(
         "int", None, "Records between snapshots, or in a private window; default: 100000; a source "
@@ -302,7 +302,7 @@ class PrivacySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSettings:
-    """Where topics go."""
+    """Outputs for topics."""
 
     file: str | None = entry(
         "text", None, "Model file to write; always the newest snapshot, replaced as a whole; "
@@ -336,7 +336,7 @@ class InferSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """What an interrupted run continues from."""
+    """Checkpoints, from which an interrupted run resumes."""
 
     folder: str | None = entry(
         "text", "checkpoints", "Folder of checkpoints; a run continues from the newest.",
@@ -346,7 +346,7 @@ class CheckpointSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """How much memory may be used."""
+    """Limits of memory."""
 
     limit: int | None = entry(
         "bytes", None, "Limit of resident memory; default: nine tenths of what the control group "
@@ -360,7 +360,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSettings:
-    """Where references to rejected records go."""
+    """Topic for references to rejected records."""
 
     topic: str | None = entry("topic", None, "Kafka topic for rejected records; default: none.")
     with_text: bool = entry("bool", False, "Also send the contents of the record.")
@@ -368,7 +368,7 @@ class DeadLetterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
-    """When to stop because too much goes wrong."""
+    """Limits of failures, after which a run stops."""
 
     share: float = entry(
         "number", 0.5, "Stop when more than this fraction of the records is rejected; never in a "

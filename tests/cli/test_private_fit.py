@@ -17,7 +17,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.file import beside
 from streamlda.privacy.statement import check_statement
-from streamlda.run.parts import stream_name
+from streamlda.run.parts import name_stream
 from streamlda.settings.load import load_settings
 from streamlda.storage.snapshots import Snapshots
 from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of, spelled
@@ -364,7 +364,7 @@ def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):
         (["link", "s3://bucket/x*.gz"], f"{here}/a.txt s3://bucket/x*.gz"),
     ):
         flags = {"source.files": names, "output.file": "m"}
-        assert stream_name(load_settings(None, {}, flags, "fit")) == stream
+        assert name_stream(load_settings(None, {}, flags, "fit")) == stream
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamlda.run.parts import RejectsFile, published_name, security, stream_name
+from streamlda.run.parts import RejectsFile, name_published_stream, name_stream, security
 from streamlda.settings.build import analyzer, public_words
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Reject
@@ -26,7 +26,7 @@ def loaded(flags):
     ],
 )
 def test_a_stream_has_a_name(flags, name):
-    assert stream_name(loaded(flags)) == name
+    assert name_stream(loaded(flags)) == name
 
 
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "/l"}
@@ -35,7 +35,7 @@ PRIVATE |= {"vocabulary.file": "/w", "snapshots.every": 500}
 
 def test_private_models_do_not_tell_where_files_lie():
     def named(*files, **more):
-        return published_name(loaded({"source.files": list(files), **PRIVATE, **more}))
+        return name_published_stream(loaded({"source.files": list(files), **PRIVATE, **more}))
 
     one, other = named("/north/a.jsonl"), named("/south/a.jsonl")
     assert one != other
@@ -45,7 +45,7 @@ def test_private_models_do_not_tell_where_files_lie():
     assert many.startswith("0.jsonl and 999 more, ")
     assert named("/north", **{"source.kind": "follow"}).startswith("north, ")
     assert named("/north/a.jsonl", **{"source.stream": "mine"}) == "mine"
-    assert published_name(loaded({"source.files": ["/north/a.jsonl"]})) == "/north/a.jsonl"
+    assert name_published_stream(loaded({"source.files": ["/north/a.jsonl"]})) == "/north/a.jsonl"
 
 
 def test_secrets_are_named_and_not_read(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import TopicModel
 from streamlda.settings.load import load_settings, settings_of_parameters
-from streamlda.settings.seeds import SeedWords, names_of, seed_topics, seeds_of, words_of
+from streamlda.settings.seeds import SeedWords, names_of, read_seeds, seed_topics, words_of
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 
@@ -15,15 +15,15 @@ SPACE = SeedWords("space", ("orbit", "launch"))
 
 def test_seeds_come_as_lines_files_and_models(tmp_path):
     (tmp_path / "seeds").write_text("# mine\nspace: orbit launch orbit\n\nİce: été\n", "utf-8")
-    assert seeds_of(["space: orbit  launch"], 3) == [SPACE]
-    assert seeds_of([str(tmp_path / "seeds")], 3) == [SPACE, SeedWords("İce", ("été",))]
+    assert read_seeds(["space: orbit  launch"], 3) == [SPACE]
+    assert read_seeds([str(tmp_path / "seeds")], 3) == [SPACE, SeedWords("İce", ("été",))]
     rows = PlantedLDA(2, 30, seed=0).components
     words = Vocabulary.given([f"w{i}" for i in range(30)])
     truth = TopicModel(
         components=rows, alpha=np.ones(2), background=rows.mean(axis=0), vocabulary=words
     )
     truth.save(tmp_path / "model")
-    found = seeds_of(["a: b", str(tmp_path / "model")], 3)
+    found = read_seeds(["a: b", str(tmp_path / "model")], 3)
     assert [len(seed.words) for seed in found] == [1, 10, 10]
     assert found[1].words == tuple(word for word, _ in truth.top_words(10)[0])
     assert found[1].name == " ".join(found[1].words[:3])
@@ -39,7 +39,7 @@ def test_seeds_come_as_lines_files_and_models(tmp_path):
 )
 def test_a_program_gives_them_as_lines_or_a_mapping(given):
     settings = settings_of_parameters({"n_components": 3, "seed_topics": given})
-    names = [seed.name for seed in seeds_of(settings.topics.seeds, 3)]
+    names = [seed.name for seed in read_seeds(settings.topics.seeds, 3)]
     assert names == ["space", "ice"]
 
 
@@ -47,9 +47,9 @@ def test_a_variable_and_a_file_give_them(tmp_path):
     (tmp_path / "s.toml").write_text('[topics]\nseeds = ["space: orbit launch"]\n', "ascii")
     common = {"source.files": ["a"], "output.file": "m"}
     given = load_settings(tmp_path / "s.toml", {}, common, "fit").topics.seeds
-    assert seeds_of(given, 3) == [SPACE]
+    assert read_seeds(given, 3) == [SPACE]
     variable = {"STREAMLDA_TOPICS_SEEDS": "space: orbit launch; ice: cold"}
-    assert len(seeds_of(load_settings(None, variable, common, "fit").topics.seeds, 3)) == 2
+    assert len(read_seeds(load_settings(None, variable, common, "fit").topics.seeds, 3)) == 2
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_variable_and_a_file_give_them(tmp_path):
 )
 def test_seeds_that_are_none_are_refused(given, message):
     with pytest.raises(InvalidSettingError, match=message):
-        seeds_of(given, 2)
+        read_seeds(given, 2)
 
 
 def test_words_are_read_as_in_texts_and_unknown_ones_are_named():
