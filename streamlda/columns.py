@@ -1,4 +1,4 @@
-"""Columns whose words change: what becomes of arrays, and of documents as counts."""
+"""Columns whose words change, in arrays and in documents as counts."""
 
 from __future__ import annotations
 

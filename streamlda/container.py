@@ -56,7 +56,7 @@ Buffer = bytes | memoryview
 
 
 class ArraysFile(NamedTuple):
-    """What `read_arrays` found: writable arrays, the metadata, and the version it is written in."""
+    """Content of a file: writable arrays, the metadata, and the version of its format."""
 
     arrays: dict[str, NDArray[Any]]
     metadata: dict[str, Any]

@@ -445,7 +445,7 @@ class _SharedDocuments(DocumentBatch):
         return self._batch.take(self._numbers[numbers])
 
 
-def counts_of(X: Any, gibbs_sweeps: int = 0) -> DocumentBatch:
+def read_counts(X: Any, gibbs_sweeps: int = 0) -> DocumentBatch:
     """Return a batch of counts; fractional rows become very long documents, without sweeps."""
     batch = DocumentBatch.from_matrix(X, integral=False)
     if batch.whole:
@@ -469,7 +469,7 @@ def counts_of(X: Any, gibbs_sweeps: int = 0) -> DocumentBatch:
     return DocumentBatch(counts, *layout, integral=False)
 
 
-def rounded(X: Any) -> DocumentBatch:
+def round_counts(X: Any) -> DocumentBatch:
     """Return a batch of whole tokens."""
     batch = DocumentBatch.from_matrix(X, integral=False)
     if batch.whole:
@@ -486,7 +486,7 @@ def rounded(X: Any) -> DocumentBatch:
     return DocumentBatch.from_matrix(counts)
 
 
-def texts_of(X: Any) -> list[str] | None:
+def read_texts(X: Any) -> list[str] | None:
     """Return the items of a list, tuple, array or series of texts; None of anything else.
 
     One of them is text: whoever reads the others raises at one that is none.

@@ -39,7 +39,7 @@ class InvalidSettingError(StreamLDAError, ValueError):
 
 
 class FencedError(StreamLDAError):
-    """What belongs to another process by now; nothing was written."""
+    """Another process owns the target by now; nothing was written."""
 
 
 class InsufficientDataError(StreamLDAError, ValueError):
@@ -51,11 +51,11 @@ class SourceError(StreamLDAError, OSError):
 
 
 class SourceAwayError(SourceError):
-    """What is read or written to cannot be reached now; it is the same, and waiting may help."""
+    """A source or sink that cannot be reached now; waiting may help."""
 
 
 class SinkAwayError(SourceAwayError):
-    """What is written to refuses, or does not answer; nothing that was given to it is lost."""
+    """A sink that refuses or does not answer; nothing that it was given is lost."""
 
 
 class SourceRefusedError(SourceError):

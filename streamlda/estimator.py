@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamlda.checks import at_least, failure, require
-from streamlda.documents import DocumentBatch, counts_of, holds_texts, rounded, texts_of
+from streamlda.documents import DocumentBatch, holds_texts, read_counts, read_texts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
@@ -356,7 +356,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X, columns = self._first_rows(X, analyzer, whole=True)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=True)
-        batch = counts_of(X, settings.topics.gibbs_sweeps)
+        batch = read_counts(X, settings.topics.gibbs_sweeps)
         asked, passes = fit_settings(settings, batch.n_features), choose_passes(settings.topics)
         asked = seed_by_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
@@ -398,7 +398,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             gibbs_sweeps=topics.gibbs_sweeps,
             remedy="set passes to 'auto' and sweeps to 0, or call fit",
         )
-        texts = None if self.grow_every is None else texts_of(X)
+        texts = None if self.grow_every is None else read_texts(X)
         columns = None
         if reset:
             X, columns = self._first_rows(X, analyzer, whole=False)
@@ -413,7 +413,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             X = self._validated(X, reset=False)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
-        batch = counts_of(X)
+        batch = read_counts(X)
         if reset:
             asked = engine_settings(settings, batch.n_features)
             learner = Engine(seed_by_columns(asked, topics.seeds, columns or {}))
@@ -707,7 +707,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._check_fitted()
         X = self._validated(X, reset=False)
         completion = DocumentCompletion(self.components_, self.alpha_, self.background_)
-        completion.add(rounded(X))
+        completion.add(round_counts(X))
         result = completion.result()
         require(
             result.held_out_tokens,
@@ -769,7 +769,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         parameters = self.get_params(deep=False)
         new = type(self)(**parameters)
-        texts = texts_of(X) if parameters["epsilon"] is None else None
+        texts = read_texts(X) if parameters["epsilon"] is None else None
         every = parameters["grow_every"]
         check_of_texts(analyzer, every, texts is not None, X)
         if texts is not None:
@@ -825,7 +825,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
 
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
-        if hasattr(self, "vocabulary_") and (texts := texts_of(X)) is not None:
+        if hasattr(self, "vocabulary_") and (texts := read_texts(X)) is not None:
             encoded = self.vocabulary_.encode(texts)
             self._warn_of_unreadable(len(encoded.unreadable), len(texts))
             X = encoded.batch.to_csr()

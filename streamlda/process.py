@@ -1,4 +1,4 @@
-"""What the system says of this process, and what it allows it."""
+"""Memory of this process, and the limit that the system sets."""
 
 from __future__ import annotations
 

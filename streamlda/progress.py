@@ -1,4 +1,4 @@
-"""How far long work has come, shown where someone asked for it: in a terminal or a notebook."""
+"""Progress bars of long work, for a terminal or a notebook, where a user asks for them."""
 
 from __future__ import annotations
 

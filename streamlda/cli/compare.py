@@ -28,12 +28,12 @@ def compare(
     equal topics, 1 for topics without a word in common. A plus marks words that are more probable
     in SECOND, a minus words that are less probable. Topics that only one model has come last.
     """
-    from streamlda.model.matching import compared
+    from streamlda.model.matching import compare_models
     from streamlda.model.topic_model import load
 
     paths = first_file, second_file
     models = load(first_file), load(second_file)
-    found = compared(*models, max_distance=max_distance, names=paths).to_json()
+    found = compare_models(*models, max_distance=max_distance, names=paths).to_json()
     words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
     if as_json:
         found["matched"] = [

@@ -58,7 +58,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase, RefiningPhase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
 from streamlda.engine.settings import EngineSettings
-from streamlda.model.diagnostics import warned_of_background
+from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import Choice, choose
 from streamlda.refinement.refine import of_start, start_of
@@ -290,7 +290,7 @@ class Refinement(RefiningPhase):
         }
         known["refinement"] = done
         model = self._published(found.components, found.alpha, known)
-        return warned_of_background(model)
+        return warn_of_background(model)
 
     def _published(self, components: Array, alpha: Array, known: dict[str, Any]) -> TopicModel:
         return TopicModel(

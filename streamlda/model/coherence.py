@@ -1,4 +1,4 @@
-"""How well the top words of a topic go together: NPMI coherence over a stream of documents."""
+"""NPMI coherence of the top words of topics, over a stream of documents."""
 
 from __future__ import annotations
 

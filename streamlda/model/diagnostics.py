@@ -58,7 +58,7 @@ _BLOCK_COLUMNS = 2**14
 
 
 class SuggestedTopics(NamedTuple):
-    """How many topics the documents support (None: the model does not say), and why.
+    """Number of topics that the documents support (None: the model does not say), and the reason.
 
     `basis` is ``"drop"`` (after a clear drop), ``"all"`` (all that was looked at is real, so that
     there may be more), ``"smooth"`` (the topics have no end), ``"hidden"`` (what the noise of
@@ -301,7 +301,7 @@ def _of_topics(model: Topics, name: str) -> Array | None:
     return None if found is None or len(found) != model.n_components else found
 
 
-def warned_of_background(model: Model) -> Model:
+def warn_of_background(model: Model) -> Model:
     """Return the model with a warning if topics say what all others say together. Time O(K V)."""
     found = [k for k, reasons in enumerate(junk_topics(model)) if "background" in reasons]
     if not found:

@@ -1,4 +1,4 @@
-"""How good topics are: held-out likelihood, diversity, distance from planted ones."""
+"""Quality of topics: held-out likelihood, diversity, distance from planted ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamlda.model.inference import (
 
 @dataclass(frozen=True, slots=True)
 class CompletionResult:
-    """What document completion measured, over the same held-out tokens for model and baseline."""
+    """Result of document completion, over the same held-out tokens for model and baseline."""
 
     #: Sums of log p(token) over the held-out tokens: under the model, and under the background.
     log_likelihood_nats: float

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between
-from streamlda.model.diagnostics import hellinger, warned_of_background
+from streamlda.model.diagnostics import hellinger, warn_of_background
 from streamlda.model.topics import Model, Topics
 
 Array = NDArray[np.float64]
@@ -78,7 +78,7 @@ def leaves(tree: Array, distances: Array) -> list[int]:
     return found
 
 
-def reduced(model: Model, n_topics: int) -> Model:
+def reduce_topics(model: Model, n_topics: int) -> Model:
     """Return what `TopicModel.reduce` does."""
     K = model.n_components
     remedy = f"pass a number of topics up to the {K} of the model"
@@ -88,10 +88,10 @@ def reduced(model: Model, n_topics: int) -> Model:
     tree = topic_tree(model.components, model.weights)
     for join, (i, j) in enumerate(tree[: K - n_topics, :2].astype(int).tolist(), K):
         groups[join] = sorted(groups.pop(i) + groups.pop(j))
-    return grouped(model, sorted(groups.values()))
+    return group_topics(model, sorted(groups.values()))
 
 
-def grouped(model: Model, groups: Sequence[Sequence[int]]) -> Model:
+def group_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     """Return the model with a topic for each group of topics: the sum of their tokens."""
     which = np.zeros((len(groups), model.n_components))
     for n, group in enumerate(groups):
@@ -115,7 +115,7 @@ def grouped(model: Model, groups: Sequence[Sequence[int]]) -> Model:
         settings=_settings(model, groups),
         diagnostics=_diagnostics(model, groups),
     )
-    return warned_of_background(found)
+    return warn_of_background(found)
 
 
 def _settings(model: Topics, groups: Sequence[Sequence[int]]) -> dict[str, Any]:

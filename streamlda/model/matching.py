@@ -1,4 +1,4 @@
-"""Which topics of two models are one topic, and how they differ.
+"""Topics that two models have in common, and their differences.
 
 The distance of two topics is Hellinger's, ``sqrt(1 - sum_w sqrt(p_w q_w))``: 0 for equal topics, 1
 for topics without a word in common. A word that one model does not know has probability 0 there,
@@ -51,7 +51,7 @@ class ComparedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What two models have in common, and what not; `TopicModel.compare` makes it.
+    """Topics in common of two models, and those of one alone; `TopicModel.compare` makes it.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def common_share(
     return 1.0 if len(mine) == first.n_features == second.n_features else share
 
 
-def compared(
+def compare_models(
     first: Topics,
     second: Topics,
     *,

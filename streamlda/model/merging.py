@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.errors import VocabularyError
 from streamlda.model import MAX_DISTANCE
-from streamlda.model.diagnostics import warned_of_background
+from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
 from streamlda.model.matching import check_models, matched_topics
 from streamlda.model.over_time import Timeline
@@ -90,7 +90,7 @@ def merged(
         for model, rows in zip(models, places, strict=True)
     ]
     diagnostics = {"merged_models": sources, "max_distance": max_distance}
-    return warned_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
+    return warn_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
 
 
 def _placed(first: Topics, second: Topics, max_distance: float) -> tuple[_Part, _Part]:

@@ -1,4 +1,4 @@
-"""What a model says about time: the interval since the model before, and shares by event time."""
+"""Topics over time: the interval since the model before, and shares by event time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUM_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """What came since the model before this one, or since the beginning.
+    """Documents since the model before this one, or since the beginning.
 
     Parameters
     ----------

@@ -9,8 +9,8 @@ from typing import Any
 
 from streamlda.container import valid_content
 from streamlda.model import MAX_DISTANCE
-from streamlda.model.hierarchy import reduced
-from streamlda.model.matching import Comparison, compared
+from streamlda.model.hierarchy import reduce_topics
+from streamlda.model.matching import Comparison, compare_models
 from streamlda.model.merging import merged
 from streamlda.model.model_file import members, read
 from streamlda.model.table import NOTHING, in_line, percent
@@ -103,7 +103,7 @@ class TopicModel(Topics):
         InvalidSettingError
             If `max_distance` lies outside 0..1, or the other is no model.
         """
-        return compared(self, other, max_distance=max_distance)
+        return compare_models(self, other, max_distance=max_distance)
 
     def merge(self, *others: TopicModel, max_distance: float = MAX_DISTANCE) -> TopicModel:
         """Return one model of this one and others that have learned from other documents.
@@ -163,7 +163,7 @@ class TopicModel(Topics):
         InvalidSettingError
             If `n_topics` is no whole number from 1 to K.
         """
-        return reduced(self, n_topics)
+        return reduce_topics(self, n_topics)
 
 
 def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None) -> TopicModel:

@@ -35,7 +35,7 @@ import numpy as np
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
-from streamlda.model.diagnostics import suggest_n_components, warned_of_background
+from streamlda.model.diagnostics import suggest_n_components, warn_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.progress import progress
 from streamlda.refinement.choice import chosen, has_too_small_alpha_0
@@ -275,7 +275,7 @@ def most_prevalent_first(
         prevalence=found.prevalence[order],
         diagnostics=known,
     )
-    return warned_of_background(found)
+    return warn_of_background(found)
 
 
 def start_of(model: TopicModel) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from markupsafe import Markup
 from streamlda.container import whole_file
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import charts, promise, wording
-from streamlda.report.data import data_of
+from streamlda.report.data import script_data
 from streamlda.report.facts import gather
 from streamlda.report.over_time import OverTime, follow_over_time
 
@@ -94,7 +94,7 @@ def render_report(
             spectrum=charts.spectrum_plot(facts),
             lines=charts.course_lines(facts),
             names={topic.id: " ".join(topic.label[:2]) for topic in facts.topics},
-            data=data_of(facts),
+            data=script_data(facts),
         )
     )
 

@@ -1,4 +1,4 @@
-"""Where the points of a drawing lie; ``templates/charts.html`` writes them as SVG."""
+"""Points of the drawings; ``templates/charts.html`` writes them as SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the shares of topics went: over the time of documents, or from model to model."""
+"""Shares of topics over the time of documents, or from model to model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Course:
         return max(known, default=0.0) or 1.0
 
 
-def of_timeline(timeline: Timeline, ids: Sequence[int]) -> Course:
+def course_from_timeline(timeline: Timeline, ids: Sequence[int]) -> Course:
     """Return the course of the topics of one model, whose rows have these numbers."""
     together = 1 + (len(timeline.starts) - 1) // MOST_MOMENTS
     timeline = _thinned(timeline, together)
@@ -79,7 +79,7 @@ def _thinned(timeline: Timeline, together: int) -> Timeline:
     )
 
 
-def of_models(
+def course_from_models(
     models: Sequence[TopicModel], labels: Sequence[str], ids: Sequence[Sequence[int]]
 ) -> Course:
     """Return the course from model to model: of what came between them if all say it.

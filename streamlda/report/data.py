@@ -1,4 +1,4 @@
-"""What the script of a page works with: plain JSON values, in few digits."""
+"""Data for the script of a page: plain JSON values, in few digits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamlda.report.facts import LISTED_WORDS, Facts
 LEAST_PART = 2
 
 
-def data_of(facts: Facts) -> dict[str, Any]:
+def script_data(facts: Facts) -> dict[str, Any]:
     """Return words, distances and courses of the topics; a page holds about 3 kB of it a topic.
 
     Distances, in hundredths, are those of each topic to the topics before it. Of each word there

@@ -1,4 +1,4 @@
-"""What a report says, taken from models before anything is drawn."""
+"""Facts of a report, taken from models before anything is drawn."""
 
 from __future__ import annotations
 
@@ -199,8 +199,8 @@ def gather(
         spectrum=pair_spectrum(newest.diagnostics),
         suggestion=suggest_n_components(newest.diagnostics),
         gone={} if len(models) < 2 else _gone(models[-2], ids[-2], shown, n_words),
-        models_course=None if len(models) < 2 else course.of_models(models, labels, ids),
-        time_course=None if timeline is None else course.of_timeline(timeline, shown),
+        models_course=None if len(models) < 2 else course.course_from_models(models, labels, ids),
+        time_course=None if timeline is None else course.course_from_timeline(timeline, shown),
         from_documents=over_time is not None,
         halves=None if over_time is None else over_time.halves,
         common_share=min((s for s in common if s < 1.0), default=None),

@@ -1,4 +1,4 @@
-"""What a privacy statement means, in sentences for people who do not know the mathematics."""
+"""Meaning of a privacy statement, in sentences without mathematics."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from streamlda import StreamLDA, load
-from streamlda.documents import texts_of
+from streamlda.documents import read_texts
 from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.diagnostics import hellinger
@@ -199,7 +199,7 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
 def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
     private = StreamLDA(2, epsilon=4.0, delta=1e-6, documents_per_snapshot=100)
     calls = [private.fit, private.partial_fit]
-    if texts_of(texts) is None:
+    if read_texts(texts) is None:
         calls += [StreamLDA(2).fit, StreamLDA(2).partial_fit]
     for call in (*calls, fitted.transform, fitted.score, fitted.perplexity):
         with pytest.raises(ValueError, match=r"matrix of word counts or.*CountVectorizer") as told:

@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from streamlda import StreamLDA
-from streamlda.documents import counts_of
+from streamlda.documents import read_counts
 from streamlda.simulate import PlantedLDA
 
 
@@ -117,5 +117,5 @@ def test_rows_of_any_type_are_what_scikit_learns_checks_make_of_them(X, kind, de
     np.testing.assert_array_equal(ours.components_, listed.components_)
     assert ours.n_features_in_ == listed.n_features_in_ == 100
     read = ours._validated(type(X)(counts), reset=False)
-    assert np.shares_memory(counts_of(read).word_ids, read.indices)
+    assert np.shares_memory(read_counts(read).word_ids, read.indices)
     assert ours.transform(counts).dtype == (np.float32 if kind is np.float32 else np.float64)

@@ -13,7 +13,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
 from streamlda.engine.settings import EngineSettings
-from streamlda.model.diagnostics import warned_of_background
+from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
@@ -310,14 +310,14 @@ def test_two_topics_whose_alpha_0_is_known_are_refined_in_doubt(
 
 def test_topics_that_repeat_the_background_are_named(mixed):
     model = replace(mixed[1], diagnostics={"warnings": []})
-    assert warned_of_background(model) is model
+    assert warn_of_background(model) is model
     topics = model.components.copy()
     topics[[2, 5]] = model.background
-    said = warned_of_background(replace(model, components=topics))
+    said = warn_of_background(replace(model, components=topics))
     text = said.diagnostics["warnings"][-1]
     assert text.startswith(f"2 of {K} topics repeat the word frequencies of all documents: ")
     assert "topics 2, 5;" in text
-    assert warned_of_background(said).diagnostics == said.diagnostics
+    assert warn_of_background(said).diagnostics == said.diagnostics
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from streamlda.cli.report import report
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, VocabularyError
 from streamlda.privacy.statement import seeded
 from streamlda.report import follow_over_time, over_time
-from streamlda.report.course import MOST_MOMENTS, of_timeline
+from streamlda.report.course import MOST_MOMENTS, course_from_timeline
 from streamlda.stream.time_bins import TimeBins
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -102,7 +102,7 @@ def test_one_moment_has_no_course_and_many_are_added_up():
     assert found.rose == found.fell == ((), ())
     n = 2 * MOST_MOMENTS + 5
     many = follow_over_time(made, [("waa wab waa", i * 3600.0) for i in range(n)], TimeBins("hour"))
-    course = of_timeline(many.timeline, [0, 1])
+    course = course_from_timeline(many.timeline, [0, 1])
     assert course.together == 3
     assert len(course.at) == -(-n // 3)
     assert sum(course.documents) == n

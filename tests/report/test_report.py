@@ -14,7 +14,7 @@ from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
-from streamlda.report.data import data_of
+from streamlda.report.data import script_data
 from streamlda.report.facts import gather
 from streamlda.report.promise import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
@@ -242,7 +242,7 @@ def test_usual_shares_are_those_of_tokens_however_long_documents_are():
     made = replace(model(topics()), background=topics(1, seed=9)[0])
     facts = gather([made], ["m"], 5)
     np.testing.assert_allclose(facts.usual, made.prevalence @ made.components)
-    data = data_of(facts)
+    data = script_data(facts)
     usual = dict(zip(data["words"], data["usual"], strict=True))
     for topic in data["topics"]:
         for word, chance in zip(topic["words"], topic["chances"], strict=True):
