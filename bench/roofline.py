@@ -78,7 +78,7 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Bandwidth, matrix products and kernels, one after the other on the same threads."""
     from threadpoolctl import threadpool_limits
 
-    from streamlda.threads import limit_threads, thread_count
+    from streamlda.utils.threads import limit_threads, thread_count
 
     threads = parameters["threads"] or thread_count()
     # All libraries of linear algebra must be there when they are limited.

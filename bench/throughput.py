@@ -127,7 +127,7 @@ def parts_of_learning(made: list[bytes], parameters: Json) -> dict[str, float]:
     from streamlda.stream.source import RecordBatch
     from streamlda.text.encoding import count_tokens
     from streamlda.text.vocabulary import Vocabulary
-    from streamlda.threads import limit_threads
+    from streamlda.utils.threads import limit_threads
 
     vocabulary = Vocabulary.hashed(HASH_BITS)
     settings = EngineSettings(

@@ -51,7 +51,7 @@ def association_rate(meter: Meter, parameters: Json, inputs: Json, seed: int) ->
     """Processor seconds a document of the triple association on one thread, regrouping included."""
     from bench.data import zipf_documents
     from streamlda.spectral.associations import DocumentAssociation
-    from streamlda.threads import limit_threads
+    from streamlda.utils.threads import limit_threads
 
     rng = np.random.default_rng(seed)
     d, n_probes, nnz = (parameters[name] for name in ("n_features", "n_probes", "nnz"))

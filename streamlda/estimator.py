@@ -32,7 +32,6 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
 from streamlda.private.plan import Plan
-from streamlda.progress import shown
 from streamlda.settings.build import choose_passes, engine_settings, fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.run_settings import RunSettings
@@ -41,6 +40,7 @@ from streamlda.stream.blocks import cuts
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.progress import shown
 
 Array = NDArray[np.float64]
 

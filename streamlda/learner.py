@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
+from streamlda.text.columns import ColumnChange
 from streamlda.text.vocabulary import Vocabulary
 
 Users = Sequence[str | bytes | None]

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.refinement.sample import Sample
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.text.columns import ColumnChange
 
 CHANGE = ColumnChange(np.array([1, 4]), 6, 8, np.array([0.1, 0.05, 0.05, 0.2]))
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamlda import kernels, threads
+from streamlda import kernels
 from streamlda.kernels.association import project
-from streamlda.threads import limit_threads, run_pieces, thread_count
+from streamlda.utils import threads
+from streamlda.utils.threads import limit_threads, run_pieces, thread_count
 
 
 def touched(iterations):

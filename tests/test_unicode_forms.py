@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.unicode_forms import normalized
+from streamlda.utils.unicode_forms import normalized
 
 #: Marks of several classes, some that others are made of, one beyond the first plane.
 MARKS = "\u0301\u0316\u0344\u0f73\u0f71\u3099\uff9e\U0001d165"
@@ -37,7 +37,7 @@ def test_normalizing_moves_no_mark_past_many(monkeypatch):
         given.append((form.replace("C", "D"), text))
         return unicodedata.normalize(form, text)
 
-    monkeypatch.setattr("streamlda.unicode_forms.normalize", normalize)
+    monkeypatch.setattr("streamlda.utils.unicode_forms.normalize", normalize)
     for mark in ("\u0301\u0316", "\u0f73", "\u0301\uff9e"):
         read("a" + mark * 1000)
     long = [(form, text) for form, text in given if len(text) > 100]

@@ -32,7 +32,7 @@ from streamlda.cli.simulate import simulate
 from streamlda.cli.site import site
 from streamlda.cli.topics import topics
 from streamlda.errors import StreamLDAError
-from streamlda.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code
+from streamlda.utils.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code
 
 
 class _PipeClosed(Exception):

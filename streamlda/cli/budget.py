@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streamlda.cli.running import warn
-from streamlda.exit_codes import NO
+from streamlda.utils.exit_codes import NO
 
 #: Releases that the table shows of many.
 FIRST, LAST = 3, 20

@@ -12,8 +12,8 @@ import click
 from streamlda.cli.options import quiet_option
 from streamlda.cli.running import Progress
 from streamlda.cli.topics import table
-from streamlda.process import resident_bytes
 from streamlda.stream.source import RecordBatch, open_source
+from streamlda.utils.process import resident_bytes
 
 TOPICS = 14
 

@@ -11,10 +11,10 @@ import click
 
 from streamlda.checks import require
 from streamlda.cli.options import SettingsCommand, add_options, read_settings
-from streamlda.exit_codes import NO
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN
 from streamlda.settings.table import MIB
+from streamlda.utils.exit_codes import NO
 
 #: How a broker is reached; that of the daemon.
 BROKER = (
@@ -41,8 +41,8 @@ def doctor(**flags: Any) -> None:
     from importlib.metadata import version
 
     from streamlda.kernels import cache_folder
-    from streamlda.process import allowed_bytes
-    from streamlda.threads import thread_count
+    from streamlda.utils.process import allowed_bytes
+    from streamlda.utils.threads import thread_count
 
     settings = _broker(flags) if any(value is not None for value in flags.values()) else None
     faults = False

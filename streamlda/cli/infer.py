@@ -11,9 +11,9 @@ import click
 from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
 from streamlda.cli.reading import DOCUMENTS, allow_analyzer, read_documents
 from streamlda.errors import ModelFileError
-from streamlda.exit_codes import CONFIGURATION, DATA, exit_code
 from streamlda.run.outputs import check_output
 from streamlda.settings.setting import INFER
+from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 
 if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings

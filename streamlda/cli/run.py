@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import SettingsCommand, add_settings, config_option, read_settings
-from streamlda.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
 from streamlda.settings.setting import RUN
+from streamlda.utils.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
 
 if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings

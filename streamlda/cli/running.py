@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.process import resident_bytes
+from streamlda.utils.process import resident_bytes
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel

@@ -30,8 +30,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import State
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.entering import divide_words
 from streamlda.engine.measures import Measures
@@ -54,13 +52,15 @@ from streamlda.engine.warmup import better_projection
 from streamlda.errors import InsufficientDataError
 from streamlda.learner import Learner, LearnerProgress, Users
 from streamlda.model.topic_model import TopicModel
-from streamlda.progress import progress
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics
+from streamlda.text.columns import ColumnChange
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.threads import one_blas_thread
+from streamlda.utils.arrays import State
+from streamlda.utils.progress import progress
+from streamlda.utils.threads import one_blas_thread
 
 
 class Engine(Learner):

@@ -20,9 +20,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
+from streamlda.text.columns import ColumnChange
 
 Array = NDArray[np.float64]
 

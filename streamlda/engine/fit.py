@@ -19,11 +19,11 @@ from streamlda.engine.rounds import Rounds, by_documents
 from streamlda.engine.settings import EngineSettings
 from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
-from streamlda.process import return_freed_memory
 from streamlda.refinement.choice import any_alpha_0, choice_of, parted, spread
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import QUICK, THOROUGH, Passes, passes_for, rounds_for
-from streamlda.threads import one_blas_thread
+from streamlda.utils.process import return_freed_memory
+from streamlda.utils.threads import one_blas_thread
 
 #: The spectral topics that are refined over all documents are those of the first 20,000. On
 #: 195,000 abstracts (K = 50, one pass, medians of five seeds) perplexity was 1380 with 20,000 and

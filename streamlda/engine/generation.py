@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.spectral.associations import DocumentAssociation
@@ -29,6 +28,7 @@ from streamlda.spectral.moments import Moments
 from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 from streamlda.spectral.topics import SpectralTopics, topics_along
+from streamlda.utils.arrays import Arrays, State, named, with_prefix
 
 Array = NDArray[np.float64]
 

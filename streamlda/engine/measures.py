@@ -12,8 +12,6 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, State, named, with_prefix
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.timeline import BINS_BYTES, Bins
 from streamlda.model.over_time import Interval
@@ -28,6 +26,8 @@ from streamlda.refinement.measures import (
     measurements,
 )
 from streamlda.refinement.sample import Sample
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import Arrays, State, named, with_prefix
 
 #: Documents, and counts, of the sample of an interval, and what it is inferred in at first, with
 #: the error that is enough (`streamlda.refinement.measures`).

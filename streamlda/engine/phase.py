@@ -10,9 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import State
 from streamlda.checks import require
-from streamlda.columns import ColumnChange
 from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
@@ -30,6 +28,8 @@ from streamlda.spectral.topics import (
     estimated_alpha_0,
     recover_topics,
 )
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import State
 
 #: Another round is averaged in when it has at least this share of the documents of the largest.
 LEAST_AVERAGED_SHARE = 0.1

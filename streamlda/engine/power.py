@@ -55,7 +55,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
-from streamlda.arrays import Arrays, State
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.generation import (
@@ -78,6 +77,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_projection
+from streamlda.utils.arrays import Arrays, State
 
 #: Documents of a generation for each round that a search needs, where rounds are left open: they
 #: are then of 25 documents or more.

@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.refinement.choice import ASIDE
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Documents are kept in parts of at most 1000, and of a sixteenth of the most counts: parts are
 #: dropped as a whole, so this bounds what is kept beyond the limit.

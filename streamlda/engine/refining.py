@@ -51,9 +51,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import failure
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase, RefiningPhase
 from streamlda.engine.recent_documents import PART_DOCUMENTS, RecentDocuments
@@ -66,6 +64,8 @@ from streamlda.refinement.schedule import ending_settings, stream_settings, unfl
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import Arrays, State, named, with_prefix
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import tested_alpha_0
 from streamlda.engine.phase import Counters, Phase
@@ -37,6 +36,7 @@ from streamlda.spectral.kept_documents import topics_of_documents
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import ESTIMATE, SpectralTopics
+from streamlda.utils.arrays import Arrays, State, named, with_prefix
 
 Array = NDArray[np.float64]
 

@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import State
-from streamlda.columns import ColumnChange
 from streamlda.documents import MOST_BINS, UNDATED, DocumentBatch
 from streamlda.kernels.words import add_words
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import State
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.spectral.moments import Moments, half_of
@@ -20,6 +19,7 @@ from streamlda.spectral.whitening import (
     random_projection,
     word_scale,
 )
+from streamlda.utils.arrays import Arrays, named, with_prefix
 
 Array = NDArray[np.float64]
 

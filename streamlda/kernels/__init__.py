@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.threads import run_pieces
+from streamlda.utils.threads import run_pieces
 
 #: Below this a second thread is not worth waking.
 FEW_OPERATIONS = 400_000

@@ -20,7 +20,7 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.topics import Model, Topics
 from streamlda.spectral.support import SHOW_NONE, Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
-from streamlda.threads import one_blas_thread
+from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Documents in the sample for each one that is shown.
 CANDIDATES = 50

@@ -34,7 +34,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -53,7 +52,8 @@ from streamlda.private.stage import (
 )
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX, PrivateSnapshot, Window, random_probes
-from streamlda.threads import one_blas_thread
+from streamlda.utils.arrays import Arrays, named, with_prefix
+from streamlda.utils.threads import one_blas_thread
 
 Sums = dict[str, NDArray[np.float64]]
 

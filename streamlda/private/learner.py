@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from streamlda.arrays import Arrays
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
@@ -21,6 +20,7 @@ from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings, slots_to_spare
 from streamlda.private.window import PREFIX, PrivateSnapshot
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays
 
 #: Messages of lost windows that are kept.
 MOST_LOST = 100

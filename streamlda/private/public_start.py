@@ -63,7 +63,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, from_arrays, to_arrays
 from streamlda.checks import require
 from streamlda.errors import VocabularyError
 from streamlda.model.inference import SMOOTHING, smoothed
@@ -80,6 +79,7 @@ from streamlda.private.responsibilities import (
 )
 from streamlda.private.topics import PrivateTopics, check_documents
 from streamlda.spectral.topics import SpectralTopics
+from streamlda.utils.arrays import Arrays, from_arrays, to_arrays
 
 Array = NDArray[np.float64]
 

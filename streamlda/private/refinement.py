@@ -40,7 +40,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import named, with_prefix
 from streamlda.checks import require
 from streamlda.privacy.clipping import NormHistogram, private_quantile
 from streamlda.private.common_words import Frequencies
@@ -60,6 +59,7 @@ from streamlda.private.responsibilities import (
 from streamlda.private.settings import CHOICE, LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
 from streamlda.private.unmixing import unmixed_tokens
+from streamlda.utils.arrays import named, with_prefix
 
 Array = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX, Window, random_probes
-from streamlda.threads import one_blas_thread
+from streamlda.utils.threads import one_blas_thread
 
 Release = Mapping[str, Any]
 

@@ -27,7 +27,7 @@ from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.private.contributions import Statistic, View
 from streamlda.private.settings import PrivateSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
-from streamlda.threads import one_blas_thread
+from streamlda.utils.threads import one_blas_thread
 
 M = TypeVar("M", JointGaussian, PrefixRelease)
 

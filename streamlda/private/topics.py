@@ -31,7 +31,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, from_arrays, to_arrays
 from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
 from streamlda.model.inference import SMOOTHING, smoothed
@@ -44,6 +43,7 @@ from streamlda.spectral.topics import (
     topics_along,
 )
 from streamlda.spectral.whitening import left_vectors
+from streamlda.utils.arrays import Arrays, from_arrays, to_arrays
 
 Array = NDArray[np.float64]
 

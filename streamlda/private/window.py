@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 from streamlda.checks import failure, require
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError
@@ -43,6 +42,7 @@ from streamlda.private.settings import CHOICE, PrivateSettings
 from streamlda.private.stage import groups_touched
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 from streamlda.spectral.whitening import random_projection
+from streamlda.utils.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
 
 Array = NDArray[np.float64]
 Sums = Mapping[str, Array]

@@ -52,12 +52,12 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import add_responsibilities, collapse_topics, expect_topics
 from streamlda.model.inference import checked_alpha
-from streamlda.progress import progress
 from streamlda.refinement.gibbs import UNSEEN, topics_of
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.schedule import LARGE
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import checked_topics, entries_by_word
+from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
 

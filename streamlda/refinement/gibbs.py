@@ -44,10 +44,10 @@ from streamlda.kernels.refinement import (
     tally_topics,
 )
 from streamlda.model.inference import checked_alpha
-from streamlda.progress import progress
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import checked_topics
+from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
 

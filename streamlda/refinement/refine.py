@@ -37,7 +37,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model.diagnostics import suggest_n_components, warn_of_background
 from streamlda.model.topic_model import TopicModel
-from streamlda.progress import progress
 from streamlda.refinement.choice import chosen, has_too_small_alpha_0
 from streamlda.refinement.collapsed import (
     CollapsedVariational,
@@ -58,6 +57,7 @@ from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.refinement.sweeping import swept
 from streamlda.spectral.topics import ESTIMATE, few_directions
+from streamlda.utils.progress import progress
 
 #: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
 #: before only bring the sampler there.

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, State
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.words import add_words, drop_undue, keep_due
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import Arrays, State
 
 Array = NDArray[np.float64]
 

@@ -64,11 +64,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import State
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import start_of
 from streamlda.refinement.schedule import STREAM, stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.utils.arrays import State
 
 Array = NDArray[np.float64]
 

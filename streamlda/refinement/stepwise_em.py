@@ -43,9 +43,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, State, named, with_prefix
 from streamlda.checks import require
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.association import group_by_word
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
@@ -54,6 +52,8 @@ from streamlda.model.inference import checked_alpha
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import Arrays, State, named, with_prefix
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.checks import failure, require
 from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.engine import Engine
@@ -46,7 +45,8 @@ from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.threads import one_blas_thread
+from streamlda.utils.arrays import Arrays
+from streamlda.utils.threads import one_blas_thread
 
 Words = Vocabulary | VocabularyLearner | None
 

@@ -35,7 +35,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import State
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
@@ -53,7 +52,8 @@ from streamlda.scaleout.cluster import Progress, no_progress
 from streamlda.scaleout.resume import SavedRounds, digest_of
 from streamlda.scaleout.store import Documents, documents
 from streamlda.scaleout.sums import check_disjoint
-from streamlda.threads import limit_threads, one_blas_thread
+from streamlda.utils.arrays import State
+from streamlda.utils.threads import limit_threads, one_blas_thread
 
 
 def refined_on(

@@ -32,7 +32,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, overload
 
-from streamlda.arrays import State
 from streamlda.checks import require
 from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.measures import of_one_interval
@@ -56,6 +55,7 @@ from streamlda.scaleout.shards import Shard, batches_of, no_documents, task_of
 from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import State
 
 __all__ = [
     "PrivateFit",

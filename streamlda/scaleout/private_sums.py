@@ -24,7 +24,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import State
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -43,6 +42,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout.sums import added
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import State
 
 #: What is summed first where there is a ledger: which rows there are, and nothing of them else.
 ROWS = "rows"

@@ -15,11 +15,11 @@ from typing import Any
 
 import fsspec
 
-from streamlda.arrays import State
 from streamlda.checks import require
 from streamlda.container import parse_arrays, write_arrays
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import LocalSchedule
+from streamlda.utils.arrays import State
 
 KIND, FORMAT_VERSION, NAME = "refinement-round", 2, "refinement.state"
 

@@ -20,7 +20,7 @@ from streamlda.scaleout.store import Documents, documents
 from streamlda.scaleout.sums import Plan, Sums, merged, summed
 from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts
-from streamlda.threads import limit_threads, one_blas_thread
+from streamlda.utils.threads import limit_threads, one_blas_thread
 
 #: Tasks of a round, and the fewest and most documents of one. With 50 topics of 8000 words a task
 #: takes 0.05 ms for a document, and its sums are 17 MB.

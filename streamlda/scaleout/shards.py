@@ -17,7 +17,6 @@ from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
-from streamlda.process import keep_freed_memory
 from streamlda.scaleout.files import Reading, polled, readings_of
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
@@ -26,7 +25,8 @@ from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch, Reject
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.threads import limit_threads, one_blas_thread
+from streamlda.utils.process import keep_freed_memory
+from streamlda.utils.threads import limit_threads, one_blas_thread
 
 #: What a partition may list besides texts.
 COUNTS = (DocumentBatch, spmatrix, sparray)

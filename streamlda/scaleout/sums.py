@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
@@ -21,6 +20,7 @@ from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays
 
 
 @dataclass(frozen=True, eq=False)

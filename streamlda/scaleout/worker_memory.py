@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from streamlda.process import resident_bytes, return_freed_memory
+from streamlda.utils.process import resident_bytes, return_freed_memory
 
 if TYPE_CHECKING:
     from distributed import Worker

@@ -18,9 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Literal
 
-from streamlda import exit_codes
 from streamlda.errors import SinkAwayError, SourceAccessError, SourceAwayError, StreamLDAError
-from streamlda.process import resident_bytes
 from streamlda.service import messages as m
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.machine import Machine, Phase
@@ -29,6 +27,8 @@ from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Committed, Worker
 from streamlda.stream.source import Position, RecordBatch, Source
+from streamlda.utils import exit_codes
+from streamlda.utils.process import resident_bytes
 
 #: How soon a thread that waits for Python's lock is given it.
 SWITCH_SECONDS = 0.00005

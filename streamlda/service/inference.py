@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamlda import exit_codes
 from streamlda.checks import require
 from streamlda.errors import (
     InvalidSettingError,
@@ -39,6 +38,7 @@ from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.newest import NamedModel, NewestModel
 from streamlda.storage.snapshots import Snapshots, is_private
 from streamlda.stream.sink import Answer, DeadLetterSink, Exchange, Received
+from streamlda.utils import exit_codes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,6 @@ from typing import Any
 from streamlda.engine.engine import Engine
 from streamlda.engine.timeline import shares_since
 from streamlda.errors import SourceAwayError, StreamLDAError
-from streamlda.lock import FileLock
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.run.opening import check_same, open_pipeline
@@ -47,6 +46,7 @@ from streamlda.storage.shared_folder import LOG, SharedFolder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
+from streamlda.utils.lock import FileLock
 
 #: How often it is looked whether the lease is free, or a snapshot is due, in seconds.
 LOOK_SECONDS = 1.0

@@ -31,11 +31,11 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from streamlda import exit_codes
 from streamlda.checks import require
 from streamlda.service import messages as m
 from streamlda.service.rules import Breaker, Retry, Rules, SourceRetry
 from streamlda.stream.clock import SnapshotClock
+from streamlda.utils import exit_codes
 
 #: Batches that are learned from at a time, at most: after a signal these are waited for.
 MOST_BATCHES = 16

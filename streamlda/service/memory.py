@@ -19,7 +19,6 @@ from streamlda.errors import InvalidSettingError
 from streamlda.model.representatives import CANDIDATES
 from streamlda.privacy.matrix_mechanism import buffered_toeplitz
 from streamlda.private.settings import MOST_WORDS
-from streamlda.process import allowed_bytes
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
@@ -31,6 +30,7 @@ from streamlda.stream.growing_words import MOST_CHARACTERS, most_counted
 from streamlda.stream.growing_words import WORD_BYTES as GROWING_BYTES
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 from streamlda.text.column_words import COLUMN_BYTES
+from streamlda.utils.process import allowed_bytes
 
 Plan = list[tuple[str, int]]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamlda import exit_codes
+from streamlda.utils import exit_codes
 
 
 @dataclass(frozen=True, slots=True)

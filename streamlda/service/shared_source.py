@@ -11,7 +11,6 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from streamlda.errors import FencedError, InvalidSettingError
-from streamlda.lock import LockedError
 from streamlda.run.parts import OnRejected, open_stream
 from streamlda.service import messages as m
 from streamlda.service.partitions import (
@@ -26,6 +25,7 @@ from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Claim
 from streamlda.stream.source import Position, RecordBatch
+from streamlda.utils.lock import LockedError
 
 #: How often a partition is tried that another still has open, in seconds.
 RETRY_SECONDS = 0.5

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from threading import Thread, Timer
 from typing import NoReturn
 
-from streamlda import exit_codes
 from streamlda.service.logs import log_from_signal
+from streamlda.utils import exit_codes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -9,7 +9,6 @@ from threading import Thread
 from typing import Any
 
 from streamlda.errors import BudgetExceededError
-from streamlda.exit_codes import exit_code
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.evidence import Evidence
@@ -31,6 +30,7 @@ from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released
 from streamlda.stream.source import Position, RecordBatch
+from streamlda.utils.exit_codes import exit_code
 
 #: Called with the position of a checkpoint that is on the disk, and a note of its ledger.
 Committed = Callable[[Position, str], None]

@@ -24,7 +24,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import named
 from streamlda.checks import at_least, between, failure, require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
 from streamlda.errors import ModelFileError, StreamLDAError
@@ -42,6 +41,7 @@ from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, digest_content, parse_content
 from streamlda.sites.keys import ROUND, SiteKey
 from streamlda.spectral.topics import SpectralTopics
+from streamlda.utils.arrays import named
 
 ROUND_FORMAT, ROUND_VERSION = "streamlda-round", 2
 

@@ -21,13 +21,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, fill
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels import association
 from streamlda.spectral.moments import BLOCK_DOCUMENTS, document_weights, grouped_by_word
-from streamlda.threads import one_blas_thread
+from streamlda.utils.arrays import Arrays, fill
+from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.power import unit_columns
 from streamlda.spectral.topics import SUPPORT_ANGLE, SpectralTopics
 from streamlda.spectral.whitening import centred_pairs
+from streamlda.utils.arrays import Arrays
 
 Array = NDArray[np.float64]
 

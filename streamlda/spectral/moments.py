@@ -26,12 +26,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, fill
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.kernels import association
-from streamlda.threads import one_blas_thread, run_pieces
+from streamlda.utils.arrays import Arrays, fill
+from streamlda.utils.threads import one_blas_thread, run_pieces
 
 Array = NDArray[np.float64]
 

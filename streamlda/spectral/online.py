@@ -25,11 +25,11 @@ from typing import Any, Generic, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import above, at_least, failure, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.spectral.associations import Association, Batch
 from streamlda.spectral.power import Array, Components, PowerMethod
+from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Constants of Theorem 3.1, which hides them, and logarithms, in its Omega~. Measured by the
 #: benchmark ``wa16-theorem-3-1`` (three skewed components, identity covariance, L = 10, d = 10 to

@@ -26,9 +26,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.checks import at_least, require
 from streamlda.errors import InvalidDocumentsError
+from streamlda.utils.arrays import Arrays
 
 Array = NDArray[np.float64]
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.documents import DocumentBatch
 from streamlda.kernels import association
 from streamlda.spectral.moments import Moments, document_weights, half_of
+from streamlda.utils.arrays import Arrays
 
 Array = NDArray[np.float64]
 

@@ -44,13 +44,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import failure, require
 from streamlda.container import read_arrays, to_json, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.errors import ModelFileError, NewerFormatError, OlderFormatError
-from streamlda.lock import FileLock, LockedError
 from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
@@ -59,6 +57,8 @@ from streamlda.storage.shared_folder import SharedFolder, make_own_folder
 from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays, named, with_prefix
+from streamlda.utils.lock import FileLock, LockedError
 
 #: Generations that are kept.
 KEPT = 2

@@ -35,7 +35,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamlda.arrays import named
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
 from streamlda.errors import (
@@ -50,6 +49,7 @@ from streamlda.stream.illustrations import COLUMNS
 from streamlda.stream.source import Position
 from streamlda.text.column_words import ColumnWords, merge_words, open_column_words
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import named
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
 ATTEMPTS = 5

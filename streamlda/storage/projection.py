@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
 from streamlda.engine.engine import Engine
@@ -32,6 +31,7 @@ from streamlda.errors import VocabularyError
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays, named, with_prefix
 
 FORMAT, FORMAT_VERSION = "streamlda-map", 3
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 from streamlda.checks import failure
 from streamlda.container import to_json
 from streamlda.errors import ModelFileError
-from streamlda.lock import FileLock, LockedError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.statement import PRIVATE
 from streamlda.stream.sink import SnapshotSink
+from streamlda.utils.lock import FileLock, LockedError
 
 if TYPE_CHECKING:
     from streamlda.storage.snapshots import Snapshots, Summary

@@ -23,10 +23,10 @@ from typing import Any
 from streamlda.checks import failure, require
 from streamlda.container import sync_folder, to_json, valid_content
 from streamlda.errors import SourceRefusedError
-from streamlda.lock import FileLock, LockedError
 from streamlda.storage.index import CheckpointIndex, has_checksum
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.stream.source import Position
+from streamlda.utils.lock import FileLock, LockedError
 
 #: What tells a topic from all others, in a position.
 LOG = ("cluster", "topic", "topic_id")

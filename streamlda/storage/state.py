@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from streamlda.arrays import Arrays
 from streamlda.checks import failure, require
 from streamlda.container import read_arrays, valid_content, write_arrays
 from streamlda.engine.engine import Engine
@@ -29,6 +28,7 @@ from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.model.model_file import STATE_FORMAT
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
+from streamlda.utils.arrays import Arrays
 
 STATE_VERSION = 2
 

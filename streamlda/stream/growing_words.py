@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.checks import at_least
-from streamlda.columns import ColumnChange
 from streamlda.learner import Learner
 from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.columns import ColumnChange
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays
 
 #: Words that are counted for each one of the vocabulary, at least how many, and the bytes of one.
 WORDS_FOR_ONE, LEAST_WORDS, WORD_BYTES = 4, 2**14, 400

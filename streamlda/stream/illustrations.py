@@ -8,15 +8,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
-from streamlda.columns import ColumnChange
 from streamlda.documents import DocumentBatch
 from streamlda.learner import Learner
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream.source import RecordLocation
 from streamlda.text.column_words import ColumnWords, open_column_words
+from streamlda.text.columns import ColumnChange
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Begin the names of their arrays.
 COLUMNS, CANDIDATES = "columns.", "candidates."

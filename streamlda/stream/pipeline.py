@@ -26,7 +26,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays, named, with_prefix
 from streamlda.checks import require
 from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
@@ -44,6 +43,7 @@ from streamlda.stream.time_bins import TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.encoding import UNREADABLE
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Reason of a `Reject` for a document too short to learn from.
 SHORT = "short"

@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.kernels.text import count_column_words, merge_column_words
 from streamlda.text.faults import check
 from streamlda.text.vocabulary import COLLISION, Vocabulary
+from streamlda.utils.arrays import Arrays
 
 #: Counters of a column, and the bytes that are kept of a word.
 COUNTERS, WORD_BYTES = 3, 32

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.arrays import Arrays
 from streamlda.checks import at_least, require
 from streamlda.text.faults import check, fault
 from streamlda.text.functions import Analyze
+from streamlda.utils.arrays import Arrays
 
 #: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
 MAX_TABLE_WORDS = 500_000

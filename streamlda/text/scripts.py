@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from unicodedata import category
 
-from streamlda.unicode_forms import normalized
+from streamlda.utils.unicode_forms import normalized
 
 #: Joiners of Persian, Hindi and others, which stand inside words.
 JOINERS = "\u200c\u200d"

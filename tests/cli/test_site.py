@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from streamlda.exit_codes import CONFIGURATION, DATA, USAGE
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import LedgerReader
@@ -21,6 +20,7 @@ from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.storage.snapshots import Snapshots
+from streamlda.utils.exit_codes import CONFIGURATION, DATA, USAGE
 from tests.cli import sites
 from tests.cli.sites import (
     EVERY,

@@ -6,7 +6,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from streamlda.columns import ColumnChange
 from streamlda.container import to_json
 from streamlda.documents import UNDATED, DocumentBatch
 from streamlda.engine import measures
@@ -17,6 +16,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.engine.timeline import STEPS, Bins, shares_since
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.refinement.choice import Choice
+from streamlda.text.columns import ColumnChange
 from tests.corpora import LikeText
 from tests.engine.kinds import assert_same_model
 

@@ -20,7 +20,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.settings.build import fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.simulate import PlantedLDA
-from streamlda.threads import limit_threads
+from streamlda.utils.threads import limit_threads
 
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
 NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"

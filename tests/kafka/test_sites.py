@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from streamlda.exit_codes import CONFIGURATION, DATA, IO, USAGE
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
@@ -18,6 +17,7 @@ from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, Site
+from streamlda.utils.exit_codes import CONFIGURATION, DATA, IO, USAGE
 from tests.cli.sites import (
     SITES,
     aggregate_command,

@@ -15,7 +15,7 @@ from streamlda.kernels import (
     stepwise,
 )
 from streamlda.papers.variational import variational_responsibilities
-from streamlda.threads import limit_threads
+from streamlda.utils.threads import limit_threads
 
 M, K, RUNS = 6, 11, 5
 

@@ -8,7 +8,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.kernels.inference import fold_in, word_probabilities
 from streamlda.model.inference import smoothed, topic_proportions
 from streamlda.simulate import PlantedLDA
-from streamlda.threads import limit_threads
+from streamlda.utils.threads import limit_threads
 from tests import oracle_text
 
 pytestmark = pytest.mark.kernels

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from streamlda.arrays import to_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.privacy.noise import SeededNoise
@@ -30,6 +29,7 @@ from streamlda.private.stage import Stage, joint_mechanism
 from streamlda.private.topics import PrivateTopics
 from streamlda.spectral.power import unit_columns
 from streamlda.spectral.topics import SpectralTopics
+from streamlda.utils.arrays import to_arrays
 from tests.privacy.neighbours import distance
 
 D = 5

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from streamlda.arrays import named
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import common_words
@@ -22,6 +21,7 @@ from streamlda.private.settings import (
     STARTS,
 )
 from streamlda.simulate import PlantedLDA
+from streamlda.utils.arrays import named
 from tests.private.streams import (
     Run,
     assert_same_snapshots,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamlda.arrays import named
 from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import noise_multiplier
@@ -23,6 +22,7 @@ from streamlda.private.topics import PairView
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.power import unit_columns
+from streamlda.utils.arrays import named
 from tests import oracle
 from tests.private.streams import (
     POOL,

@@ -18,9 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Modules and packages of streamlda, lowest first. Those of one line may import each other, but
 #: never in a circle; all may import from the lines above.
 ROOMS = [
-    {"errors", "kernels", "lock", "process", "progress", "threads"},
-    {"arrays", "checks", "exit_codes", "unicode_forms"},
-    {"columns", "container", "documents", "privacy"},
+    {"checks", "errors", "kernels", "utils"},
+    {"container", "documents", "privacy"},
     {"spectral", "text"},
     {"model"},
     {"learner", "refinement"},

@@ -19,9 +19,9 @@ import streamlda
 import streamlda.errors
 import streamlda.estimator
 from streamlda.cli import commands as group
-from streamlda.exit_codes import CONFIGURATION
 from streamlda.privacy.ledger import read_report
 from streamlda.settings.load import describe
+from streamlda.utils.exit_codes import CONFIGURATION
 
 ROOT = Path(__file__).parents[2]
 README, CHANGELOG = ((ROOT / f"{name}.md").read_text("utf-8") for name in ("README", "CHANGELOG"))

@@ -18,7 +18,7 @@ from streamlda.refinement.gibbs import SMALLEST_ALPHA, UNSEEN, GibbsSampler, fit
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
-from streamlda.threads import limit_threads
+from streamlda.utils.threads import limit_threads
 from tests import oracle_refinement as twin
 from tests.corpora import batch_of
 

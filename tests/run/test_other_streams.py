@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from streamlda.exit_codes import CONFIGURATION
 from streamlda.privacy.ledger import LedgerReader
+from streamlda.utils.exit_codes import CONFIGURATION
 from tests.cli.conftest import refused
 from tests.service.daemon_process import texts
 

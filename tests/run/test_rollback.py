@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamlda.errors import InvalidSettingError, LedgerError
-from streamlda.lock import FileLock, LockedError
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.statement import not_private
@@ -22,6 +21,7 @@ from streamlda.run.opening import capture, open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
+from streamlda.utils.lock import FileLock, LockedError
 from tests.run.opened import run_settings
 from tests.service.daemon_process import texts, write_documents
 

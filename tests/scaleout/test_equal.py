@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, LedgerError, SourceError
-from streamlda.exit_codes import OK
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.privacy.noise import SeededNoise
@@ -36,6 +35,7 @@ from streamlda.storage.projection import save_projection
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.exit_codes import OK
 
 pytestmark = pytest.mark.long
 

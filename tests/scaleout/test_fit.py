@@ -31,7 +31,7 @@ from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.threads import thread_count
+from streamlda.utils.threads import thread_count
 from tests.engine.kinds import assert_same_state
 from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
 

@@ -12,8 +12,6 @@ import pytest
 
 from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
-from streamlda.exit_codes import exit_code
-from streamlda.process import resident_bytes
 from streamlda.refinement.schedule import LocalSchedule, passes_for
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.scaleout import ClusterError, learn_once, of_files
@@ -26,6 +24,8 @@ from streamlda.scaleout.worker_memory import EVERY_SECONDS
 from streamlda.settings.load import load_settings
 from streamlda.spectral.moments import Moments
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.exit_codes import exit_code
+from streamlda.utils.process import resident_bytes
 from tests.scaleout.conftest import cluster_of, connect, wait_until
 
 ROOT = Path(__file__).parents[2]

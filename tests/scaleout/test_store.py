@@ -33,7 +33,7 @@ from streamlda.scaleout.store import (
     together,
 )
 from streamlda.simulate import PlantedLDA
-from streamlda.threads import thread_count
+from streamlda.utils.threads import thread_count
 from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
 
 K, V = 4, 120

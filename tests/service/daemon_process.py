@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from streamlda.container import to_json
-from streamlda.exit_codes import INTERNAL
 from streamlda.model.topic_model import load
 from streamlda.settings.run_settings import SETTINGS
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
+from streamlda.utils.exit_codes import INTERNAL
 from tests.service import planted
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,13 +13,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from streamlda.process import resident_bytes
 from streamlda.run import opening
 from streamlda.service import running
 from streamlda.service.logs import start_logging
 from streamlda.service.signals import leave
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Progress, RecordBatch
+from streamlda.utils.process import resident_bytes
 from tests.service.daemon_process import Daemon, settings_of, texts
 
 #: For how long brokers are away in a long run, in seconds.

@@ -11,7 +11,6 @@ import yaml
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamlda import exit_codes
 from streamlda.cli import commands
 from streamlda.service import memory, running, signals
 from streamlda.service.http.guard import PROBES
@@ -19,6 +18,7 @@ from streamlda.service.machine import Phase
 from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
+from streamlda.utils import exit_codes
 from tests.service.planted import outcomes
 
 ROOT = Path(__file__).resolve().parents[2]

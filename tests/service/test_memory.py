@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.process import allowed_bytes
 from streamlda.service import memory
 from streamlda.service.memory import (
     OF_GROUP,
@@ -21,6 +20,7 @@ from streamlda.service.memory import (
 from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
+from streamlda.utils.process import allowed_bytes
 
 pytestmark = pytest.mark.long
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError
-from streamlda.exit_codes import exit_code
 from streamlda.run.fit import fit
 from streamlda.settings.load import load_settings
+from streamlda.utils.exit_codes import exit_code
 from tests.kafka import schemas
 from tests.kafka.broker import free_ports
 from tests.kafka.schema_registry import schema_registry

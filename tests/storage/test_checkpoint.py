@@ -19,7 +19,6 @@ from streamlda.errors import (
     NewerFormatError,
     OlderFormatError,
 )
-from streamlda.exit_codes import IO, exit_code
 from streamlda.learner import feed
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
@@ -28,6 +27,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.shared_folder import SharedFolder
+from streamlda.utils.exit_codes import IO, exit_code
 from tests.storage.checkpoint_crash import BATCH, ROWS, WORDS, digest, learned_at, position_of, work
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,6 @@ import stat
 import numpy as np
 import pytest
 
-from streamlda.arrays import with_prefix
 from streamlda.container import read_arrays, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
@@ -17,6 +16,7 @@ from streamlda.storage.state import load_state, save_state
 from streamlda.stream.illustrations import COLUMNS
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import with_prefix
 from tests.engine.kinds import KINDS, assert_same_state, fed, text_documents
 from tests.storage.test_merge import (
     OTHERS,

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamlda.columns import ColumnChange
 from streamlda.engine.engine import Engine
 from streamlda.engine.entering import divide_words
 from streamlda.engine.settings import EngineSettings
@@ -25,6 +24,7 @@ from streamlda.stream.source import RecordBatch
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.columns import ColumnChange
 from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.vocabulary import Vocabulary
 from tests.texts import endless

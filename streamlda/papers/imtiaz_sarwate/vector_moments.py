@@ -26,7 +26,7 @@ from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_pairs
-from streamlda.threads import one_blas_thread
+from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
 

@@ -116,9 +116,9 @@ def pairs_of(
     documents: DocumentBatch, settings: PrivateSettings, noise: Noise
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
-    from streamlda.arrays import from_arrays
     from streamlda.private.engine import PrivateEngine
     from streamlda.private.topics import PairView
+    from streamlda.utils.arrays import from_arrays
 
     engine, start, done = PrivateEngine(settings), 0, ""
     while done != "pairs":

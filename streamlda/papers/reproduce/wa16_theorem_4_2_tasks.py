@@ -186,7 +186,7 @@ def outcomes(parameters: Json, seed: int) -> list[bool]:
 
 def wa16_theorem42(parameters: Json, inputs: Json, seed: int) -> Json:
     """Try every level of a grid of noise multipliers, in two threads; a row of 0 and 1 a trial."""
-    from streamlda.threads import one_blas_thread
+    from streamlda.utils.threads import one_blas_thread
 
     d, first = parameters["dimension"], 100_000 * seed
     with one_blas_thread(), ThreadPoolExecutor(2) as pool:

@@ -35,7 +35,7 @@ from urllib.parse import quote
 from streamlda.checks import failure, require
 from streamlda.container import check_version, sync_folder
 from streamlda.errors import LedgerError, StreamLDAError
-from streamlda.lock import FileLock, LockedError
+from streamlda.utils.lock import FileLock, LockedError
 
 #: Marks the database as one of ours ("sLDG"), and counts the formats.
 APPLICATION_ID = 0x734C4447

@@ -41,7 +41,7 @@ from streamlda.container import sync_folder
 from streamlda.errors import LedgerError
 from streamlda.kernels.text import ENDS, fold_texts
 from streamlda.privacy.ledger.sketches import SKETCH, Sketch
-from streamlda.unicode_forms import normalized
+from streamlda.utils.unicode_forms import normalized
 
 #: The first mark of a container; further ones where the number of records doubles.
 FIRST_MARK = 16

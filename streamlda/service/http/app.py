@@ -23,7 +23,7 @@ from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyEr
 from streamlda.service.http.guard import KNOWN, Guard, Limits, Refused, json_response
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
-from streamlda.threads import limit_threads
+from streamlda.utils.threads import limit_threads
 
 #: Words of a topic that may be asked for.
 MOST_WORDS = 100

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from streamlda import papers
 from streamlda.cli import commands
 from streamlda.errors import InvalidSettingError, MissingExtraError
-from streamlda.exit_codes import DATA
 from streamlda.papers.reproduce import data, runner
 from streamlda.papers.reproduce.corpus import count_words, read_counts, texts_of_reviews
 from streamlda.papers.reproduce.items import IN_A_CLONE, items
 from streamlda.papers.reproduce.kinds import Case, Verdict
 from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
+from streamlda.utils.exit_codes import DATA
 from tests.bench.results import result_of
 from tests.papers.test_pages import ROOT, ROWS
 
