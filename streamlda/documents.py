@@ -63,6 +63,9 @@ MOST_BINS = 1000
 #: The bin of a document without a time.
 UNDATED = int(np.iinfo(np.int64).min)
 
+#: In place of a time bin where the event time lies too far ahead of the clock.
+AHEAD = UNDATED + 1
+
 
 class DocumentBatch:
     """A batch of documents in compressed sparse row form.

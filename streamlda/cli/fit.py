@@ -202,10 +202,14 @@ def _public(found: FitResult) -> list[str]:
         lines.append(f"{plural(counts.short, 'document')} skipped: fewer than 3 known words")
     if counts.undated:
         lines.append(f"{plural(counts.undated, 'document')} {IN_NO_BIN}")
+    if counts.ahead:
+        lines.append(
+            f"{plural(counts.ahead, 'document')} in no bin: later than source.most_ahead from now"
+        )
     if model.timeline is not None and model.timeline.late:
         lines.append(
-            f"{plural(model.timeline.late, 'document')} in older bins of event time than the "
-            f"newest {MOST_BINS:,}, which are kept; snapshots.time_bins sets longer ones"
+            f"{plural(model.timeline.late, 'document')} far from the {MOST_BINS:,} bins of event "
+            "time that are kept; snapshots.time_bins sets longer ones"
         )
     tokens = plural(counts.tokens, "token")
     lines.append(f"{counts.unseen_fraction:.1%} of {tokens} outside the vocabulary")

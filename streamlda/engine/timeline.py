@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.documents import MOST_BINS, UNDATED, DocumentBatch
+from streamlda.documents import AHEAD, MOST_BINS, UNDATED, DocumentBatch
 from streamlda.kernels.words import add_words
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
@@ -52,19 +52,29 @@ BINS_BYTES = 8 * MOST_CELLS + 40 * MOST_BINS
 
 
 class Bins:
-    """Documents, tokens and words by time bin, of the newest 1000 bins.
+    """Documents, tokens and words by time bin, of 1000 bins at most.
+
+    Beyond these the oldest bin is evicted, or the newest one where that is far from the bulk of the
+    documents. So a clock that is wrong for a few of them empties no timeline.
 
     Memory: `BINS_BYTES`, and as much again while columns are joined.
     """
 
     def __init__(self) -> None:
         self.held: dict[int, tuple[int, float]] = {}
-        self.undated = self.late = 0
+        self.undated = self.ahead = 0
+        #: Documents of bins that were evicted as the oldest, and as the newest.
+        self.evicted = 0, 0
         #: Whether any document had a time.
         self.dated = False
         #: Tokens of words by bin: the column of word w is w modulo their number.
         self.words: dict[int, Array] = {}
         self._columns = 0
+
+    @property
+    def late(self) -> int:
+        """Documents of bins that are not held any more."""
+        return sum(self.evicted)
 
     def add(self, batch: DocumentBatch) -> None:
         """Count documents, one after the other, so that it does not matter how they were cut."""
@@ -75,18 +85,30 @@ class Bins:
         for start, tokens in zip(batch.bins.tolist(), batch.lengths.tolist(), strict=True):
             if start == UNDATED:
                 self.undated += 1
-                continue
-            if start not in self.held:
-                if len(self.held) >= MOST_BINS:
-                    oldest = min(self.held)
-                    if start < oldest:
-                        self.late += 1
-                        continue
-                    self.late += self.held.pop(oldest)[0]
-                self.held[start] = (0, 0.0)
-            n, total = self.held[start]
-            self.held[start] = (n + 1, total + tokens)
+            elif start == AHEAD:
+                self.ahead += 1
+            else:
+                self._add_one(start, tokens)
         self._count(batch, batch.bins)
+
+    def _add_one(self, start: int, tokens: float) -> None:
+        n, total = self.held.get(start, (0, 0.0))
+        self.held[start] = (n + 1, total + tokens)
+        if len(self.held) > MOST_BINS:
+            self._evict()
+
+    def _evict(self) -> None:
+        """Evict the oldest bin, or the newest where that is far from the bulk of the documents.
+
+        It is far beyond a gap that is wider than all before it, where more documents came.
+        """
+        starts = np.sort(np.fromiter(self.held, dtype=np.int64))
+        before, after = self.evicted
+        wide = np.flatnonzero(np.diff(starts) > starts[:-1] - starts[0])
+        older = before + np.cumsum([self.held[start][0] for start in starts.tolist()])
+        is_far = bool(np.any(older[wide] > older[-1] - older[wide] + after))
+        n, _ = self.held.pop(int(starts[-1] if is_far else starts[0]))
+        self.evicted = (before, after + n) if is_far else (before + n, after)
 
     def _count(self, batch: DocumentBatch, bins: NDArray[np.int64]) -> None:
         """Add the words of documents whose bin is held."""
@@ -121,12 +143,13 @@ class Bins:
     def merge(self, other: Bins) -> None:
         """Add what was counted of other documents; `other` is not changed."""
         self.dated |= other.dated
-        self.undated, self.late = self.undated + other.undated, self.late + other.late
+        self.undated, self.ahead = self.undated + other.undated, self.ahead + other.ahead
+        self.evicted = self.evicted[0] + other.evicted[0], self.evicted[1] + other.evicted[1]
         for start, (n, tokens) in other.held.items():
             mine = self.held.get(start, (0, 0.0))
             self.held[start] = (mine[0] + n, mine[1] + tokens)
-        for start in sorted(self.held)[:-MOST_BINS]:
-            self.late += self.held.pop(start)[0]
+        while len(self.held) > MOST_BINS:
+            self._evict()
         self._columns = self._columns or other._columns
         self._fit(other._columns or None)
         for start, row in other.words.items():
@@ -154,13 +177,15 @@ class Bins:
             tokens=tokens,
             documents=np.array([self.held[start][0] for start in starts], dtype=np.int64),
             undated=self.undated,
+            ahead=self.ahead,
             late=self.late,
         )
 
     def state(self) -> State:
         """Return all that is needed to go on; nothing where no document had a time."""
+        counts = {"undated": self.undated, "ahead": self.ahead, "evicted": [*self.evicted]}
         if not self.dated:
-            return {}, {"undated": self.undated, "late": self.late}
+            return {}, counts
         starts, counted = sorted(self.held), sorted(self.words)
         arrays = {
             "starts": np.array(starts, dtype=np.int64),
@@ -170,11 +195,13 @@ class Bins:
         if counted:
             arrays["counted"] = np.array(counted, dtype=np.int64)
             arrays["words"] = np.stack([self.words[start] for start in counted])
-        return arrays, {"undated": self.undated, "late": self.late}
+        return arrays, counts
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         """Take back what `state` returned."""
-        self.undated, self.late = int(values["undated"]), int(values["late"])
+        self.undated, self.ahead = int(values["undated"]), int(values["ahead"])
+        before, after = values["evicted"]
+        self.evicted = int(before), int(after)
         if "starts" in arrays:
             self.dated = True
             columns = (arrays[name].tolist() for name in ("starts", "documents", "tokens"))

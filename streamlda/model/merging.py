@@ -211,6 +211,7 @@ def _timeline(parts: Sequence[_Part], n_topics: int) -> Timeline | None:
         tokens=tokens,
         documents=documents,
         undated=sum(line.undated for line in known),
+        ahead=sum(line.ahead for line in known),
         late=sum(line.late for line in known),
     )
 

@@ -75,9 +75,9 @@ class Timeline:
         Tokens of each topic, by the proportions of the documents.
     documents : ndarray of shape (B,), int64
         Documents of each bin.
-    undated, late : int
-        Documents without a time or before the first bin; documents older than the bins that are
-        kept, the newest `MOST_BINS`. All are in no bin.
+    undated, ahead, late : int
+        Documents without a time or before the first bin; documents from later than the clock
+        allowed; documents far from the `MOST_BINS` bins that are kept. All are in no bin.
     """
 
     unit: str
@@ -85,6 +85,7 @@ class Timeline:
     tokens: Array
     documents: NDArray[np.int64]
     undated: int = 0
+    ahead: int = 0
     late: int = 0
 
     def __post_init__(self) -> None:
@@ -113,7 +114,7 @@ class Timeline:
             "tokens and documents of a timeline must be finite and >= 0",
             min=low,
         )
-        at_least(0, undated=self.undated, late=self.late)
+        at_least(0, undated=self.undated, ahead=self.ahead, late=self.late)
 
     @property
     def shares(self) -> Array:
@@ -131,6 +132,7 @@ class Timeline:
             "starts": self.starts.tolist(),
             "documents": self.documents.tolist(),
             "undated": self.undated,
+            "ahead": self.ahead,
             "late": self.late,
         }
 

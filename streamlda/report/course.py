@@ -37,6 +37,7 @@ class Course:
     #: Bins that are one moment.
     together: int = 1
     undated: int = 0
+    ahead: int = 0
     late: int = 0
 
     @property
@@ -62,6 +63,7 @@ def course_from_timeline(timeline: Timeline, ids: Sequence[int]) -> Course:
         unit=timeline.unit,
         together=together,
         undated=timeline.undated,
+        ahead=timeline.ahead,
         late=timeline.late,
     )
 

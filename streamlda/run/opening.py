@@ -266,6 +266,7 @@ def open_pipeline(
         on_reject=on_reject,
         candidates=_candidates(settings),
         time_bins=time_bins(settings),
+        most_ahead_seconds=settings.source.most_ahead,
     )
     saved = None if store is None else store.newest()
     if saved is not None:

@@ -32,6 +32,7 @@ from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
 from streamlda.stream.source import Position, RecordBatch
+from streamlda.stream.time_bins import InNoBin
 
 _T = TypeVar("_T")
 
@@ -251,10 +252,10 @@ class Partitions:
         return sum(part.pipeline.records for part in self._parts())
 
     @property
-    def in_no_bin(self) -> tuple[int, int] | None:
+    def in_no_bin(self) -> InNoBin | None:
         """As of a pipeline, of the states held now."""
         found = [each for part in self._parts() if (each := part.pipeline.in_no_bin) is not None]
-        return (sum(u for u, _ in found), sum(late for _, late in found)) if found else None
+        return InNoBin(*map(sum, zip(*found, strict=True))) if found else None
 
     def _parts(self) -> list[LearnedPartition]:
         return list(self.open_now.values())

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from streamlda.stream.time_bins import InNoBin
+
 if TYPE_CHECKING:
     from streamlda.storage.snapshots import Summary
 
@@ -97,8 +99,7 @@ class Status:
         self._topics: list[tuple[str, str, float]] = []
         self._snapshot: str | None = None
         self._warmup: tuple[int, int] | None = None
-        self._undated: int | None = None
-        self._late: int | None = None
+        self._in_no_bin: InNoBin | None = None
         self._lost: dict[str, int] | None = None
         self._group: dict[str, Any] | None = None
         self._inferred: dict[str, int] | None = None
@@ -254,10 +255,10 @@ class Status:
         with self._lock:
             self._warmup = warmup
 
-    def set_in_no_bin(self, undated: int | None, late: int | None) -> None:
+    def set_in_no_bin(self, found: InNoBin | None) -> None:
         """Note documents in no time bin, as `Pipeline.in_no_bin`."""
         with self._lock:
-            self._undated, self._late = undated, late
+            self._in_no_bin = found
 
     def set_lost(self, lost: Mapping[str, int]) -> None:
         """Note what the source could not read any more, by its unit."""
@@ -344,8 +345,7 @@ class Status:
                     "waits_for": self._waits_for,
                     **self._ages(),
                 },
-                "undated": self._undated,
-                "late": self._late,
+                **dict(zip(InNoBin._fields, self._in_no_bin or (None,) * 3, strict=True)),
                 "lost": self._lost,
                 "warmup": self._warmup
                 and dict(zip(("documents", "of"), self._warmup, strict=True)),

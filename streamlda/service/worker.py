@@ -143,7 +143,7 @@ class Worker:
         self._status.set_slots(pipeline.records, _until_topics(pipeline))
         self._status.set_rounds(pipeline.rounds)
         self._status.set_warmup(pipeline.warmup)
-        self._status.set_in_no_bin(*(pipeline.in_no_bin or (None, None)))
+        self._status.set_in_no_bin(pipeline.in_no_bin)
 
     def _show_budget(self) -> None:
         if self._ledger is not None:

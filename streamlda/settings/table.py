@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, entry
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
+from streamlda.stream.time_bins import MOST_AHEAD_SECONDS
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -51,6 +52,9 @@ class SourceSettings:
     time_field: str | None = entry(
         "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), or "
         "seconds or milliseconds since 1970; @record is the timestamp of the Kafka record.")
+    most_ahead: float = entry(
+        "seconds", MOST_AHEAD_SECONDS, "How far an event time may lie ahead of the clock; later "
+        "documents are learned from and counted as ahead, in no bin.", unit="seconds", least=0)
     id_field: str | None = entry(
         "text", None, "Key or column of the id of a record, text or an integer: shown with "
         "representative documents and by infer; default: file and number.")

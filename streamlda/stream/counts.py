@@ -23,7 +23,8 @@ class RecordCounts:
     """What a run has met: records, documents among them, and what became of them.
 
     `short` documents have fewer than 3 tokens in the vocabulary; of the others, `undated` ones have
-    no event time or one before the first bin, if times are read. `tokens` are those of encoded
+    no event time or one before the first bin, and `ahead` ones one that is later than the clock
+    allows, if times are read. `tokens` are those of encoded
     documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
     `removed` are pieces that were no text (`TextAnalyzer.clean`).
     `skipped` records were taken by a release that a crash cut off from its checkpoint: what became
@@ -39,6 +40,7 @@ class RecordCounts:
     unseen_tokens: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
     undated: int = 0
+    ahead: int = 0
     skipped: int = 0
     removed: Counter[str] = field(default_factory=Counter)
     fields: tuple[str, ...] = field(default=(), compare=False)
@@ -94,8 +96,8 @@ class RecordCounts:
 
     def update(self, other: RecordCounts) -> None:
         """Add what another part of the stream has met."""
-        names = ["records", "documents", "short", "undated", "tokens", "unseen_tokens", "skipped"]
-        names.append("lost_bytes")
+        names = ["records", "documents", "short", "undated", "ahead", "tokens"]
+        names += ["unseen_tokens", "skipped", "lost_bytes"]
         for name in names:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejects.update(other.rejects)

@@ -17,6 +17,7 @@ only on how many records came before it.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, UNDATED, DocumentBatch
+from streamlda.documents import AHEAD, CHECK_TEXTS, TOPICS_NEED, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
 from streamlda.learner import Learner
 from streamlda.model.representatives import CandidateDocuments
@@ -39,7 +40,7 @@ from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
-from streamlda.stream.time_bins import TimeBins, TimeSpan
+from streamlda.stream.time_bins import MOST_AHEAD_SECONDS, InNoBin, TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.encoding import UNREADABLE
 from streamlda.text.vocabulary import Vocabulary
@@ -65,7 +66,8 @@ class Pipeline(Generic[LearnerT]):
     the record slot of the first row. `schedule` is of a learner that counts no slots: others know
     themselves when something is due. `about` are plain JSON values that each model records.
     `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
-    Documents go to the learner with their bin of `time_bins`, if event times are read.
+    Documents go to the learner with their bin of `time_bins`, if event times are read; one later
+    than `most_ahead_seconds` from now is in no bin.
     `candidates` are documents that models show, of a learner that allows it. `provenance` gets
     every record, for the ledger of a private learner.
     """
@@ -80,6 +82,7 @@ class Pipeline(Generic[LearnerT]):
         reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
         time_bins: TimeBins | None = None,
+        most_ahead_seconds: float = MOST_AHEAD_SECONDS,
         candidates: CandidateDocuments | None = None,
         provenance: Provenance | None = None,
     ) -> None:
@@ -96,6 +99,7 @@ class Pipeline(Generic[LearnerT]):
         self.reading = dict(reading or {})
         self._on_reject = on_reject
         self._time_bins = time_bins
+        self._most_ahead = most_ahead_seconds
         self._span = TimeSpan()
         self.provenance = provenance
         self._waiting = LocatedTexts()
@@ -155,10 +159,12 @@ class Pipeline(Generic[LearnerT]):
         return None
 
     @property
-    def in_no_bin(self) -> tuple[int, int] | None:
-        """Documents without a time or before the first bin, and older ones; None of no bins."""
+    def in_no_bin(self) -> InNoBin | None:
+        """Documents in no bin by reason; None if there are no bins."""
+        if self._time_bins is None:
+            return None
         late = 0 if self._learner is None else self._learner.progress.late
-        return None if self._time_bins is None else (self.counts.undated, late)
+        return InNoBin(self.counts.undated, self.counts.ahead, late)
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -263,10 +269,12 @@ class Pipeline(Generic[LearnerT]):
                     self._on_reject(Reject(*found.locations[start + i][:2], reason))
             batch = encoded.batch
             if self._time_bins is not None:
-                bins = self._time_bins.starts(times[start:stop])
+                bins = self._time_bins.starts(times[start:stop], time.time() + self._most_ahead)
                 batch = batch.dated(bins)
-                self._span.add(times[start:stop][batch.usable])
-                self.counts.undated += int(np.count_nonzero(bins[batch.usable] == UNDATED))
+                usable = bins[batch.usable]
+                self._span.add(times[start:stop][batch.usable][usable != AHEAD])
+                self.counts.undated += int(np.count_nonzero(usable == UNDATED))
+                self.counts.ahead += int(np.count_nonzero(usable == AHEAD))
             for block in self._blocks.add(batch):
                 self._learner.add(block)
             if growing is not None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import one_of, require
-from streamlda.documents import UNDATED
+from streamlda.documents import AHEAD, UNDATED
 from streamlda.stream.event_time import UNITS, boundaries_of
 
 CUSTOM = "custom"
+
+#: How far the event time of a document may lie ahead of the clock; of Kafka's own timestamps too.
+MOST_AHEAD_SECONDS = 3600.0
 
 _DAY = 86_400
 _SIZES = {"hour": 3600, "day": _DAY, "week": 7 * _DAY}
@@ -48,10 +52,11 @@ class TimeBins:
         boundaries = boundaries_of(bins)
         return cls(CUSTOM, boundaries) if boundaries else cls(str(bins))
 
-    def starts(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
+    def starts(self, times: NDArray[np.float64], latest: float = math.inf) -> NDArray[np.int64]:
         """Return the start of the bin of each time, in seconds since 1970 UTC.
 
-        `UNDATED` where a time is NaN, or before the first boundary. Time and memory O(times).
+        `UNDATED` where a time is NaN, or before the first boundary, `AHEAD` where it is after the
+        `latest` time. Time and memory O(times).
         """
         starts = np.full(len(times), UNDATED, dtype=np.int64)
         dated = np.flatnonzero(np.isfinite(times))
@@ -65,7 +70,16 @@ class TimeBins:
         else:
             calendar = seconds.astype("datetime64[s]").astype(f"datetime64[{self.unit[0].upper()}]")
             starts[dated] = calendar.astype("datetime64[s]").astype(np.int64)
+        starts[times > latest] = AHEAD
         return starts
+
+
+class InNoBin(NamedTuple):
+    """Documents in no bin: without a time or before the first bin, from the future, evicted."""
+
+    undated: int
+    ahead: int
+    late: int
 
 
 class TimeSpan:

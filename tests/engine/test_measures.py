@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamlda.container import to_json
-from streamlda.documents import UNDATED, DocumentBatch
+from streamlda.documents import AHEAD, UNDATED, DocumentBatch
 from streamlda.engine import measures
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import fit
@@ -241,20 +241,62 @@ def test_documents_in_memory_are_one_interval_and_a_stream_goes_on_from_it():
 
 def test_bins_are_bounded_and_late_documents_counted_however_they_are_cut(monkeypatch):
     monkeypatch.setattr("streamlda.engine.timeline.MOST_BINS", 3)
-    bins = np.array([5, 1, 3, UNDATED, 7, 2, 3, 9, 1, 4, 9, UNDATED, 8])
+    bins = np.array([5, 1, 3, UNDATED, 7, 2, 3, 9, AHEAD, 4, 9, UNDATED, 8])
     batch = DocumentBatch.from_matrix(np.full((13, 2), 2)).dated(bins)
     whole, parts = Bins(), Bins()
     whole.add(batch)
     for n in range(13):
         parts.add(batch.rows(n, n + 1))
     assert whole.held == parts.held
-    assert whole.held == {7: (1, 4.0), 8: (1, 4.0), 9: (2, 8.0)}
-    assert (whole.undated, whole.late) == (parts.undated, parts.late) == (2, 7)
+    assert len(whole.held) == 3
+    assert (whole.undated, whole.ahead) == (parts.undated, parts.ahead) == (2, 1)
+    assert whole.late == parts.late == 10 - sum(n for n, _ in whole.held.values())
     again = Bins()
     again.restore(*whole.state())
-    assert (again.held, again.undated, again.late) == (whole.held, 2, 7)
+    assert (again.held, again.undated, again.ahead, again.late) == (whole.held, 2, 1, whole.late)
     engine = Engine(SETTINGS)
     engine.add(moving()[0].take(np.arange(0, 6000, 600)))
     assert engine.progress.late == restored(engine).progress.late == 7
     again.merge(parts)
-    assert (again.held[9], again.undated, again.late) == ((4, 16.0), 4, 14)
+    assert again.held == {start: (2 * n, 2 * tokens) for start, (n, tokens) in whole.held.items()}
+    assert (again.undated, again.ahead, again.late) == (4, 2, 2 * whole.late)
+
+
+def counted(bins, starts):
+    """Count documents of these starts, with a state in between, and return the bins."""
+    middle = len(starts) // 3
+    for part in (starts[:middle], starts[middle:]):
+        bins.add(DocumentBatch.from_matrix(np.full((len(part), 1), 3)).dated(np.asarray(part)))
+        again = Bins()
+        again.restore(*bins.state())
+        bins = again
+    return bins
+
+
+@pytest.mark.parametrize(
+    ("starts", "kept"),
+    [
+        pytest.param([*range(1500)] * 2, range(500, 1500), id="order of date, read twice"),
+        pytest.param(
+            [*[20_000] * 4000, *range(20_100, 21_200), *[20_000] * 4000, 20_001, 20_002],
+            [20_000, 20_001, 20_002],
+            id="a clock that is a day further ahead with each record",
+        ),
+        pytest.param(
+            [*[20_000] * 4000, *range(30_000, 90_000, 40), 20_001, 20_002],
+            [20_000, 20_001, 20_002],
+            id="times all over the future",
+        ),
+        pytest.param(
+            [*[20_000] * 4000, *range(0, 1500), 20_001], [20_000, 20_001], id="a clock of 1970"
+        ),
+        pytest.param(
+            [*range(1200), *[9000] * 1300, 9001], [9000, 9001], id="an archive, then live"
+        ),
+    ],
+)
+def test_the_bulk_of_records_keeps_its_bins(starts, kept):
+    found = counted(Bins(), starts)
+    assert len(found.held) <= 1000
+    assert found.held.keys() >= set(kept)
+    assert sum(n for n, _ in found.held.values()) + found.late == len(starts)

@@ -20,6 +20,7 @@ from streamlda.settings.load import load_settings
 from streamlda.storage.identity import Topic
 from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.snapshots import Snapshots, Summary
+from streamlda.stream.time_bins import InNoBin
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
 from tests.service.planted import model, over_time, shifted, topics
@@ -38,7 +39,7 @@ def status():
     made.share(partitions=[0], waiting=[1], generation=3, lease=True, places=9)
     made.set_newest({0: 1.8e9, 1: 1.8e9})
     made.set_lost({"records": 2})
-    made.set_in_no_bin(4, 1)
+    made.set_in_no_bin(InNoBin(4, 0, 1))
     made.count_inference({"inferred": 6, "rejected": 1}, 1, 0)
     made.set_inference_lag({0: 2, 1: None})
     made.set_warmup((1, 2))

@@ -14,6 +14,7 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.service.http import Limits, Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import HOSTILE
 from tests.service.planted import model, outcomes, private, shifted, topics, words
@@ -142,7 +143,7 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
     status.set_lost({"records": 25})
     status.set_lag({0: 2048}, "bytes")
-    status.set_in_no_bin(0, 12)
+    status.set_in_no_bin(InNoBin(0, 0, 12))
     seen.page.reload()
     notes = ["too short 40, not json 2, too long 1", "used, but older than the time bins kept: 12"]
     seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))

@@ -17,6 +17,7 @@ from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALL
 from streamlda.service.supervisor import Supervisor
 from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
+from streamlda.stream.time_bins import InNoBin
 from tests.service.planted import outcomes
 
 #: Lag of records whose times nobody has told.
@@ -121,6 +122,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "lost",
             "warmup",
             "undated",
+            "ahead",
             "late",
             "last_snapshot",
             "group",
@@ -165,7 +167,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
     status.set_slots(80, 920)
     status.set_lag({2: None, 0: 7, 1: 5})
     status.set_lost({"records": 4})
-    status.set_in_no_bin(17, 3)
+    status.set_in_no_bin(InNoBin(17, 5, 3))
     status.set_warmup((9_000, 20_000))
     status.set_queue(4096)
     status.set_memory(2**28)
@@ -192,6 +194,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         },
         "lost": {"records": 4},
         "undated": 17,
+        "ahead": 5,
         "late": 3,
         "warmup": {"documents": 9_000, "of": 20_000},
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
@@ -226,6 +229,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("failures_total", ("what", "publish")): 0,
         ("last_snapshot_timestamp_seconds",): 1795348800,
         ("undated_documents",): 17,
+        ("ahead_documents",): 5,
         ("late_documents",): 3,
         ("queue_bytes",): 4096,
         ("resident_memory_bytes",): 2**28,

@@ -126,7 +126,8 @@ def test_viewers_are_shown_interval_timeline_and_quality(folder):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["interval"] == made.summary(1).json()["interval"] == about["interval"].to_json()
     assert found["timeline"] == {
-        **{"unit": "day", "starts": [0, 86400], "documents": [2, 0], "undated": 5, "late": 1},
+        **{"unit": "day", "starts": [0, 86400], "documents": [2, 0], "undated": 5},
+        **{"ahead": 0, "late": 1},
         "shares": [[0.25, 0.0, 0.0, 0.75], [None] * 4],
     }
     assert found["slots"] is None

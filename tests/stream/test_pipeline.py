@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamlda.documents import UNDATED
+from streamlda.documents import AHEAD, UNDATED
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
@@ -17,6 +17,7 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream import blocks, vocabulary_choice
 from streamlda.stream.counts import RecordCounts
+from streamlda.stream.event_time import event_time
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
@@ -152,10 +153,10 @@ def test_documents_have_their_bins_and_models_the_span_of_those_learned_from(wor
     text, day = "apple bread cheese", 86_400
     dated = Pipeline(words, Dating, time_bins=TimeBins("custom", (0, 2 * day)))
     records = [text, None, "apple", text, text, text]
-    dated.add(RecordBatch(records, times=[2 * day + 7.5, None, 9e9, None, -1.0, 3.0]))
+    dated.add(RecordBatch(records, times=[2 * day + 7.5, None, 1e9, None, -1.0, 3.0]))
     first = dated.release().model
     assert dated.learner.bins == [2 * day, 2 * day, UNDATED, UNDATED, 0]
-    # The short document, of the year 2255, is not learned from.
+    # The short document, of the year 2001, is not learned from.
     assert first.interval.start == "1969-12-31T23:59:59+00:00"
     assert first.interval.end == "1970-01-03T00:00:07.500000+00:00"
     assert first.timeline.unit == "custom"
@@ -164,7 +165,28 @@ def test_documents_have_their_bins_and_models_the_span_of_those_learned_from(wor
     assert (second.interval.start, second.interval.end) == (None, None)
     assert dated.learner.bins[-1] == UNDATED
     assert dated.counts.undated == 3
-    assert dated.in_no_bin == (3, 7)
+    assert dated.in_no_bin == (3, 0, 7)
+
+
+#: Now, in the tests of clocks that are wrong.
+NOW = 1_760_000_000.0
+
+
+@pytest.mark.parametrize(
+    "time",
+    [NOW + 3601, NOW * 1000 + 4e6, "2031-01-01", "2031", 2031, 9999, 1e18 * 8, "99991231"],
+)
+def test_a_time_ahead_of_the_clock_moves_no_time_line(monkeypatch, time):
+    monkeypatch.setattr("streamlda.stream.pipeline.time.time", lambda: NOW)
+    dated = Pipeline(GIVEN, Dating, time_bins=TimeBins())
+    times = [NOW - 60, event_time(time), NOW + 3599]
+    dated.add(RecordBatch(["apple bread cheese"] * 3, times=times))
+    model = dated.release().model
+    assert dated.in_no_bin == (0, 1, 7)
+    assert dated.learner.bins[1] == AHEAD
+    assert AHEAD not in (dated.learner.bins[0], dated.learner.bins[2])
+    assert model.interval.end == "2025-10-09T09:53:19+00:00"
+    assert dated.values()["counts"]["ahead"] == 1
 
 
 def test_without_bins_nothing_is_said_of_time():

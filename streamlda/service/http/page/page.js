@@ -114,7 +114,7 @@ function slots(status) {
 }
 
 /** What was read and not learned from, by reason, and what could not be read. */
-function showUnused({ documents, rejects, lost, undated, late }) {
+function showUnused({ documents, rejects, lost, undated, ahead, late }) {
   const reasons = Object.entries(rejects);
   if (documents.short) reasons.push(["too short", documents.short]);
   reasons.sort((a, b) => b[1] - a[1]);
@@ -123,7 +123,8 @@ function showUnused({ documents, rejects, lost, undated, late }) {
   at("unused-note").textContent = [
     reasons.map(([reason, n]) => `${reason.replaceAll("-", " ")} ${number(n)}`).join(", ") || "none",
     undated ? `used, but without a time or before the first bin: ${number(undated)}` : "",
-    late ? `used, but older than the time bins kept: ${number(late)}` : "",
+    ahead ? `used, but from the future by their time: ${number(ahead)}` : "",
+    late ? `used, but far from the time bins kept: ${number(late)}` : "",
     gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",
   ].filter(Boolean).join("; ");
 }

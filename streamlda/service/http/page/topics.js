@@ -175,8 +175,8 @@ function showCourse() {
     + `${moments[0].label} to ${moments.at(-1).label}; the slider below reads it out`);
   const { timeline } = view.latest;
   at("course-note").textContent = `Share of tokens; ${course.unit}.`
-    + (wanted === "time" && timeline.undated + timeline.late
-      ? ` In no bin: ${count(timeline.undated, "document")} without a time or before the first bin, ${number(timeline.late)} older than the bins kept.` : "");
+    + (wanted === "time" && timeline.undated + timeline.ahead + timeline.late
+      ? ` In no bin: ${count(timeline.undated, "document")} without a time or before the first bin, ${number(timeline.ahead)} from the future, ${number(timeline.late)} far from the bins kept.` : "");
   showTable(course);
 }
 
