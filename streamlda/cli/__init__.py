@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import click
 
-from streamlda.cli.aggregate import aggregate
 from streamlda.cli.budget import budget
 from streamlda.cli.compare import compare
 from streamlda.cli.demo import demo
@@ -30,6 +29,7 @@ from streamlda.cli.reproduce import reproduce
 from streamlda.cli.run import run
 from streamlda.cli.simulate import simulate
 from streamlda.cli.site import site
+from streamlda.cli.site_rounds import aggregate
 from streamlda.cli.topics import topics
 from streamlda.errors import StreamLDAError
 from streamlda.utils.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code

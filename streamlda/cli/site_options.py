@@ -1,14 +1,17 @@
-"""Options of ``streamlda site`` and ``streamlda aggregate``: the config, the round, the topic."""
+"""Options of ``streamlda site`` and ``streamlda aggregate``: config, round, keys and topic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from streamlda.cli.options import add_options, read_settings
+from streamlda.run.outputs import check_output
 from streamlda.settings.run_settings import TABLE
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from streamlda.sites.rounds import Round
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Message = TypeVar("Message")
 
 #: Digits of a digest that the terminal shows: enough to compare by telephone.
 SHOWN = 32
@@ -66,8 +70,78 @@ def save_round(this: Round, key: str | None, path: str) -> str:
     return f"round {of}: {path}, digest {this.digest[:SHOWN]}"
 
 
+class MessageTopic:
+    """Kafka topic of shares and announcements, if the options name one."""
+
+    def __init__(self, name: str | None, timeout: float | None, flags: dict[str, Any]) -> None:
+        self.name, self._timeout, self.flags = name, timeout, flags
+
+    @contextmanager
+    def open(self) -> Iterator[ShareTopic | None]:
+        """Open the topic, None if none was given; it connects when it is used."""
+        if not any((self.name, self._timeout, *self.flags.values())):
+            yield None
+            return
+        from streamlda.run.parts import security
+        from streamlda.sites.exchange import SINK
+        from streamlda.stream.sink import open_sink
+
+        topic = {"source.kind": "kafka", "kafka.topic": self.name}
+        settings = read_settings("site share", self.flags, **topic)
+        more: dict[str, Any] = (
+            {} if self._timeout is None else {"request_timeout_seconds": self._timeout}
+        )
+        opened: ShareTopic = open_sink(
+            SINK,
+            self.name,
+            bootstrap_servers=settings.kafka.bootstrap,
+            security=security(settings),
+            **more,
+        )
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def read(
+        self,
+        paths: Sequence[str],
+        load: Callable[[str], Message],
+        read: Callable[[ShareTopic], list[Message]],
+    ) -> list[Message]:
+        """Return the messages in files, or in the topic; refuse none or both."""
+        with self.open() as source:
+            if bool(paths) == (source is not None):
+                raise click.UsageError(
+                    "messages must come one way: give files, or --kafka-bootstrap and --kafka-topic"
+                )
+            return [load(path) for path in paths] if source is None else read(source)
+
+    def check_output(self, what: str, output: str | None, taken: Sequence[str | Path]) -> None:
+        """Refuse a message that goes nowhere, or to a file that must not be replaced."""
+        if output is None and not (self.name or any(self.flags.values())):
+            raise click.UsageError(
+                f"{what} must go somewhere: give --output FILE, or --kafka-bootstrap and "
+                "--kafka-topic"
+            )
+        if output is not None:
+            check_output(output, taken)
+
+    def places(self, output: str | None) -> str:
+        """Name the places of a message that was written."""
+        return ", ".join(filter(None, [output, self.name and f"topic {self.name}"]))
+
+
 def topic_options(command: Command) -> Command:
-    """Add the options of a topic of shares to a command: ``topic``, ``timeout``, ``kafka__...``."""
+    """Add the options of a topic of messages to a command, which takes it as ``topic``."""
+
+    @wraps(command)
+    def invoke(**values: Any) -> Any:
+        flags = {name: values.pop(name) for name in list(values) if name.startswith("kafka__")}
+        topic = MessageTopic(values.pop("topic"), values.pop("timeout"), flags)
+        return command(topic=topic, **values)
+
+    decorated: Any = invoke
     for decorate in (
         click.option(
             "--kafka-timeout",
@@ -84,28 +158,5 @@ def topic_options(command: Command) -> Command:
             help="Topic of shares and announcements. [default: they are files]",
         ),
     ):
-        command = decorate(command)
-    return command
-
-
-@contextmanager
-def share_topic(
-    command: str, topic: str | None, timeout: float | None, flags: dict[str, Any]
-) -> Iterator[ShareTopic | None]:
-    """Open the topic of `topic_options`, None if none was given; it connects when it is used."""
-    if not any((topic, timeout, *flags.values())):
-        yield None
-        return
-    from streamlda.run.parts import security
-    from streamlda.sites.exchange import SINK
-    from streamlda.stream.sink import open_sink
-
-    settings = read_settings(command, flags, **{"source.kind": "kafka", "kafka.topic": topic})
-    more = {} if timeout is None else {"request_timeout_seconds": timeout}
-    opened: ShareTopic = open_sink(
-        SINK, topic, bootstrap_servers=settings.kafka.bootstrap, security=security(settings), **more
-    )
-    try:
-        yield opened
-    finally:
-        opened.close()
+        decorated = decorate(decorated)
+    return cast("Command", decorated)

@@ -198,12 +198,12 @@ def test_options_that_do_not_go_together_are_refused(signed, folder, tmp_path):
         (command[:-2], "a share must go somewhere", USAGE),
         (
             aggregate_command(folder, tmp_path, (), tmp_path / "round1"),
-            "shares must come one way",
+            "messages must come one way",
             USAGE,
         ),
-        ((*one_way, *to_topic("127.0.0.1:1", "t")), "shares must come one way", USAGE),
+        ((*one_way, *to_topic("127.0.0.1:1", "t")), "messages must come one way", USAGE),
         (sign[:-2], "an announcement must go somewhere", USAGE),
-        (begin, "announcements must come one way", USAGE),
+        (begin, "messages must come one way", USAGE),
         ((*command, *certificate), "certificates are for the TLS protocols only", CONFIGURATION),
     ):
         assert rule in run(*arguments, code=code).stderr

@@ -1,4 +1,4 @@
-"""``streamlda site share``: a site's part of a round, to a file or a topic."""
+"""``streamlda site share`` and ``streamlda aggregate``: the rounds of sites."""
 
 from __future__ import annotations
 
@@ -9,15 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, add_options, quiet_option, read_settings
-from streamlda.cli.running import Progress, say, warn
+from streamlda.cli.options import (
+    SettingsCommand,
+    add_options,
+    output_option,
+    quiet_option,
+    read_settings,
+)
+from streamlda.cli.running import (
+    Progress,
+    format_reasons,
+    list_earlier_models,
+    say,
+    show_warnings,
+    warn,
+)
 from streamlda.cli.site_options import (
     SHOWN,
+    MessageTopic,
     alone_option,
     config_option,
     key_option,
     round_option,
-    share_topic,
+    save_round,
     topic_options,
 )
 from streamlda.run.outputs import check_output
@@ -25,7 +39,10 @@ from streamlda.run.outputs import check_output
 if TYPE_CHECKING:
     from streamlda.run.census import Census
     from streamlda.settings.run_settings import RunSettings
+    from streamlda.sites.exchange import ShareTopic
+    from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
+    from streamlda.sites.share import Share
     from streamlda.sites.site import ShareAccumulator, Site
 
 COMMAND = "site share"
@@ -77,8 +94,7 @@ def share(
     output: str | None,
     expect: str | None,
     max_epsilon_alone: float,
-    topic: str | None,
-    timeout: float | None,
+    topic: MessageTopic,
     records_topic: str | None,
     quiet: bool,
     **flags: Any,
@@ -111,23 +127,17 @@ def share(
     from streamlda.sites.share import Share
     from streamlda.sites.site import SHARES, Site, check_allowed
 
-    connection = {name: flags.pop(name) for name in list(flags) if name.startswith("kafka__")}
     if records_topic is None:
         settings = read_settings(COMMAND, flags)
     else:
-        settings = _read_partitions(records_topic, config_path, key, flags | connection)
-        connection = connection if topic else {}
+        settings = _read_partitions(records_topic, config_path, key, flags | topic.flags)
+        if topic.name is None:
+            topic.flags = {}
     with ExitStack() as opened:
-        to = opened.enter_context(share_topic(COMMAND, topic, timeout, connection))
-        if output is None and to is None:
-            raise click.UsageError(
-                "a share must go somewhere: give --output FILE, or --kafka-bootstrap and "
-                "--kafka-topic"
-            )
+        to = opened.enter_context(topic.open())
         taken = [*settings.source.files, config_path, key, round_file]
         check_output(ledger, taken, is_ledger=True)
-        if output is not None:
-            check_output(output, [*taken, ledger, *beside(Path(ledger))])
+        topic.check_output("a share", output, [*taken, ledger, *beside(Path(ledger))])
         config, own = FederationConfig.load(config_path), SiteKey.load(key)
         say(quiet, *describe(config))
         if expect is not None:
@@ -165,10 +175,10 @@ def share(
             found.save(output)
         if to is not None:
             publish_share(to, stored)
-    lies = ", ".join(filter(None, [output, topic and f"topic {topic}"]))
     say(
         quiet,
-        f"share of site {found.site} of round {found.round} ({found.stage}): {lies}",
+        f"share of site {found.site} of round {found.round} ({found.stage}): "
+        f"{topic.places(output)}",
         f"config {config.digest[:SHOWN]}; to see what is spent: streamlda budget {ledger}",
     )
 
@@ -265,3 +275,98 @@ def _fill(
             ended = batch.exhausted
     if provenance is not None and provenance.by_slots:
         check_has_document(pipeline.counts.has_document, pipeline.counts.records)
+
+
+@click.command(cls=SettingsCommand, short_help="Add up the shares of all sites.")
+@click.argument("shares", metavar="[SHARE...]", nargs=-1, type=click.Path())
+@config_option
+@round_option
+@click.option(
+    "--next-round",
+    required=True,
+    type=click.Path(),
+    help="Round file to write, for the next shares of all sites.",
+)
+@output_option("Model file to write, after the last round.")
+@click.option(
+    "--key",
+    type=click.Path(),
+    help="Key file of the aggregator, which signs the next round. [default: the round is unsigned, "
+    "to compare only]",
+)
+@topic_options
+@quiet_option
+def aggregate(
+    shares: tuple[str, ...],
+    config_path: str,
+    round_file: str,
+    next_round: str,
+    output: str,
+    key: str | None,
+    topic: MessageTopic,
+    quiet: bool,
+) -> None:
+    """Add up the shares SHARE... of all sites of a round, one of each, or those of a Kafka topic.
+
+    Writes the file of the next round, signed with --key, and, after the last one, a model with its
+    privacy statement. Everything but the key is public: every site may repeat this without it and
+    compare. Sums that no documents can have are refused. A share that is missing, came twice, was
+    altered, or is of another site, config, vocabulary or round is refused by name, and nothing is
+    written.
+
+    A topic is read from its beginning to its present end. Shares of other rounds are skipped and
+    counted; a share that was sent twice counts once. A record without a value withdraws the earlier
+    record of its key. Needs the extra kafka (see streamlda doctor).
+    """
+    from streamlda.model.table import plural
+    from streamlda.privacy.ledger.budget_table import plain
+    from streamlda.sites.aggregate import aggregate as add_up
+    from streamlda.sites.federation import FederationConfig
+    from streamlda.sites.rounds import Round
+    from streamlda.sites.share import Share
+    from streamlda.storage.publishing import Publisher
+
+    inputs = [*shares, config_path, round_file, *filter(None, [key])]
+    check_output(next_round, inputs)
+    check_output(output, [*inputs, next_round])
+    config, this = FederationConfig.load(config_path), Round.load(round_file)
+    loaded = topic.read(
+        shares, Share.load, lambda source: _read_shares(source, topic, config, this, quiet)
+    )
+    found = add_up(config, this, loaded)
+    lines = [f"round {this.number} ({loaded[0].stage}) of {plural(len(loaded), 'site')}"]
+    if found.next_round is not None:
+        lines.append(f"next {save_round(found.next_round, key, next_round)}")
+    if found.model is not None:
+        with Publisher(None, output, private=True) as publisher:
+            publisher.store(found.model)
+        lines += [
+            f"{plural(found.model.n_components, 'topic')}, {found.model.privacy['statement']}: "
+            f"epsilon {plain(config.settings.epsilon)}, delta {plain(config.settings.delta)} for "
+            "each document, against the aggregator and "
+            f"{plural(config.colluders, 'colluding site')}; "
+            f"config {config.digest[:SHOWN]}",
+            *list_earlier_models(output),
+            f"model: {output}",
+        ]
+    for check in found.checks:
+        if not check.kept:
+            warn(f"{check.rule} by {check.found:.4g}; documents alike by {check.most:.4g} at most")
+    if found.missed is not None:
+        warn(f"this window is paid for, but gave no model: {found.missed}")
+    if found.model is not None:
+        show_warnings(found.model)
+    say(quiet, *lines)
+
+
+def _read_shares(
+    source: ShareTopic, topic: MessageTopic, config: FederationConfig, this: Round, quiet: bool
+) -> list[Share]:
+    from streamlda.model.table import plural
+    from streamlda.sites.exchange import read_shares
+
+    found = read_shares(source.read(), config, this)
+    if skipped := found.skipped:
+        records = f"{plural(skipped.total(), 'record')} of other rounds skipped"
+        say(quiet, f"{records} in topic {topic.name}: {format_reasons(skipped)}")
+    return found.messages
