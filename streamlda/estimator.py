@@ -64,66 +64,44 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Number of topics K.
     alpha_0 : float or "auto", default 1.0
         Sum of the Dirichlet parameters of the topic mixtures: the larger, the more topics a
-        document mixes. ``"auto"`` estimates it. The estimate is exact when documents follow the
-        model and show three topics or more, and can be far off on text: if 1 predicts held-out
-        documents better, 1 is used. ``diagnostics_["alpha_0_estimate"]`` says whether the
-        estimate can be trusted. With `epsilon` and much noise, at most 0.12 counts
-        (`streamlda.private.common_words`).
+        document mixes. ``"auto"`` estimates it, and ``diagnostics_["alpha_0_estimate"]`` says
+        whether the estimate can be trusted. With `epsilon` and much noise, at most 0.12 counts.
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
-        How topics are found: "whitened-tensor" sums a small tensor; the others use new rows for
-        each power iteration, need less memory when K is large, and may find fewer than
-        `n_components` topics. "online-power" is for fits without `epsilon`, "noisy-power" for
-        fits with it.
-    documents_per_round : int or None, default None
-        For "online-power" and "simultaneous" without `epsilon`: rows of a power iteration. None
-        begins with 1000 and takes more in each, so that topics keep improving.
-    memory_documents : int or None, default None
-        For "online-power" and "simultaneous" without `epsilon`: topics come from the last
-        ``memory_documents / 2`` to ``memory_documents`` documents, so that they follow a stream
-        that drifts. None forgets nothing.
-    n_restarts : int or None, default None
-        For "online-power" and "noisy-power": random starts of each topic. None takes 10, and 3
-        with `epsilon`.
-    n_iterations : int or None, default None
-        For all but the first: power iterations that find a topic ("simultaneous": all topics).
-        None takes 5; with `epsilon` 4 for "noisy-power" and 8 for "simultaneous".
+        Way to find topics: "whitened-tensor" sums a small tensor; the others use new rows for each
+        power iteration, need less memory when K is large, and may find fewer topics. "online-power"
+        is for fits without `epsilon`, "noisy-power" for fits with it.
+    documents_per_round, memory_documents : int or None, default None
+        For "online-power" and "simultaneous" without `epsilon`: rows of a power iteration (None
+        begins with 1000 and takes more in each); and how many documents topics come from at most,
+        the last half of them at least (None forgets nothing).
+    n_restarts, n_iterations : int or None, default None
+        For solvers of power iterations: random starts of each topic (None: 10, and 3 with
+        `epsilon`), and iterations (None: 5; with `epsilon` 4 for "noisy-power", 8 for
+        "simultaneous").
     warmup_documents : int or None, default None
         First documents, kept in memory, from which the first projection is made; without
         `epsilon`. None takes 10000, or 20000 for a stream that is refined.
     oversampling : int, default 50
         Columns of the projection beyond K.
     seed_topics : mapping or sequence of str, default ()
-        What the first topics are about: ``{"space": ["orbit", "launch"]}``, or lines such as
+        Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, or lines such as
         ``"space: orbit launch"``, files of such lines, or models. Words are names of columns, or
         numbers of columns without names.
     grow_every : int or None, default None
         For texts: after every N documents of `partial_fit`, words that have become frequent enter
-        ``vocabulary_`` and those that are gone leave (`streamlda.stream.growing_words`), once
-        topics are refined; topics keep their rows. `fit` then learns its words from all texts.
+        ``vocabulary_`` and words that are gone leave, once topics are refined; topics keep their
+        rows. `fit` then learns its words from all texts.
     refinement_passes : int, "auto", "quick" or "thorough", default "auto"
-        How often `fit` goes over `X` again, in minibatches that move the spectral topics towards
-        higher likelihood (`streamlda.refinement.stepwise_em`). ``"auto"`` takes up to 20 passes
-        for few rows, four from 50,000 rows on and one from 530,000 on, of 100 topics or more from
-        150,000 on (`streamlda.refinement.schedule`), and lets every row of `partial_fit` move the
-        topics. Refined topics are kept if they predict held-out rows better
-        (``diagnostics_["refinement_choice"]``); there is no refinement with fewer than 200 rows or
-        another solver. Fewer than 50,000 rows of 20 tokens have one pass, or four from 5,000 rows
-        on, and then collapsed variational sweeps, where these take no more than 128 MiB
-        (`streamlda.refinement.collapsed`). In `fit` of other rows with whole counts, at least
-        `warmup_documents` of them, for fewer than 100 topics, rounds of ten Gibbs sweeps follow the
-        passes, as long as held-out rows are predicted better. Neither is made if rows ask for an
-        alpha_0 more than 1.7 times the one given, 3 times with 20 topics or more. With `epsilon`,
-        rounds of new rows refine the topics where that helps (`streamlda.private.refinement`). 0
-        leaves spectral topics. Other values are for `fit` without `epsilon` only: ``"quick"`` makes
-        no Gibbs sweeps, and one pass before collapsed ones, which takes down to a tenth of the
-        time, with a perplexity up to 10 percent higher; ``"thorough"`` makes longer rounds, and
-        more passes or collapsed sweeps; a number makes that many passes.
+        How often `fit` goes over `X` again to move the spectral topics towards higher likelihood.
+        ``"auto"`` chooses passes and sweeps by the size of `X`, and lets every row of `partial_fit`
+        move the topics; refined topics are kept if they predict held-out rows better. With
+        `epsilon`, rounds of new rows refine the topics where that helps. 0 leaves spectral topics.
+        The other values are for `fit` without `epsilon`: ``"quick"`` takes down to a tenth of the
+        time, with a perplexity up to 10 percent higher; ``"thorough"`` takes longer; a number makes
+        that many passes.
     gibbs_sweeps : int, default 0
-        How often `fit` then draws the topics of all tokens by Gibbs sampling, in place of rounds
-        that end when they no longer help; the last third of the sweeps is averaged, and `alpha_`
-        is fitted to them. Sweeps lower perplexity, but take several times as long
-        (`streamlda.refinement.refine`). They need whole counts, and are refused in `partial_fit`
-        and with `epsilon`.
+        How often `fit` then draws the topics of all tokens by Gibbs sampling; `alpha_` is fitted to
+        the last third. They need whole counts, and are refused in `partial_fit` and with `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps, never of privacy noise.
     epsilon : float or None, default None
@@ -133,7 +111,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     documents_per_snapshot : int or None
         Rows of a window, at least 100. `partial_fit` needs it; in `fit`, None takes all rows.
     privacy_unit : {"document", "user"}, default "document"
-        Whom the guarantee protects. With "user", pass `users` with the rows.
+        Unit that the guarantee protects. With "user", pass `users` with the rows.
     documents_per_user : int or None
         For users: maximum number of documents of one user in a stage of a window.
     neighboring_relation : {"add-remove", "replace-one"}, default "add-remove"
@@ -144,8 +122,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Maximum number of snapshots; needed for users and in prefix mode, where a `fit` of all
         rows takes 1.
     clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
-        Bounds on what one document adds: a private quantile, the largest possible norms, or public
-        numbers.
+        Bounds on the sums of one document: a private quantile, the largest possible norms, or
+        public numbers.
     ledger : str, path-like or None, default None
         File that remembers what was spent; made if there is none. With None the account is kept in
         memory: the guarantee holds for this fit only, as the statement says, and *another fit on
@@ -199,22 +177,18 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Notes
     -----
-    `partial_fit` uses each document when it comes and then forgets it, so a stream needs no end; a
-    sample of them is kept to measure prevalence and coherence, 17 MiB and 16 bytes a word at most
-    (`streamlda.engine.measures`), in states and pickles too.
-    Memory O(n_features K + K^3), that, and the warm-up documents; time O(nnz K + K^3) a document
-    until topics are refined, then O(nnz K). The fitted attributes are computed when they are
-    first read after a `partial_fit`, in O(n_features K^2 + K^4), or O(n_features K) once refined;
-    before, the warm-up documents are refined whenever they have doubled, and in between topics go
-    on by those that came, so that they depend a little on when they were read.
+    `partial_fit` uses each document once and then forgets it, so a stream needs no end; a sample is
+    kept to measure prevalence and coherence, 17 MiB and 16 bytes a word at most, in states and
+    pickles too. Memory O(n_features K + K^3), that sample, and the warm-up documents; time
+    O(nnz K + K^3) a document until topics are refined, then O(nnz K). Fitted attributes are
+    computed when they are first read after a `partial_fit`, in O(n_features K^2 + K^4), or
+    O(n_features K) once refined; before, the warm-up documents are refined whenever they have
+    doubled, so that topics depend a little on when they were read.
 
-    *Refinement.* Spectral topics are fast, and right for documents that follow the model; on text,
-    a refinement by likelihood finds better topics (figures: `streamlda.refinement.refine`). `fit`
-    then makes its spectral topics from the first rows (`streamlda.engine.fit`), `partial_fit` from
-    the first 20,000 (`streamlda.engine.refining`). If time allows, ask for thorough passes. A pass
-    takes O(nnz K), a sweep O(tokens (topics of a document + log K) + n_features K). Both take
-    memory of up to 32 n_features K bytes and 32 MiB, sweeps also 1 byte a token (2 from 257 topics
-    on) and 8 a row.
+    Spectral topics are fast, and right for documents that follow the model; on text, a refinement
+    by likelihood finds better topics. A pass takes O(nnz K), a sweep O(tokens (topics of a document
+    + log K) + n_features K); memory up to 32 n_features K bytes and 32 MiB, sweeps also 1 byte a
+    token (2 from 257 topics on) and 8 a row.
 
     `X` holds counts, of any type: rows that are sorted and hold no zero are read without a copy.
     Fractional entries are taken as word frequencies known without sampling noise, with a warning;
