@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError
 from streamlda.kernels.cooccurrence import count_documents, count_windows
 from streamlda.model.evaluation import top_words
+from streamlda.model.faults import check
 
 #: Window of the coherence whose numbers are published, in tokens.
 NPMI_WINDOW_TOKENS = 10
@@ -51,12 +52,11 @@ class NpmiCounter:
     def __init__(self, topics_top_words: Any, *, window: int | None = NPMI_WINDOW_TOKENS) -> None:
         top = np.asarray(topics_top_words)
         is_table = top.ndim == 2 and top.size and top.shape[1] > 1 and top.dtype.kind in "iu"
-        require(
+        check(
             is_table and top.min() >= 0 and all(len(np.unique(row)) == len(row) for row in top),
-            "top words must be a row of 2 or more distinct ids >= 0 for each topic",
+            "top words",
             shape=top.shape,
             dtype=top.dtype,
-            remedy="make them with top_words",
         )
         if window is not None:
             at_least(1, window=window)
@@ -82,13 +82,11 @@ class NpmiCounter:
         tokens = np.ascontiguousarray(token_ids, dtype=np.int32)
         bounds = np.ascontiguousarray(offsets, dtype=np.int64)
         rises = len(bounds) > 0 and not np.any(np.diff(bounds, prepend=0) < 0)
-        require(
+        check(
             rises and bounds[0] == 0 and bounds[-1] == len(tokens),
-            "offsets must rise from 0 to the number of tokens",
+            "offsets",
             offsets=bounds.shape,
             tokens=len(tokens),
-            remedy="give each document's first token",
-            error=InvalidDocumentsError,
         )
         self._count(tokens, bounds)
 
@@ -97,12 +95,7 @@ class NpmiCounter:
 
         Time O(nnz + K n^2 documents / 64).
         """
-        require(
-            self._window is None,
-            "counts without word order can only be taken document by document",
-            window=self._window,
-            remedy="make the counter with window=None",
-        )
+        check(self._window is None, "no order", window=self._window)
         self._count(batch.word_ids, batch.row_pointers)
 
     def _count(self, tokens: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
+from streamlda.checks import at_least, between
 from streamlda.model.coherence import NPMI_WORDS
 from streamlda.model.evaluation import top_words
+from streamlda.model.faults import check
 from streamlda.model.topics import Model, Topics
 from streamlda.spectral.support import SHOW_NONE, Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
@@ -84,12 +85,8 @@ def hellinger(p: Array, q: Array) -> Array:
 
     Time O(K K' V), memory O((K + K') * 2**14).
     """
-    require(
-        p.ndim == q.ndim == 2 and p.shape[1] == q.shape[1],
-        "topics must be over the same words to be compared",
-        p=p.shape,
-        q=q.shape,
-        remedy="pass two tables with a column a word",
+    check(
+        p.ndim == q.ndim == 2 and p.shape[1] == q.shape[1], "words of topics", p=p.shape, q=q.shape
     )
     shared = np.zeros((len(p), len(q)))
     with one_blas_thread():

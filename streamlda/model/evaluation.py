@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.kernels.inference import word_probabilities
+from streamlda.model.faults import check
 from streamlda.model.inference import (
     MAX_ITERATIONS,
     TOLERANCE,
@@ -88,12 +88,11 @@ class DocumentCompletion:
     ) -> None:
         self._alpha = checked_alpha(alpha)
         self._background: NDArray[np.float64] = np.asarray(background, dtype=np.float64)
-        require(
+        check(
             np.all(np.isfinite(self._background) & (self._background >= 0)),
-            "the background must hold finite numbers >= 0",
+            "background",
             min=self._background.min(),
             max=self._background.max(),
-            remedy="pass word frequencies",
         )
         self._components = smoothed(components, self._background, smoothing)
         self._rng = np.random.default_rng(seed)
@@ -107,12 +106,7 @@ class DocumentCompletion:
         Time O(nnz * K * iterations + V); memory O(nnz + K * distinct words + V), freed after.
         """
         counts = batch.counts.astype(np.int64)
-        require(
-            np.array_equal(counts, batch.counts),
-            "document completion splits tokens, so counts must be whole numbers, got fractions",
-            remedy="pass CountVectorizer output, not TF-IDF",
-            error=InvalidDocumentsError,
-        )
+        check(np.array_equal(counts, batch.counts), "split")
         words, local_ids = word_major(batch, self._components, len(self._alpha))
         observed = self._rng.binomial(counts, 0.5)
         held_out = counts - observed
@@ -149,13 +143,7 @@ class DocumentCompletion:
 
     def result(self) -> CompletionResult:
         """Return what the batches so far amount to."""
-        require(
-            self._tokens,
-            "document completion needs a document with both halves non-empty",
-            held_out_tokens=self._tokens,
-            remedy="evaluate on more or longer documents",
-            error=InsufficientDataError,
-        )
+        check(self._tokens, "halves", held_out_tokens=self._tokens)
         return CompletionResult(
             self._model_nats, self._unigram_nats, self._documents, self._tokens, self._unscored
         )
@@ -199,7 +187,7 @@ def topic_diversity(top: Any) -> float:
     """Return the share of distinct words among all top words, as OCTIS's TopicDiversity."""
     words = np.asarray(top)
     holds = words.ndim == 2 and words.size > 0
-    require(holds, "diversity needs a row of top words for each topic", shape=words.shape)
+    check(holds, "diversity", shape=words.shape)
     return len(np.unique(words)) / words.size
 
 
@@ -223,9 +211,9 @@ def matched_l1_error(true: NDArray[np.float64], estimated: NDArray[np.float64]) 
     from scipy.optimize import linear_sum_assignment
     from scipy.spatial.distance import cdist
 
-    require(
+    check(
         np.shape(true) == np.shape(estimated) and np.ndim(true) == 2,
-        "topics must be compared at the same shape",
+        "planted",
         true=np.shape(true),
         estimated=np.shape(estimated),
     )

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
+from streamlda.checks import at_least, between
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.inference import fold_in
+from streamlda.model.faults import check
 
 #: Weight of the background in topics that are used to explain documents: a topic estimated from
 #: moments has exact zeros, and no document may be impossible.
@@ -66,9 +67,9 @@ def smoothed(
     """
     between(0, 1, weight=weight)
     components, background = np.asarray(components), np.asarray(background)
-    require(
+    check(
         components.ndim == 2 and background.shape == components.shape[1:],
-        "topics and background must be over the same words",
+        "words of background",
         components=components.shape,
         background=background.shape,
     )
@@ -79,12 +80,11 @@ def smoothed(
 def checked_alpha(alpha: Any) -> NDArray[np.float64]:
     """Return `alpha` as a contiguous vector of positive numbers."""
     vector: NDArray[np.float64] = np.ascontiguousarray(alpha, dtype=np.float64)
-    require(
+    check(
         vector.ndim == 1 and len(vector) > 0 and np.all(np.isfinite(vector) & (vector > 0)),
-        "alpha must be a vector of finite numbers > 0",
+        "alpha",
         shape=vector.shape,
         min=vector.min(initial=np.inf),
-        remedy="raise its zero entries to a small positive number",
     )
     return vector
 
@@ -98,9 +98,9 @@ def word_major(
     Time and memory O(V + nnz + K * distinct words).
     """
     components = np.asarray(components, dtype=np.float64)
-    require(
+    check(
         components.shape == (n_components, batch.n_features),
-        "topics must have one row for each number in alpha and one column a word",
+        "topics",
         components=components.shape,
         alpha=(n_components,),
         n_features=batch.n_features,
@@ -109,11 +109,7 @@ def word_major(
     occurs[batch.word_ids] = True
     local_of_word = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
     words = np.ascontiguousarray(components[:, occurs].T)
-    require(
-        np.all(np.isfinite(words) & (words >= 0)),
-        "topics must hold finite numbers >= 0, got a negative, infinite or NaN entry",
-        remedy="fit the model again, or project its topics onto the simplex",
-    )
+    check(np.all(np.isfinite(words) & (words >= 0)), "probabilities")
     return words, local_of_word[batch.word_ids]
 
 
@@ -127,7 +123,7 @@ def fold_in_words(
 ) -> NDArray[np.float64]:
     """Fold in documents whose words `word_major` has gathered; see `topic_proportions`."""
     at_least(1, max_iterations=max_iterations)
-    require(0 <= tolerance < np.inf, "tolerance must be finite and >= 0", tolerance=tolerance)
+    check(0 <= tolerance < np.inf, "tolerance", tolerance=tolerance)
     theta = np.empty((batch.n_documents, len(alpha)))
     fold_in(
         batch.counts, local_ids, batch.row_pointers, words, alpha, max_iterations, tolerance, theta

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least, failure
 from streamlda.errors import MissingExtraError
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.evaluation import top_words
+from streamlda.model.faults import check, fault
 from streamlda.model.hierarchy import flat_map
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
@@ -150,11 +151,7 @@ def from_gensim(lda: Any, *, analyzer: TextAnalyzer | None = None) -> TopicModel
     topics = np.asarray(lda.get_topics(), dtype=np.float64)
     names = [lda.id2word.get(i) for i in range(topics.shape[1])]
     if None in names:
-        raise failure(
-            "every column of the topics must have a word in id2word",
-            column_without=names.index(None),
-            remedy="make the dictionary compact before training",
-        )
+        raise fault("id2word", column_without=names.index(None))
     return _imported_model(
         "gensim", topics, lda.alpha, lda.state.get_lambda(), names, analyzer, lda.state.numdocs
     )
@@ -219,12 +216,11 @@ def from_sklearn(
     counts = np.asarray(counts, dtype=np.float64)
     topics = counts / counts.sum(axis=1, keepdims=True)
     names = [str(name) for name in feature_names]
-    require(
+    check(
         len(names) == topics.shape[1],
-        "there must be a word for each column",
+        "columns of words",
         feature_names=len(names),
         columns=topics.shape[1],
-        remedy="pass those of the vectorizer that made the counts",
     )
     alpha = np.full(len(topics), float(lda.doc_topic_prior_))
     return _imported_model("scikit-learn", topics, alpha, counts, names, analyzer, 0)

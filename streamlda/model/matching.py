@@ -21,6 +21,7 @@ from streamlda.checks import between, require
 from streamlda.errors import VocabularyError
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import common_columns, hellinger
+from streamlda.model.faults import check
 from streamlda.model.topics import Topics
 
 #: Models are compared by their common words when these are this share of the tokens of both.
@@ -79,12 +80,7 @@ class Comparison:
 def check_models(first: Topics, *others: Any) -> None:
     """Refuse what is no model."""
     for other in others:
-        require(
-            isinstance(other, type(first)),
-            "models must be of type TopicModel",
-            type=type(other).__name__,
-            remedy="read a file by streamlda.load(path)",
-        )
+        check(isinstance(other, type(first)), "model", type=type(other).__name__)
 
 
 def distances(first: Topics, second: Topics) -> NDArray[np.float64]:

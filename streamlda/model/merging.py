@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
-from streamlda.errors import VocabularyError
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import warn_of_background
+from streamlda.model.faults import check, fault
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
 from streamlda.model.matching import check_models, matched_topics
 from streamlda.model.over_time import Timeline
@@ -60,20 +59,14 @@ def merged(
     known: dict[str, list[str | int]] = {}
     for name, model in zip(named, models, strict=True):
         known.setdefault(model.digest, []).append(name)
-    require(
+    check(
         len(known) == len(models) > 1,
-        "models to merge must be two or more, all different",
+        "models to merge",
         models=len(models),
         equal=next((equal for equal in known.values() if len(equal) > 1), "none"),
-        remedy="pass each model once",
     )
     documents = [model.documents_seen for model in models]
-    require(
-        min(documents) > 0,
-        "models to merge must know how many documents they have seen",
-        documents_seen=documents,
-        remedy="set it with dataclasses.replace(model, documents_seen=...)",
-    )
+    check(min(documents) > 0, "documents of models", documents_seen=documents)
     statement = merged_statement([model.privacy for model in models])
     found, places = models[0], [np.arange(models[0].n_components)]
     for model in models[1:]:
@@ -122,14 +115,7 @@ def _columns(first: Topics, second: Topics) -> tuple[Places, Places]:
         or other.words is None
         or one.analyzer != other.analyzer
     ):
-        raise failure(
-            "models to merge must have words that one analyzer finds, the same hashed columns, or "
-            "be of matrices of one width",
-            first=_kind(first),
-            second=_kind(second),
-            remedy="fit them with the same settings of words",
-            error=VocabularyError,
-        )
+        raise fault("words of models", first=_kind(first), second=_kind(second))
     column = {word: i for i, word in enumerate(one.words)}
     for word in other.words:
         column.setdefault(word, len(column))

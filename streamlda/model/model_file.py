@@ -48,9 +48,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
-from streamlda.errors import ModelFileError, VocabularyError
+from streamlda.errors import ModelFileError
+from streamlda.model.faults import check, fault
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.text.vocabulary import Vocabulary
 
@@ -94,13 +95,7 @@ def read(path: str | os.PathLike[str]) -> ArraysFile:
         return read_arrays(path, FORMAT, FORMAT_VERSION, oldest=1)
     except ModelFileError as error:
         if _holds_state(path):
-            raise failure(
-                "a model must be a published one, not raw data, the state of a running engine",
-                format=STATE_FORMAT,
-                path=str(path),
-                remedy="keep that file secret, and pass the model that the run saved",
-                error=ModelFileError,
-            ) from error
+            raise fault("state", format=STATE_FORMAT, path=str(path)) from error
         raise
 
 
@@ -151,7 +146,7 @@ def vocabulary_parts(
 def vocabulary_from(stored: Any, words: NDArray[Any] | None) -> Vocabulary | None:
     """Return a vocabulary, or None, of the metadata and words that it was stored as."""
     if stored is None:
-        _check_file(words is None, "words must come with the metadata of a vocabulary, got null")
+        check(words is None, "words")
         return None
     return Vocabulary.from_metadata(stored, None if words is None else _words_from_bytes(words))
 
@@ -161,22 +156,13 @@ def words_to_bytes(words: tuple[str, ...]) -> NDArray[np.uint8]:
     try:
         text = "\n".join(words).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise failure(
-            "words must be valid Unicode text, got a lone surrogate",
-            remedy="decode the corpus as UTF-8",
-            error=VocabularyError,
-        ) from error
+        raise fault("surrogate") from error
     if text.count(b"\n") != len(words) - 1:
-        raise failure(
-            "words must not contain a line feed",
-            word_id=next(i for i, word in enumerate(words) if "\n" in word),
-            remedy="change the tokenizer",
-            error=VocabularyError,
-        )
+        raise fault("line feed", word_id=next(i for i, word in enumerate(words) if "\n" in word))
     return np.frombuffer(text, np.uint8)
 
 
 def _words_from_bytes(data: NDArray[Any]) -> tuple[str, ...]:
     is_text = data.dtype == np.uint8 and data.ndim == 1
-    _check_file(is_text, "words must be bytes", dtype=data.dtype, ndim=data.ndim)
+    check(is_text, "bytes of words", dtype=data.dtype, ndim=data.ndim)
     return tuple(data.tobytes().decode("utf-8").split("\n"))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
+from streamlda.model.faults import check
 
 Array = NDArray[np.float64]
 
@@ -94,26 +95,18 @@ class Timeline:
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         bins = self.starts.shape
-        require(
+        check(
             len(bins) == 1
             and self.tokens.shape[:1] == bins == self.documents.shape
             and self.tokens.ndim == 2,
-            "a timeline must have a row of tokens and a number of documents for each bin",
+            "timeline",
             starts=bins,
             tokens=self.tokens.shape,
             documents=self.documents.shape,
         )
-        require(
-            bool(np.all(np.diff(self.starts) > 0)),
-            "the bins of a timeline must ascend",
-            unit=self.unit,
-        )
+        check(bool(np.all(np.diff(self.starts) > 0)), "bins", unit=self.unit)
         low = min(self.tokens.min(initial=0.0), self.documents.min(initial=0))
-        require(
-            low >= 0 and bool(np.isfinite(self.tokens).all()),
-            "tokens and documents of a timeline must be finite and >= 0",
-            min=low,
-        )
+        check(low >= 0 and bool(np.isfinite(self.tokens).all()), "tokens of bins", min=low)
         at_least(0, undated=self.undated, ahead=self.ahead, late=self.late)
 
     @property

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, failure, require
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, VocabularyError
+from streamlda.errors import InvalidDocumentsError
 from streamlda.model.evaluation import top_words
+from streamlda.model.faults import check, fault
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, words_to_bytes, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
@@ -73,7 +74,7 @@ class Topics:
         check_probabilities("components", self.components)
         check_probabilities("background", self.background)
         low = self.alpha.min()
-        require(low > 0, "alpha must be > 0", min=low, remedy="fit fewer topics")
+        check(low > 0, "alpha of model", min=low)
         for name in COUNTS:
             at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
@@ -235,11 +236,7 @@ class Topics:
             If the model has no vocabulary.
         """
         if self.vocabulary is None:
-            raise failure(
-                "a model must have a vocabulary to read text, got a model of matrices",
-                remedy="pass counts, or save it with the names of its words",
-                error=VocabularyError,
-            )
+            raise fault("no vocabulary")
         encoded = self.vocabulary.encode(texts)
         for document in encoded.unreadable:
             rule = "the analyzer of a model must read each text"
@@ -298,15 +295,14 @@ def check_shapes(
 ) -> None:
     """Refuse arrays that are not of K topics over V words."""
     shape = components.shape
-    require(
+    check(
         len(shape) == 2
         and 0 not in shape
         and (alpha.shape, background.shape) == (shape[:1], shape[1:]),
-        "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1",
+        "shapes",
         components=shape,
         alpha=alpha.shape,
         background=background.shape,
-        remedy="pass arrays of one fit",
     )
 
 
@@ -337,13 +333,11 @@ def plain_object(name: str, value: Any) -> dict[str, Any]:
 
 def check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
     """Refuse words that are not those of the columns, or cannot be stored."""
-    require(
+    check(
         vocabulary.n_features == n_features,
-        "a vocabulary must have one word for each column of components",
+        "vocabulary",
         words=vocabulary.n_features,
         columns=n_features,
-        remedy="pass the one of the fit",
-        error=VocabularyError,
     )
     to_json(vocabulary.metadata())
     if vocabulary.listed is not None:
