@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from streamlda.errors import SourceError
 from streamlda_connectors.follow import watch
 from streamlda_connectors.follow.listing import get_bases
 from tests.connectors.logs import LINES, Log, texts
-
-as_file_or_directory = pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
 
 
 def size_of(lines):
@@ -64,44 +61,22 @@ def test_last_line_of_a_rotated_file_is_a_record_once_the_newer_one_is_written(
     assert source.lag() == {0: 0}
 
 
-@pytest.mark.parametrize(("rotations", "seen"), [(1, 0), (1, 8), (3, 0), (3, 1), (3, 8)])
-@pytest.mark.parametrize("way", [Log.rotate, Log.copy_and_cut])
-@as_file_or_directory
-def test_resume_after_rotations_that_nobody_saw(log, follow, way, rotations, seen, whole):
-    path = log.path if whole else log.path.parent
-    source = follow(path)
+def test_a_copy_that_is_made_during_a_scan_is_found(log, follow, monkeypatch):
     log.write(*LINES)
-    read = []
-    while len(read) < seen:
-        read += source.poll(1).documents
-    position = source.position()
-    written = list(LINES)
-    for i in range(rotations):
-        way(log)
-        lines = [f"{i} {line}" for line in LINES]
-        log.write(*lines)
-        written += lines
-    if seen:
-        texts(follow(path, position), written[seen:])
-    texts(source, written[seen:])
+    source = follow(log.path)
+    read = source.poll(3).documents
+    list_files, cuts = watch.Listing, [log.copy_and_cut]
 
+    def list_before_the_cut(paths):
+        if cuts:
+            log.write("last")
+        found = list_files(paths)
+        if cuts:
+            cuts.pop()()
+        return found
 
-@as_file_or_directory
-def test_copy_that_is_seen_before_the_cut_is_not_read(log, follow, whole):
-    path = log.path if whole else log.path.parent
-    source = follow(path)
-    log.write(*LINES)
-    texts(source, LINES)
-    copy = shutil.copy(log.path, f"{log.path}.1")
-    texts(source, [])
-    position = source.position()
-    os.truncate(log.path, 0)
-    texts(source, [])
-    log.write("new")
-    texts(source, ["new"])
-    texts(follow(path, position), ["new"])
-    Path(copy).unlink()
-    texts(source, [])
+    monkeypatch.setattr(watch, "Listing", list_before_the_cut)
+    texts(source, [*LINES[len(read) :], "last"])
 
 
 def test_compressed_and_older_rotated_files_are_not_read(log, follow):
