@@ -119,14 +119,14 @@ class Timeline:
         return shares
 
     def to_json(self) -> dict[str, Any]:
-        """Return all but `tokens` as plain JSON values."""
+        """Return all but `tokens` as plain JSON values; files of 0.2.0 know of none `ahead`."""
         return {
             "unit": self.unit,
             "starts": self.starts.tolist(),
             "documents": self.documents.tolist(),
             "undated": self.undated,
-            "ahead": self.ahead,
             "late": self.late,
+            **({"ahead": self.ahead} if self.ahead else {}),
         }
 
     @classmethod
