@@ -13,12 +13,10 @@ from platform import python_version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamlda.errors import MissingExtraError
-from streamlda.service.status import CHECKPOINT_SECONDS, STALLABLE
+from streamlda.service.status import CHECKPOINT_SECONDS, STALLABLE, Status
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
-
-    from streamlda.service.status import Status
 
 
 class Declared(NamedTuple):

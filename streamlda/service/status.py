@@ -398,12 +398,6 @@ class Status:
             "lost": self._infer_lost,
         }
 
-    def metrics(self) -> bytes:
-        """Return all of it in the text format of Prometheus, version 0.0.4."""
-        from streamlda.service.metrics import Metrics
-
-        return Metrics(self).text()
-
     def counted(self, name: str) -> dict[str, int]:
         """Return how much this process added to a counter of the state, by label."""
         with self._lock:

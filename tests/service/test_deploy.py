@@ -15,6 +15,7 @@ from streamlda.cli import commands
 from streamlda.service import memory, running, signals
 from streamlda.service.http.guard import PROBES
 from streamlda.service.machine import Phase
+from streamlda.service.metrics import Metrics
 from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
@@ -72,7 +73,7 @@ def exported(status):
     status.count_dead_letter("not-json")
     status.count_failure("source", "away")
     status.set_memory(1)
-    families = list(text_string_to_metric_families(status.metrics().decode()))
+    families = list(text_string_to_metric_families(Metrics(status).text().decode()))
     assert [family.name for family in families if not family.samples] == []
     samples = [(family.type, sample) for family in families for sample in family.samples]
     return OWN | {each.name: (kind, set(each.labels) | ADDED) for kind, each in samples}

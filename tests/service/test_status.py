@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamlda.errors import MissingExtraError
 from streamlda.service import daemon
 from streamlda.service import messages as m
+from streamlda.service.metrics import Metrics
 from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.storage.identity import Topic
@@ -45,7 +46,7 @@ def samples(status):
     """Return the metrics as Prometheus reads them: name and labels to value."""
     return {
         (sample.name.removeprefix("streamlda_"), *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(status.metrics().decode())
+        for family in text_string_to_metric_families(Metrics(status).text().decode())
         for sample in family.samples
     }
 
@@ -371,7 +372,7 @@ def test_threads_lose_no_count(status):
 def test_without_the_package_metrics_say_what_to_install(status, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtraError, match=r"prometheus-client.*extra http"):
-        status.metrics()
+        Metrics(status).text()
     assert status.status()["stream"] == "a topic"
 
 

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from streamlda.checks import require
 from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError
 from streamlda.service.http.guard import KNOWN, Guard, Limits, Refused, json_response
+from streamlda.service.metrics import Metrics
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.utils.threads import limit_threads
@@ -135,7 +136,7 @@ class _Api:
     async def metrics(self, request: Request) -> Response:
         # The media type is that of the text format, not of others that prometheus-client has.
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(self._status.metrics(), headers={"Content-Type": kind})
+        return Response(Metrics(self._status).text(), headers={"Content-Type": kind})
 
     async def status(self, request: Request) -> Response:
         return json_response(self._status.status())
