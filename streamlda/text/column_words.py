@@ -32,7 +32,7 @@ class ColumnWords:
     """Counts words by their hashed column: a sketch that merges, 128 bytes a column.
 
     Every document counts until `full_tokens` are, then every 128th. Words that are no printable
-    text, or hold ``|``, are left out; of long ones the first 32 bytes are kept.
+    text, or hold ``|``, are skipped; of long ones the first 32 bytes are kept.
     """
 
     def __init__(self, vocabulary: Vocabulary, full_tokens: int = FULL_TOKENS) -> None:

@@ -197,7 +197,7 @@ def _merge_tokens(ascii_tokens: Tokens, numbers: Iterable[int], other_tokens: To
 def count_tokens(
     ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
 ) -> DocumentBatch:
-    """Return how often each column occurs in each document; ids below 0 are left out.
+    """Return how often each column occurs in each document; ids below 0 are skipped.
 
     Document n owns ``ids[offsets[n]:offsets[n + 1]]``. Time and memory O(tokens).
     """

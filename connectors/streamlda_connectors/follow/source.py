@@ -49,8 +49,8 @@ class FollowSource:
     max_document_bytes : int, default 16 MiB
         A longer line is skipped as it streams by.
     allow_gaps : bool, default False
-        Whether to go on where a file was removed, compressed or cut before it was read to its
-        end. The gap is logged, and counted in the position.
+        Accept that a file was removed, compressed or cut before it was read to its end. The gap is
+        logged, and counted in the position.
     start : {"earliest", "latest"}, default "earliest"
         Where to begin, without a position, in files that are there already. Latest is the start
         of the line that is being written; record numbers count from there.
@@ -154,7 +154,7 @@ class FollowSource:
         if begun < self._scan_at:
             return None
         if self._file is not None and self._stream is not None and not self._stream.empty:
-            # Queued lines are read again: their file may have been cut, and go on in its copy.
+            # Queued lines are re-read: their file may have been cut, and continue in its copy.
             self._file.read_to = self._file.offset
             self._leave()
         try:
@@ -237,7 +237,7 @@ class FollowSource:
         self._read_to, self._finished = 0, False
 
     def pause(self) -> None:
-        """Take no lines until `resume`. Polls go on, bring nothing, and keep track of the files."""
+        """Take no lines until `resume`. Polls bring nothing, and keep track of the files."""
         self._paused = True
 
     def resume(self) -> None:

@@ -148,7 +148,7 @@ class Watch:
         lost = file.seen - max(copy.size, file.offset)
         if lost > 0:
             self._note_gap(file, lost)
-        logger.info("file %s goes on in its copy %s", file.name, copy.name)
+        logger.info("file %s continues in its copy %s", file.name, copy.name)
         self.descriptors.drop(file)
         self.files = [other for other in self.files if other.identity != copy.identity]
         file.identity, file.name, file.modified_ns = copy.identity, copy.name, copy.modified_ns
