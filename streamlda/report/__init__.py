@@ -4,10 +4,9 @@ The page is whole without its script, which sorts, searches, points and saves, a
 of all distances and all shares over time. Equal models give equal bytes. Text from models is
 escaped; a policy in the page lets nothing run or load but what is in it.
 
-`facts` says what is on the page, `words` which words, `course` and `over_time` how topics went;
-`layout` and `charts` where drawings have their points, `data` what the script works with, `promise`
-what a privacy statement means; ``templates/`` are the page as a designer reads it, ``page/`` its
-style and script.
+`facts` says what is on the page and what its script works with, `over_time` how topics went;
+`charts` where drawings have their points, `wording` how numbers and promises are said;
+``templates/`` are the page as a designer reads it, ``page/`` its style and script.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from markupsafe import Markup
 
 from streamlda.container import whole_file
 from streamlda.model.topic_model import TopicModel
-from streamlda.report import charts, promise, wording
-from streamlda.report.data import script_data
-from streamlda.report.facts import gather
+from streamlda.report import charts, wording
+from streamlda.report.facts import gather, script_data
 from streamlda.report.over_time import OverTime, follow_over_time
 
 #: Parts of the script, in their order.
@@ -85,8 +83,8 @@ def render_report(
             # Style and script belong to this package: the policy has their digests.
             css=Markup(css),
             js=Markup(js),
-            private=[promise.is_private(model.privacy) for model in facts.models],
-            statements=promise.statements(facts.models, facts.labels),
+            private=[wording.is_private(model.privacy) for model in facts.models],
+            statements=wording.statements(facts.models, facts.labels),
             tree=charts.topic_tree(facts),
             circles=charts.topic_circles(facts),
             scale=charts.circle_scale(facts),

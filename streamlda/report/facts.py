@@ -1,4 +1,4 @@
-"""Facts of a report, taken from models before anything is drawn."""
+"""Facts of a report and the words of its topics, taken from models before anything is drawn."""
 
 from __future__ import annotations
 
@@ -21,17 +21,86 @@ from streamlda.model.diagnostics import (
     redundant_topics,
     suggest_n_components,
 )
+from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import flat_map, leaves, topic_tree
 from streamlda.model.matching import common_share, moved_words
 from streamlda.model.topic_model import TopicModel
-from streamlda.report import course
-from streamlda.report.course import Course
-from streamlda.report.over_time import OverTime
-from streamlda.report.words import Word, Words
+from streamlda.report.over_time import Course, OverTime, course_from_models, course_from_timeline
 from streamlda.spectral.support import Spectrum
 from streamlda.storage.identity import follow
 
 Array = NDArray[np.float64]
+
+#: Weight of a word's probability against its lift in what counts as distinctive: the value that
+#: people could name topics by best (Sievert & Shirley 2014, section 4).
+RELEVANCE = 0.6
+
+#: Weights that the page offers. The words of each are on the page: for 30 words of a topic of
+#: text, 70 to 110 in all.
+WEIGHTS = np.linspace(0.0, 1.0, 21)
+
+#: Words that label a circle of the map.
+LABEL_WORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a topic, with its column."""
+
+    text: str
+    column: int
+    probability: float
+
+
+class Words:
+    """The words of the topics of a model.
+
+    The relevance of a word with probability p in a topic, and q in all tokens, is
+    ``weight log p + (1 - weight) log(p / q)`` (Sievert & Shirley 2014).
+    """
+
+    def __init__(self, model: TopicModel, n: int) -> None:
+        self._model = model
+        #: Share of each word in all tokens, (V,), by the model: the mean of the topics. The word
+        #: frequencies of a model are means over documents, to which a long one counts no more.
+        self.usual: Array = (model.weights[:, None] * model.components).sum(axis=0)
+        self.n = min(n, model.n_features)
+        self._top = top_words(model.components, self.n)
+        #: The topic looked at last: its columns that have a relevance, and logarithms of these.
+        self._logs: tuple[int, NDArray[np.intp], Array, Array] | None = None
+
+    def of(self, k: int) -> tuple[Word, ...]:
+        """Return the words that are among the first n by any weight, the most probable first.
+
+        Time O(V) a weight.
+        """
+        found = set(self._top[k].tolist())
+        for weight in WEIGHTS:
+            found.update(self._relevant(k, weight, self.n))
+        columns = np.array(sorted(found), dtype=np.intp)
+        columns = columns[np.argsort(-self._model.components[k, columns], kind="stable")]
+        names = map(self._model.feature_name, columns.tolist())
+        chances = self._model.components[k, columns].tolist()
+        return tuple(map(Word, names, columns.tolist(), chances))
+
+    def label(self, k: int) -> tuple[str, ...]:
+        """Return the most relevant words at the weight `RELEVANCE`."""
+        columns = self._relevant(k, RELEVANCE, LABEL_WORDS)
+        return tuple(map(self._model.feature_name, columns))
+
+    def _relevant(self, k: int, weight: float, n: int) -> list[int]:
+        topic, usual = self._model.components[k], self.usual
+        if self._logs is None or self._logs[0] != k:
+            known = np.flatnonzero((topic > 0) & (usual > 0))
+            self._logs = k, known, np.log(topic[known]), np.log(usual[known])
+        _, known, p, q = self._logs
+        rank = (1 - weight) * q - p
+        if len(known) > n:
+            best = np.flatnonzero(rank <= np.partition(rank, n - 1)[n - 1])
+            known, rank = known[best], rank[best]
+        found: list[int] = known[np.argsort(rank, kind="stable")[:n]].tolist()
+        return found
+
 
 #: Neighbours that each topic lists.
 NEIGHBOURS = 3
@@ -199,8 +268,8 @@ def gather(
         spectrum=pair_spectrum(newest.diagnostics),
         suggestion=suggest_n_components(newest.diagnostics),
         gone={} if len(models) < 2 else _gone(models[-2], ids[-2], shown, n_words),
-        models_course=None if len(models) < 2 else course.course_from_models(models, labels, ids),
-        time_course=None if timeline is None else course.course_from_timeline(timeline, shown),
+        models_course=None if len(models) < 2 else course_from_models(models, labels, ids),
+        time_course=None if timeline is None else course_from_timeline(timeline, shown),
         from_documents=over_time is not None,
         halves=None if over_time is None else over_time.halves,
         common_share=min((s for s in common if s < 1.0), default=None),
@@ -291,3 +360,68 @@ def _gone(
     return {
         id_: tuple(word for word, _ in top[row]) for row, id_ in enumerate(ids) if id_ not in shown
     }
+
+
+#: Hundredths of the tokens of a word; topics with less of them are left out.
+LEAST_PART = 2
+
+
+def script_data(facts: Facts) -> dict[str, Any]:
+    """Return words, distances and courses of the topics; a page holds about 3 kB of it a topic.
+
+    Distances, in hundredths, are those of each topic to the topics before it. Of each word there
+    are the topics that have `LEAST_PART` of its tokens or more, each followed by the hundredths.
+    """
+    newest = facts.newest
+    words = {word.column: word.text for topic in facts.topics for word in topic.words}
+    at = {column: i for i, column in enumerate(words)}
+    topics = []
+    for topic in facts.topics:
+        topics.append(
+            {
+                "id": topic.id,
+                "share": _short(topic.prevalence),
+                "weight": _short(float(newest.weights[topic.row])),
+                "lately": _short(topic.lately),
+                "npmi": _short(topic.npmi),
+                "exclusivity": _short(topic.exclusivity),
+                "moved": _short(topic.moved),
+                "words": [at[word.column] for word in topic.words],
+                "chances": [_short(word.probability) for word in topic.words],
+            }
+        )
+    hundredths = np.rint(100 * facts.distances).astype(int)
+    course = facts.course
+    return {
+        "shown": facts.topics[0].n_shown,
+        "listed": max(facts.topics[0].n_shown, LISTED_WORDS),
+        "words": list(words.values()),
+        "usual": [_short(float(facts.usual[column])) for column in words],
+        "given": _given(newest.components[:, list(words)], newest.weights, newest.order),
+        "topics": topics,
+        "distances": [hundredths[i, :i].tolist() for i in range(len(topics))],
+        "order": facts.leaves,
+        "course": None
+        if course is None
+        else {
+            "labels": course.labels,
+            "at": [*map(_short, course.at)],
+            "documents": course.documents,
+            "shares": {id_: [*map(_short, shares)] for id_, shares in course.shares.items()},
+        },
+    }
+
+
+def _given(topics: NDArray[np.float64], weights: NDArray[np.float64], order: list[int]) -> Any:
+    """Return of each word the places in `order` of the topics of its tokens, with hundredths."""
+    tokens = (topics * weights[:, None])[order]
+    shares = tokens / np.maximum(tokens.sum(axis=0), 1e-300)
+    hundredths = np.rint(100 * shares).astype(int).T
+    return [
+        [number for i in np.flatnonzero(row >= LEAST_PART) for number in (int(i), int(row[i]))]
+        for row in hundredths
+    ]
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

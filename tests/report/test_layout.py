@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamlda.model.hierarchy import flat_map
-from streamlda.report.layout import place_labels, spread
+from streamlda.report.charts import place_labels, spread
 
 
 def distances(points):

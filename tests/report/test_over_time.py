@@ -10,7 +10,7 @@ from streamlda.cli.report import report
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, VocabularyError
 from streamlda.privacy.statement import seeded
 from streamlda.report import follow_over_time, over_time
-from streamlda.report.course import MOST_MOMENTS, course_from_timeline
+from streamlda.report.over_time import MOST_MOMENTS, course_from_timeline
 from streamlda.stream.time_bins import TimeBins
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary

@@ -14,9 +14,8 @@ from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
-from streamlda.report.data import script_data
-from streamlda.report.facts import gather
-from streamlda.report.promise import in_plain_words, is_private
+from streamlda.report.facts import gather, script_data
+from streamlda.report.wording import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
 from tests.service.planted import model, private, shifted, topics, words
