@@ -5,6 +5,7 @@
     StreamLDAError
     ├── InvalidDocumentsError (ValueError)   counts or text that no statistic can be made of
     ├── InvalidSettingError   (ValueError)   a parameter out of range, or two that clash
+    ├── AccountError                         a state and the position of its source that disagree
     ├── FencedError                          what belongs to another process by now
     ├── InsufficientDataError (ValueError)   too few usable documents for what was asked
     ├── SourceError           (OSError)      a stream of documents that cannot be opened or read
@@ -36,6 +37,10 @@ class InvalidDocumentsError(StreamLDAError, ValueError):
 
 class InvalidSettingError(StreamLDAError, ValueError):
     """A parameter out of range, or two parameters that exclude each other."""
+
+
+class AccountError(StreamLDAError):
+    """A state that has not each record before the position of its source once."""
 
 
 class FencedError(StreamLDAError):

@@ -8,7 +8,7 @@ from math import ceil
 from streamlda.checks import at_least
 from streamlda.errors import SourceError
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
-from streamlda.stream.source import EMPTY, Damage, Position, Progress, RecordBatch
+from streamlda.stream.source import EMPTY, WHOLE, Damage, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
     check,
     check_has_fields,
@@ -132,6 +132,8 @@ class FileSource:
         listed = [(f.name, stored.get(f.format, f.format), f.compression) for f in self._files]
         self._digest = hash_listing(listed if part is None else [*listed, part])
         self._index = self._record = self._offset = 0
+        #: Records of all files that were handed out.
+        self._records = 0
         self._reader: StoredRecords | None = None
         self._closed = False
 
@@ -172,6 +174,7 @@ class FileSource:
             raise
         ended = self._index == len(self._files)
         users, times = self._options.user_field, self._options.time_field
+        self._records += len(batch.texts)
         return batch.build(exhausted=ended, users=users is not None, times=times is not None)
 
     def _read_file(self, batch: BatchBuilder) -> bool:
@@ -220,7 +223,8 @@ class FileSource:
 
         The keys: ``file`` (index) and full ``name`` of the file (None after the last), ``record``
         and ``offset`` (records and decompressed bytes of it that were read), ``files`` (their
-        number) and ``list`` (a digest of their full names, formats and compressions).
+        number), ``list`` (a digest of their full names, formats and compressions) and ``records``
+        (of all files that were read).
         """
         here = None if self._reader is None else self._reader.records
         ended = self._index == len(self._files)
@@ -231,7 +235,12 @@ class FileSource:
             "offset": self._offset if here is None else here.offset,
             "files": len(self._files),
             "list": self._digest,
+            "records": self._records,
         }
+
+    def passed(self) -> dict[str, int]:
+        """Return how many records of all files were read, as one part."""
+        return {WHOLE: self._records}
 
     def seek(self, position: Position) -> None:
         """Resume from a position that `position` returned, in this process or an earlier one.
@@ -244,6 +253,7 @@ class FileSource:
         names = [*(file.name for file in self._files), None]
         if index >= len(names) or position.get("name") != names[index]:
             raise not_a_position("name")
+        self._records = count_at(position, "records")
         self._leave_file(index, record, offset)
 
     def progress(self) -> Progress:

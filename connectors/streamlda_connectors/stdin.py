@@ -9,7 +9,7 @@ from time import monotonic
 from typing import IO
 
 from streamlda.checks import at_least
-from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, count_at, fault
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
@@ -136,6 +136,10 @@ class StdinSource:
         record, read = count_at(position, "record"), self._records.record
         check(record >= read, "replay", record=record, records_read=read)
         self._target = record
+
+    def passed(self) -> dict[str, int]:
+        """Return how many records were read, as one part."""
+        return {WHOLE: self.position()["record"]}
 
     def progress(self) -> Progress:
         """Return the records read or, of a redirected file, its bytes."""

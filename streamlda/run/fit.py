@@ -26,7 +26,7 @@ from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released
-from streamlda.stream.source import RecordBatch, Reject, Source
+from streamlda.stream.source import RecordBatch, Reject, Source, poll
 from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
@@ -252,8 +252,7 @@ class FitLoop:
             self._ended = True
             return
         try:
-            batch = self._source.poll(n, POLL_SECONDS)
-            batch.check(n)
+            batch = poll(self._source, n, POLL_SECONDS)
         except SourceError as error:
             self._failure = error
             return
@@ -302,7 +301,7 @@ class FitLoop:
 
     def _save(self) -> None:
         if self._store is not None:
-            captured = capture(self._pipeline, self._store, self._source.position())
+            captured = capture(self._pipeline, self._store)
             if captured is not None:
                 self._store.write(captured)
         self._saved_at = time.monotonic()

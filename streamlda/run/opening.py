@@ -57,7 +57,7 @@ from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
-from streamlda.stream.source import Log, Position, Reject, Source
+from streamlda.stream.source import Behind, Log, Reject, Source, stand
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -129,6 +129,7 @@ class OpenedRun:
             source.seek(self.checkpoint.position)
         if self.ledger is not None:
             self._check_unspent(source, self.ledger)
+        self.pipeline.begin_at(stand(source))
 
     def skip(self, source: Source) -> None:
         """Take the source behind the records that releases have used.
@@ -291,24 +292,21 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
     check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
 
 
-def capture(
-    pipeline: Pipeline[Any],
-    store: Checkpoints,
-    position: Position,
-    about: Mapping[str, Any] | None = None,
-) -> PendingCheckpoint | None:
+def capture(pipeline: Pipeline[Any], store: Checkpoints) -> PendingCheckpoint | None:
     """Copy what a checkpoint holds; None while there is nothing but records to read again.
 
-    `about` are plain JSON values to keep beside those of the pipeline.
+    Raises `AccountError` where the state has not each record before its position once.
     """
+    pipeline.check_account()
     if pipeline.learner is None:
         return None
     assert pipeline.vocabulary is not None
+    assert pipeline.position is not None
     return store.capture(
         pipeline.learner,
-        position,
+        pipeline.position,
         pipeline.vocabulary,
-        {**pipeline.values(), **(about or {})},
+        pipeline.values(),
         pipeline.waiting,
         pipeline.beside(),
     )
@@ -331,6 +329,7 @@ def _restore(
     digest = None if shared is None else shared.digest
     check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
     pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows(), saved.beside())
+    pipeline.behind = Behind(saved.position, {})
 
 
 def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:
@@ -419,6 +418,7 @@ def _open_private(
         begun = slots if stage is None else stage.first
         values = {**saved.about, "places": slots, "released_at": begun}
         pipeline.restore(saved.vocabulary, learner, values)
+        pipeline.behind = Behind(saved.position, {})
     if paid is not None:
         released = Released(None)
         for release in paid.releases:

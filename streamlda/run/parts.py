@@ -18,7 +18,7 @@ from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
-from streamlda.stream.source import Reject, Source, open_source
+from streamlda.stream.source import Reject, Source, open_source, poll
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
 OnRejected = Callable[[Any, str], None]
@@ -227,8 +227,7 @@ def skip_records(
     records that it skipped.
     """
     while records > 0:
-        batch = source.poll(min(records, SKIPPED_RECORDS), 1.0)
-        batch.check(SKIPPED_RECORDS)
+        batch = poll(source, min(records, SKIPPED_RECORDS), 1.0)
         pipeline.note(batch, released=released)
         records -= batch.n_records
         on_poll(batch.n_records)

@@ -10,23 +10,23 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from streamlda.errors import SinkAwayError, SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.service import messages as m
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.machine import Machine, Phase
+from streamlda.service.rules import Rules
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
+from streamlda.service.threads import Threads
 from streamlda.service.worker import Committed, Worker
-from streamlda.stream.source import Position, RecordBatch, Source
+from streamlda.stream.source import Position, RecordBatch, Source, poll
 from streamlda.utils import exit_codes
 from streamlda.utils.process import resident_bytes
 
@@ -48,6 +48,9 @@ FLUSH_SECONDS = 5.0
 #: How long a poll under way holds up the end: a client may connect in it, or ask for offsets.
 LAST_POLL_SECONDS = 3.0
 
+#: How long a thread may take to end before the run is opened again, in seconds.
+STOP_SECONDS = 20.0
+
 #: Memory is short above this share of its limit, and no longer below the other.
 SHORT, RELIEVED = 0.97, 0.93
 
@@ -56,49 +59,73 @@ class PollEndedError(BaseException):
     """A poll was cut off by the end; no handler of errors in a client is meant."""
 
 
+class Run(NamedTuple):
+    """A run where its last checkpoint stands.
+
+    `open_source` opens the source at a position, or, with None, after the state. The machine is
+    told `started` when the source is open.
+    """
+
+    open_source: Callable[[Position | None], Source]
+    worker_of: Callable[[Callable[[m.Event], None], Committed], Worker]
+    started: m.Started
+
+
 class Daemon:
     """Runs a machine until it says `Exit`.
 
-    `open_source` opens the source at a position, or, with None, after the state; `flush` makes
-    dead letters durable within a time.
+    `open_run` opens the run again where its last checkpoint stands; `flush` makes dead letters
+    durable within a time.
     """
 
     def __init__(
         self,
-        machine: Machine,
-        open_source: Callable[[Position | None], Source],
-        worker_of: Callable[[Callable[[m.Event], None], Committed], Worker],
+        rules: Rules,
+        open_run: Callable[[], Run],
         status: Status,
         supervisor: Supervisor,
         *,
         flush: Callable[[float], None],
         memory_limit_bytes: int | None = None,
+        threads: Threads | None = None,
     ) -> None:
-        self._machine, self._status, self._supervisor = machine, status, supervisor
-        self._open_source, self._flush_letters = open_source, flush
+        self._rules, self._status, self._supervisor = rules, status, supervisor
+        self._open_run, self._flush_letters = open_run, flush
         self._limit = memory_limit_bytes
+        self._threads = threads or Threads()
+        self._events: SimpleQueue[m.Event] = SimpleQueue()
         #: None from a failure until it is open again; the one that failed is still to be closed.
         self._source: Source | None = None
         self._failed: Source | None = None
-        self._opened: SimpleQueue[Source | Exception] = SimpleQueue()
-        self._events: SimpleQueue[m.Event] = SimpleQueue()
-        self._worker = worker_of(self._events.put, self._commit_later)
-        #: What the machine is told when the source is open; None since then.
-        self._started: m.Started | None = None
-        # Behind the last batch that was polled, and that is being learned or was.
-        self._polled_to: Position | None = None
-        self._learned_to: Position | None = None
-        self._batches: dict[int, tuple[RecordBatch, Position]] = {}
-        self._newest_batch = 0
-        self._asked: int | None = None
-        self._polling = False
-        self._to_commit: tuple[Position, str] | None = None
-        # Of the current instructions: why the checkpoint after it is left out.
-        self._letters_failed = ""
-        self._code: int | None = None
+        #: A poll is under way; one was cut off by the end, and the source is polled no more.
+        self._polling = self._cut_off = False
+        #: Exit code, once the machine has said it.
+        self.code: int | None = None
         self._refusal: Exception | None = None
         self._short = False
         self._told_at = 0.0
+        # How often the account was refused since a checkpoint was made.
+        self._refused = 0
+
+    def begin(self, run: Run) -> None:
+        """Begin with a run where its last checkpoint stands, and a machine that knows nothing."""
+        self._machine = Machine(self._rules)
+        self._open_source, worker_of, started = run
+        self._worker = worker_of(self._events.put, self._commit_later)
+        # Of this machine alone: one before it may still have a source opened.
+        self._opened: SimpleQueue[Source | Exception] = SimpleQueue()
+        #: What the machine is told when the source is open; None since then.
+        self._started: m.Started | None = started
+        #: Behind the last batch that was polled.
+        self._polled_to: Position | None = None
+        self._batches: dict[int, RecordBatch] = {}
+        self._newest_batch = 0
+        self._asked: int | None = None
+        self._to_commit: tuple[Position, str] | None = None
+        # Of the current instructions: why the checkpoint after it is left out.
+        self._letters_failed = ""
+        self._reopens = False
+        self._open()
 
     def _commit_later(self, position: Position, note: str) -> None:
         # The source belongs to the loop's thread.
@@ -106,9 +133,9 @@ class Daemon:
 
     def _signal(self, number: int) -> None:
         """Take a signal, in the thread of signals."""
+        self._events.put(m.SignalReceived(self._threads.now(), number))
         # More than once: an alarm just before a wait begins does not end it.
         signal.setitimer(signal.ITIMER_REAL, LAST_POLL_SECONDS, LAST_POLL_SECONDS)
-        self._events.put(m.SignalReceived(time.monotonic(), number))
 
     def _end_poll(self, number: int, frame: object) -> None:
         if self._polling:
@@ -117,12 +144,12 @@ class Daemon:
 
     def _leave(self) -> None:
         # Behind `Exit`, only connections are left to close, and brokers that are away hold that up.
-        leave(exit_codes.UNFINISHED if self._code is None else self._code)
+        leave(exit_codes.UNFINISHED if self.code is None else self.code)
 
-    def run(self, started: m.Started) -> int:
+    def run(self, first: Run) -> int:
         """Loop until the machine says `Exit`; return its code.
 
-        The machine is told `started` when the source is open. What it cannot start for is raised.
+        What the daemon cannot start for is raised.
         The source is closed on return; the caller ends the process, for a thread may still work.
         A signal more, while all is closed, still ends it at once.
         """
@@ -136,11 +163,10 @@ class Daemon:
         # that there is again and again, and hold up the worker.
         gc.freeze()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-        self._started = started
-        self._open()
         try:
-            while self._code is None:
-                self._round()
+            self.begin(first)
+            while self.code is None:
+                self.turn()
         finally:
             self._status.set_ready(False, "the daemon is ending")
             for source in (self._source, self._failed):
@@ -150,25 +176,28 @@ class Daemon:
             raise self._refusal
         if self._worker.stop(1.0):
             log("debug", "threads-ended")
-        return self._code
+        return self.code
 
-    def _round(self) -> None:
+    def turn(self) -> None:
+        """Go round once: tell the machine what happened, poll, and wait if nothing is polled."""
         self._status.beat()
         with suppress(Empty):
-            while self._code is None:
+            while self.code is None:
                 self._tell(self._events.get_nowait())
-        if self._code is not None:
+        if self.code is None and self._reopens:
+            self._reopen()
+        if self.code is not None:
             return
         with suppress(Empty):
             self._take(self._opened.get_nowait())
         self._commit()
         if self._asked is not None:
             self._poll()
-        elif self._code is None:
+        elif self.code is None:
             with suppress(Empty):
-                self._tell(self._events.get(timeout=WAIT_SECONDS))
-        now = time.monotonic()
-        if now - self._told_at >= TICK_SECONDS and self._code is None:
+                self._tell(self._threads.wait(self._events, WAIT_SECONDS))
+        now = self._threads.now()
+        if now - self._told_at >= TICK_SECONDS and self.code is None:
             self._told_at = now
             self._supervisor.alive()
             self._look(now)
@@ -207,7 +236,27 @@ class Daemon:
             except StreamLDAError as error:
                 log_failure("commit-failed", error)
 
+    def _reopen(self) -> None:
+        """Resume where the last checkpoint stands: the state in memory is not that of its place."""
+        if self._refused > self._rules.attempts or not self._worker.stop(STOP_SECONDS):
+            self.code = exit_codes.INTERNAL
+            return
+        log("error", "reopened", refused=self._refused)
+        kept = []
+        with suppress(Empty):
+            while True:
+                # All others are answers to a machine that is gone.
+                if isinstance(event := self._events.get_nowait(), m.SignalReceived):
+                    kept.append(event)
+        for each in kept:
+            self._events.put(each)
+        if self._short:
+            self._events.put(m.MemoryPressure(self._threads.now(), short=True))
+        self.begin(self._open_run())
+
     def _tell(self, event: m.Event) -> None:
+        if isinstance(event, m.CheckpointDone):
+            self._refused = 0
         instructions = self._machine.handle(event)
         self._letters_failed = ""
         for instruction in instructions:
@@ -224,20 +273,16 @@ class Daemon:
                 self._asked = n
             case m.Learn(number):
                 numbers = [n for n in self._batches if n <= number]
-                batches = [self._batches.pop(n) for n in numbers]
-                self._learned_to = batches[-1][1]
-                self._worker.learn([batch for batch, _ in batches])
+                self._worker.learn([self._batches.pop(n) for n in numbers])
             case m.Release():
                 self._worker.release()
             case m.FlushDeadLetters():
                 self._flush()
             case m.Checkpoint():
-                # Behind the last batch given to the engine: learning is over before it is copied.
                 if why := self._letters_failed:
-                    self._events.put(m.Failed(time.monotonic(), "dead-letters", reason=why))
+                    self._events.put(m.Failed(self._threads.now(), "dead-letters", reason=why))
                 else:
-                    assert self._learned_to is not None
-                    self._worker.checkpoint(self._learned_to)
+                    self._worker.checkpoint()
             case m.Publish():
                 self._worker.publish()
             case m.Pause():
@@ -250,9 +295,12 @@ class Daemon:
                 show(instruction, self._status, self._supervisor)
             case m.LogLine(level, event, values):
                 log(level, event, **values)
+            case m.Reopen():
+                self._refused += 1
+                self._reopens = True
             case m.Exit(code):
                 self._supervisor.stopping()
-                self._code = code
+                self.code = code
 
     def _call(self, name: str) -> None:
         # Sources without a client that fetches ahead have nothing to pause.
@@ -270,6 +318,9 @@ class Daemon:
 
     def _poll(self) -> None:
         asked, self._asked = self._asked, None
+        if self._cut_off:
+            self._tell(m.Polled(self._threads.now(), 0, 0, silent=None))
+            return
         source = self._source
         assert asked is not None
         assert source is not None
@@ -278,19 +329,14 @@ class Daemon:
                 self._polling = True
                 batch = RecordBatch()
                 # A client that fetches ahead looks after its connections only while it is polled.
-                # It may have been resumed since a poll for no records was asked for.
                 if asked or hasattr(source, "pause"):
-                    batch = source.poll(asked, WAIT_SECONDS if asked else 0.0)
+                    batch = poll(source, asked, WAIT_SECONDS if asked else 0.0)
             finally:
                 self._polling = False
-            batch.check(asked)
-            if not asked:
-                self._tell(m.Polled(time.monotonic(), 0, 0))
-                return
-            position = source.position()
         except PollEndedError:
-            # What it would have brought is read again next time.
-            self._tell(m.Polled(time.monotonic(), 0, 0, silent=None))
+            # The source may stand behind records that it did not hand out.
+            self._cut_off = True
+            self._tell(m.Polled(self._threads.now(), 0, 0, silent=None))
             return
         except StreamLDAError as error:
             self._source_failed("poll-failed", error)
@@ -302,10 +348,11 @@ class Daemon:
         if not hasattr(source, "last_answer"):
             self._status.answered()
         if batch.n_records:
+            assert batch.behind is not None
             self._newest_batch += 1
-            self._batches[self._newest_batch] = batch, position
-            self._polled_to = position
-        now, n_rejects = time.monotonic(), len(batch.rejects)
+            self._batches[self._newest_batch] = batch
+            self._polled_to = batch.behind.position
+        now, n_rejects = self._threads.now(), len(batch.rejects)
         records, size = batch.n_records, batch.size_bytes
         self._tell(m.Polled(now, records, size, n_rejects, batch.exhausted, silent))
 
@@ -313,17 +360,17 @@ class Daemon:
         """Open the source, again too, in a thread: the loop goes round however long it takes."""
         old = self._source or self._failed
         self._source = self._failed = None
-        position = self._polled_to
+        position, opened, open_source = self._polled_to, self._opened, self._open_source
 
         def work() -> None:
             try:
                 if old is not None:
                     old.close()
-                self._opened.put(self._open_source(position))
+                opened.put(open_source(position))
             except Exception as error:
-                self._opened.put(error)
+                opened.put(error)
 
-        Thread(target=work, name="streamlda-opening", daemon=True).start()
+        self._threads.start(work, "streamlda-opening")
 
     def _take(self, found: Source | Exception) -> None:
         """Take what opening the source has given."""
@@ -331,12 +378,12 @@ class Daemon:
             self._source_failed("open-failed", found)
             return
         self._source = found
-        now, started = time.monotonic(), self._started
+        now, started = self._threads.now(), self._started
         if started is None:
             self._tell(m.Opened(now))
             return
         self._started = None
-        self._polled_to = self._learned_to = found.position()
+        self._polled_to = found.position()
         self._supervisor.ready()
         self._tell(replace(started, time=now))
 
@@ -357,7 +404,7 @@ class Daemon:
         what = "dead-letters" if isinstance(error, SinkAwayError) else "source"
         self._status.count_failure(what, reason)
         code = exit_codes.exit_code(error)
-        self._tell(m.SourceFailed(time.monotonic(), away, reason, code, what))
+        self._tell(m.SourceFailed(self._threads.now(), away, reason, code, what))
 
 
 def show(instruction: m.Instruction, status: Status, supervisor: Supervisor) -> None:

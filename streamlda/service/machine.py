@@ -18,6 +18,8 @@ What it holds to, whatever comes (``tests/service/test_machine_life.py``):
 - No poll reaches beyond the slot where the next release is due. No release is made while a
   checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
   before each checkpoint, dead letters are flushed.
+- A state that has not each record before its position once is neither saved nor released: a new
+  machine resumes from the last checkpoint.
 - The queue holds at most its limit and one poll; the source is resumed at half of it.
 - After the first signal nothing more is begun but the checkpoint, and `Exit` comes by the end of
   the grace; a second signal ends it at once.
@@ -263,6 +265,15 @@ class Machine:
             if self.phase is Phase.DRAINING and not self._drain:
                 # Not saved: it is made again after the last checkpoint.
                 self._exit(exit_codes.IO, out)
+            return
+        if event.what == "account":
+            self._work = None
+            if self._deadline is not None:
+                self._exit(event.code, out)
+                return
+            # What is in memory cannot be trusted; the last checkpoint is whole.
+            self.phase = Phase.STOPPED
+            out.append(m.Reopen())
             return
         if event.what in ("learn", "release"):
             self._done(m.Learn if event.what == "learn" else m.Release)

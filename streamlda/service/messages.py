@@ -86,12 +86,15 @@ class CheckpointDone(Event):
 class Failed(Event):
     """An instruction failed. Behind failed dead letters, the checkpoint must not be made.
 
+    ``account`` answers a `Checkpoint` or a `Release` that was refused: the state does not have each
+    record before its position once.
+
     All other instructions of the same list are carried out all the same. ``output`` answers a
     `Release` that was made, but could not be stored: the next one stores it. `code` is the exit
     code of the error, `reason` a word for it.
     """
 
-    what: Literal["learn", "release", "output", "checkpoint", "dead-letters", "publish"]
+    what: Literal["learn", "release", "output", "checkpoint", "account", "dead-letters", "publish"]
     code: int = exit_codes.INTERNAL
     reason: str = ""
 
@@ -156,6 +159,10 @@ class Resume(Instruction):
     """Let the client fetch again."""
 
 
+class Reopen(Instruction):
+    """Open state and source where the last checkpoint stands, for a machine that begins anew."""
+
+
 class Rebuild(Instruction):
     """Close the source and open it after the last batch polled.
 
@@ -187,7 +194,7 @@ class FlushDeadLetters(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Instruction):
-    """Save the engine, with the position after a batch.
+    """Save the engine, with the position after its last batch.
 
     Answered by `CheckpointTaken`, and then by `CheckpointDone`.
     """

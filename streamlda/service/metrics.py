@@ -54,6 +54,7 @@ METRICS = tuple(
         ),
         ("Gauge", "places", "Record slots read since the stream began.", "places"),
         ("Gauge", "places_left", "Record slots until the next snapshot.", "places_left"),
+        ("Gauge", "account_records", "Records in the state, and passed.", "account", "of"),
         ("Gauge", "kafka_lag_records", "Records that wait.", "lag.partitions", "partition"),
         (
             "Gauge",

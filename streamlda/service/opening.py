@@ -18,7 +18,7 @@ from streamlda.service.status import Status
 from streamlda.service.supervisor import Supervisor
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.sink import DeadLetterSink
-from streamlda.stream.source import Position, Source
+from streamlda.stream.source import Position, Source, stand
 
 _T = TypeVar("_T")
 
@@ -82,7 +82,6 @@ class SourceOpening:
         self._settings, self._found, self._letters = settings, found, letters
         # What a release has used is skipped once, however often the source is away meanwhile.
         self._left_to_skip = found.slots_to_skip
-        self._skipped_to: Position | None = None
 
     def open(self, position: Position | None) -> Source:
         """Open the source at a position; without one, where the run goes on.
@@ -96,25 +95,27 @@ class SourceOpening:
             if position is not None:
                 source.seek(position)
             else:
+                skipped_to = self._found.pipeline.position
                 self._found.go_on(source, self._settings)
-                self._skip(source)
+                self._skip(source, skipped_to)
         except BaseException:
             source.close()
             raise
         return source
 
-    def _skip(self, source: Source) -> None:
-        if self._skipped_to is not None:
-            source.seek(self._skipped_to)
+    def _skip(self, source: Source, skipped_to: Position | None) -> None:
+        found = self._found
+        if self._left_to_skip < found.slots_to_skip:
+            assert skipped_to is not None
+            source.seek(skipped_to)
+            found.pipeline.begin_at(stand(source))
 
         def on_poll(n_records: int) -> None:
             self._left_to_skip -= n_records
-            if n_records:
-                self._skipped_to = source.position()
             _check_there(source)
 
-        skip_records(source, self._left_to_skip, self._found.pipeline, on_poll)
-        if self._skipped_to is not None:
+        skip_records(source, self._left_to_skip, found.pipeline, on_poll)
+        if found.slots_to_skip:
             # The checkpoint after them comes next.
             self._letters.flush(FLUSH_SECONDS)
 

@@ -14,12 +14,12 @@ from functools import partial
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
 
-from streamlda.errors import FencedError
+from streamlda.errors import AccountError, FencedError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OnReject, capture, open_pipeline
 from streamlda.service import messages as m
 from streamlda.service.lease import LOOK_SECONDS, Lease
-from streamlda.service.logs import log, log_failure
+from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.memory import memory_limit, memory_plan, partition_bytes
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
@@ -31,7 +31,7 @@ from streamlda.storage.shared_folder import SharedFolder
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
-from streamlda.stream.source import Position, RecordBatch
+from streamlda.stream.source import Behind, RecordBatch
 from streamlda.stream.time_bins import InNoBin
 
 _T = TypeVar("_T")
@@ -39,13 +39,11 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, eq=False)
 class LearnedPartition:
-    """One partition: its state, and where that stands in the log."""
+    """One partition: its state, which stands at the position of its pipeline."""
 
     number: int
     store: Checkpoints
     pipeline: Pipeline[Any]
-    #: Of the moment of the state; None at the first record, until it is read.
-    position: Position | None
     #: Records that its newest checkpoint is made of.
     saved: int
     #: Another has it by now, or may have it.
@@ -58,9 +56,9 @@ class LearnedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedBatch(RecordBatch):
-    """Records by the partition that takes them, and where each stands after them."""
+    """Records by the partition that takes them; each batch says where that stands behind it."""
 
-    parts: Sequence[tuple[LearnedPartition, RecordBatch, Position]] = ()
+    parts: Sequence[tuple[LearnedPartition, RecordBatch]] = ()
 
 
 class PendingPartitions(NamedTuple):
@@ -98,6 +96,8 @@ class Partitions:
     folder: SharedFolder
     lease: Lease
     on_reject: OnReject | None
+    #: Called with the word for an account that was refused.
+    on_account: Callable[[str], None] = lambda reason: None
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
     #: What became of the records that this process has read, and why of rejects.
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -128,14 +128,9 @@ class Partitions:
         pipeline, saved = found.pipeline, found.checkpoint
         for problem in () if saved is None else saved.skipped:
             log("error", "checkpoint-skipped", partition=number, message=problem)
-        part = LearnedPartition(
-            number,
-            store,
-            pipeline,
-            self.folder.first_position(number) if saved is None else saved.position,
-            pipeline.records,
-            file=file,
-        )
+        if saved is None and (first := self.folder.first_position(number)) is not None:
+            pipeline.behind = Behind(first, {})
+        part = LearnedPartition(number, store, pipeline, pipeline.records, file=file)
         self.open_now[number] = part
         log("info", "partition-opened", partition=number, records=part.saved)
         assert pipeline.vocabulary is not None
@@ -188,13 +183,12 @@ class Partitions:
         """Learn the records of a batch whose partitions are still open."""
         assert isinstance(batch, PartitionedBatch)
         self._renew()
-        for part, records, position in batch.parts:
+        for part, records in batch.parts:
             if self.open_now.get(part.number) is not part:
                 continue
             pipeline = part.pipeline
             outcomes, rejects = pipeline.outcomes, pipeline.counts.rejects.copy()
             pipeline.add(records)
-            part.position = position
             self.outcomes.update(pipeline.outcomes)
             self.outcomes.subtract(outcomes)
             self.counts.rejects += pipeline.counts.rejects - rejects
@@ -257,6 +251,14 @@ class Partitions:
         found = [each for part in self._parts() if (each := part.pipeline.in_no_bin) is not None]
         return InNoBin(*map(sum, zip(*found, strict=True))) if found else None
 
+    def shown_account(self) -> dict[str, int] | None:
+        """As of a pipeline, of the states held now."""
+        found = [part.pipeline.shown_account() for part in self._parts()]
+        known = [each for each in found if each is not None]
+        if not known or len(known) < len(found):
+            return None
+        return {name: sum(each[name] for each in known) for name in known[0]}
+
     def _parts(self) -> list[LearnedPartition]:
         return list(self.open_now.values())
 
@@ -268,8 +270,14 @@ class Partitions:
         found = []
         for part in parts:
             if part.pipeline.records > part.saved or part.renewed:
-                assert part.position is not None
-                pending = capture(part.pipeline, part.store, part.position)
+                try:
+                    pending = capture(part.pipeline, part.store)
+                except AccountError as error:
+                    # Its last checkpoint is opened again, as of a partition that came back.
+                    log_failure("account-failed", error, partition=part.number)
+                    self.on_account(reason_of(error))
+                    self._close(part)
+                    continue
                 assert pending is not None, "words are given, so that there is a learner"
                 part.renewed = False
                 found.append((part, pending, part.pipeline.records))
@@ -308,9 +316,7 @@ class PartitionsWorker(Worker):
         super().__init__(as_one, as_one, None, status, tell, committed)
         self._partitions = partitions
 
-    def _copied(self, position: Position) -> Any:
-        # Each state has a position of its own: that of the source may be ahead of one that was
-        # opened since.
+    def _copied(self) -> Any:
         return self._partitions.capture()
 
     def in_order(self, do: Callable[[], Callable[[], None]], done: Event) -> None:

@@ -16,11 +16,10 @@ from streamlda.run.parts import (
     name_stream,
     snapshot_sink,
 )
-from streamlda.service.daemon import Daemon
+from streamlda.service.daemon import Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease
 from streamlda.service.logs import log
-from streamlda.service.machine import Machine
 from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
 from streamlda.service.opening import Letters, SourceOpening, Start
@@ -105,32 +104,38 @@ def run(settings: RunSettings) -> int:
         rejects = settings.source.rejects
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
-        found = open_pipeline(
-            *(settings, store, ledger, None if rejects is None else file.write),
-            warn=lambda message: log("warning", "opening", message=message),
-        )
-        _tell_where(found)
-        opening = SourceOpening(settings, found, letters)
 
-        def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
-            # Without a group there is nowhere to show offsets.
-            committed = commit if settings.kafka.group else lambda position, note: None
-            return Worker(
-                *(found.pipeline, store, publisher, status, tell, committed, ledger),
-                unstored=found.released,
+        def open_found() -> OpenedRun:
+            found = open_pipeline(
+                *(settings, store, ledger, None if rejects is None else file.write),
+                warn=lambda message: log("warning", "opening", message=message),
             )
+            _tell_where(found)
+            return found
 
+        def run_of(found: OpenedRun) -> Run:
+            def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
+                # Without a group there is nowhere to show offsets.
+                committed = commit if settings.kafka.group else lambda position, note: None
+                return Worker(
+                    *(found.pipeline, store, publisher, status, tell, committed, ledger),
+                    unstored=found.released,
+                )
+
+            source = SourceOpening(settings, found, letters)
+            return Run(source.open, worker_of, _started(found, snapshots))
+
+        found = open_found()
         _infer(settings, snapshots, start, opened)
         daemon = Daemon(
-            Machine(rules_of(settings)),
-            opening.open,
-            worker_of,
+            rules_of(settings),
+            lambda: run_of(open_found()),
             status,
             start.supervisor,
             flush=letters.flush,
             memory_limit_bytes=memory_limit(settings),
         )
-        code = daemon.run(_started(found, snapshots))
+        code = daemon.run(run_of(found))
         if code and (message := found.spending):
             log("warning", "budget", message=message)
         return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from queue import Empty, SimpleQueue
@@ -24,7 +25,7 @@ from streamlda.service.status import Status
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Claim
-from streamlda.stream.source import Position, RecordBatch
+from streamlda.stream.source import Behind, Position, RecordBatch
 from streamlda.utils.lock import LockedError
 
 #: How often a partition is tried that another still has open, in seconds.
@@ -137,13 +138,14 @@ class SharedSource:
             if (part := self._opened(number, assignment.generation)) is not None
         ]
         try:
-            self._source.take({part.number: part.position for part in opened})
+            self._source.take({part.number: part.pipeline.position for part in opened})
         except BaseException:
             for part in opened:
                 self._partitions.leave([part.number], False, self._in_order, Event())
             raise
+        standing = self._standing()
         for part in opened:
-            part.position = self._source.position_of(part.number)
+            part.pipeline.begin_at(standing(part.number))
             self._ours[part.number] = part
         if len(opened) < len(wanted):
             self._try_at = now + RETRY_SECONDS
@@ -170,6 +172,15 @@ class SharedSource:
                 raise
             return self._partitions.open(number, Claim(generation, reset=True))
 
+    def _standing(self) -> Callable[[int], Behind]:
+        """Return what tells where each partition stands now."""
+        passed = {name.rpartition("/")[2]: (name, n) for name, n in self._source.passed().items()}
+
+        def standing(number: int) -> Behind:
+            return Behind(self._source.position_of(number), dict([passed[str(number)]]))
+
+        return standing
+
     def _divided(self, batch: RecordBatch) -> PartitionedBatch:
         """Return the records by the partition that takes them."""
         at, rejects = batch.locations, batch.rejects
@@ -183,10 +194,10 @@ class SharedSource:
             first = last
         for reject in rejects:
             found[reject.location].rejects.append(reject)
-        parts = []
+        parts, standing = [], self._standing()
         for name, own in found.items():
             part = self._ours[int(name.rpartition("/")[2])]
-            parts.append((part, own, self._source.position_of(part.number)))
+            parts.append((part, replace(own, behind=standing(part.number))))
         columns = (
             batch.texts,
             rejects,

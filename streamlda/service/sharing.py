@@ -12,10 +12,9 @@ from streamlda.errors import StreamLDAError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.parts import RejectsFile
 from streamlda.service import messages as m
-from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, Daemon
+from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, Daemon, Run
 from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log_failure, reason_of
-from streamlda.service.machine import Machine
 from streamlda.service.memory import memory_limit
 from streamlda.service.opening import Letters, Start
 from streamlda.service.partitions import Partitions, PartitionsWorker
@@ -55,7 +54,10 @@ def run_shared(
     check_beginning(settings, folder, beginning)
     rejects = settings.source.rejects
     file = None if rejects is None else opened.enter_context(RejectsFile(rejects, append=True))
-    partitions = Partitions(settings, folder, lease, None if file is None else file.write)
+    partitions = Partitions(
+        *(settings, folder, lease, None if file is None else file.write),
+        on_account=lambda reason: status.count_failure("account", reason),
+    )
     workers: list[PartitionsWorker] = []
 
     def worker_of(tell: Callable[[m.Event], None], commit: Committed) -> PartitionsWorker:
@@ -81,16 +83,18 @@ def run_shared(
         )
         return cast("Source", found)
 
+    def open_run() -> Run:
+        return Run(open_source, worker_of, m.Started(time.monotonic(), NEVER_BY_ITSELF, rounds=1))
+
     daemon = Daemon(
-        Machine(rules),
-        open_source,
-        worker_of,
+        rules,
+        open_run,
         status,
         supervisor,
         flush=letters.flush,
         memory_limit_bytes=memory_limit(settings),
     )
-    return daemon.run(m.Started(time.monotonic(), NEVER_BY_ITSELF, rounds=1))
+    return daemon.run(open_run())
 
 
 def _wait_for_beginning(folder: SharedFolder, lease: Lease, start: Start) -> None:

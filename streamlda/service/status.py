@@ -31,7 +31,7 @@ OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
 #: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
 FAILURES = (
-    *("learn", "release", "output", "checkpoint"),
+    *("learn", "release", "output", "checkpoint", "account"),
     *("dead-letters", "publish", "source", "infer"),
 )
 
@@ -80,6 +80,7 @@ class Status:
         self._failure_reasons: dict[str, int] = {}
         self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
         self._bytes = 0
+        self._account: dict[str, int] | None = None
         self._slots: int | None = None
         self._slots_left: int | None = None
         self._lag: dict[int, int | None] = {}
@@ -260,6 +261,11 @@ class Status:
         with self._lock:
             self._in_no_bin = found
 
+    def set_account(self, account: Mapping[str, int] | None) -> None:
+        """Note the records in the state and those that the source has passed; None if unknown."""
+        with self._lock:
+            self._account = None if account is None else dict(account)
+
     def set_lost(self, lost: Mapping[str, int]) -> None:
         """Note what the source could not read any more, by its unit."""
         with self._lock:
@@ -339,6 +345,7 @@ class Status:
                 "failure_reasons": dict(self._failure_reasons),
                 "places": self._slots,
                 "places_left": self._slots_left,
+                "account": self._account,
                 "lag": {
                     **waiting,
                     "partitions": {str(number): lag for number, lag in self._lag.items()},

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
-from streamlda.errors import BudgetExceededError
+from streamlda.errors import AccountError, BudgetExceededError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.evidence import Evidence
@@ -25,6 +22,7 @@ from streamlda.service.messages import (
     ReleaseDone,
 )
 from streamlda.service.status import Status
+from streamlda.service.threads import Threads
 from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
@@ -66,31 +64,26 @@ class Worker:
         committed: Committed,
         ledger: Ledger | None = None,
         unstored: Released | None = None,
+        threads: Threads | None = None,
     ) -> None:
+        self._threads = threads or Threads()
         self._ledger, self._unstored = ledger, unstored
         self._pipeline, self._store, self._publisher = pipeline, store, publisher
         self._status, self._tell, self._committed = status, tell, committed
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._writes: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads = [
-            Thread(target=_carry_out, args=(queue,), name=f"streamlda-{name}", daemon=True)
-            for queue, name in ((self._tasks, "engine"), (self._writes, "writer"))
-        ]
         self._show()
         self._show_budget()
         if publisher is not None:
             self._status.set_snapshot(publisher.newest())
-        for thread in self._threads:
-            thread.start()
+        self._tasks, self._writes = map(self._threads.lane, ("engine", "writer"))
 
     def stop(self, timeout_seconds: float) -> bool:
         """End both threads after what they do now; return whether they ended in time."""
-        until = time.monotonic() + timeout_seconds
-        for queue in (self._tasks, self._writes):
-            queue.put(None)
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        until = self._threads.now() + timeout_seconds
+        lanes = self._tasks, self._writes
+        for lane in lanes:
+            lane.end()
+        ended = [lane.join(max(0.0, until - self._threads.now())) for lane in lanes]
+        return all(ended)
 
     def learn(self, batches: Sequence[RecordBatch]) -> None:
         """Learn from batches in their order; answered by one `Learned` or `Failed`."""
@@ -103,9 +96,9 @@ class Worker:
         """
         self._tasks.put(lambda: self._guard("release", self._release))
 
-    def checkpoint(self, position: Position) -> None:
+    def checkpoint(self) -> None:
         """Answered by `CheckpointTaken` and then `CheckpointDone`, or by `Failed`."""
-        self._tasks.put(lambda: self._guard("checkpoint", lambda: self._take(position)))
+        self._tasks.put(lambda: self._guard("checkpoint", self._take))
 
     def publish(self) -> None:
         """Answered by `Published` or `Failed`."""
@@ -118,15 +111,16 @@ class Worker:
             self._failed(what, error)
 
     def _failed(self, what: str, error: Exception) -> None:
+        what = "account" if isinstance(error, AccountError) else what
         log_failure(f"{what}-failed", error)
         reason = reason_of(error)
         self._status.count_failure(what, reason)
-        self._tell(Failed(time.monotonic(), what, exit_code(error), reason))  # type: ignore[arg-type]
+        self._tell(Failed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
 
     def _publish(self) -> None:
         assert self._publisher is not None
         self._publisher.send()
-        self._tell(Published(time.monotonic()))
+        self._tell(Published(self._threads.now()))
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
@@ -135,7 +129,7 @@ class Worker:
             self._status.set_newest(batch.newest)
             self._show()
         pipeline = self._pipeline
-        self._tell(Learned(time.monotonic(), pipeline.rounds, pipeline.fraction_of_window))
+        self._tell(Learned(self._threads.now(), pipeline.rounds, pipeline.fraction_of_window))
 
     def _show(self) -> None:
         pipeline = self._pipeline
@@ -144,6 +138,7 @@ class Worker:
         self._status.set_rounds(pipeline.rounds)
         self._status.set_warmup(pipeline.warmup)
         self._status.set_in_no_bin(pipeline.in_no_bin)
+        self._status.set_account(pipeline.shown_account())
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
@@ -157,7 +152,7 @@ class Worker:
             released = self._unstored or self._pipeline.release()
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
-            self._tell(BudgetExhausted(time.monotonic()))
+            self._tell(BudgetExhausted(self._threads.now()))
             return
         self._unstored = released
         assert self._publisher is not None
@@ -172,27 +167,27 @@ class Worker:
         self._show()
         self._show_budget()
         pipeline = self._pipeline
-        done = ReleaseDone(time.monotonic(), made, pipeline.due, pipeline.fraction_of_window)
+        done = ReleaseDone(self._threads.now(), made, pipeline.due, pipeline.fraction_of_window)
         self._tell(done)
 
-    def _take(self, position: Position) -> None:
-        start = time.monotonic()
-        captured = self._copied(position)
-        stalled = time.monotonic() - start
-        self._tell(CheckpointTaken(time.monotonic()))
+    def _take(self) -> None:
+        start = self._threads.now()
+        captured = self._copied()
+        stalled = self._threads.now() - start
+        self._tell(CheckpointTaken(self._threads.now()))
         if captured is None:
             # Nothing but records to read again: where the last checkpoint stands is right.
-            self._tell(CheckpointDone(time.monotonic()))
+            self._tell(CheckpointDone(self._threads.now()))
             return
         self._writes.put(lambda: self._guard("checkpoint", lambda: self._write(captured, stalled)))
 
-    def _copied(self, position: Position) -> PendingCheckpoint | None:
-        return capture(self._pipeline, self._store, position)
+    def _copied(self) -> PendingCheckpoint | None:
+        return capture(self._pipeline, self._store)
 
     def _write(self, captured: PendingCheckpoint, stalled: float) -> None:
-        start = time.monotonic()
+        start = self._threads.now()
         generation = self._store.write(captured)
-        seconds = time.monotonic() - start
+        seconds = self._threads.now() - start
         self._status.checkpoint(seconds, captured.size_bytes)
         log(
             "debug",
@@ -205,16 +200,11 @@ class Worker:
         body = captured.body
         note = "" if self._ledger is None else Evidence("", body["ledger_id"], body["epoch"]).note
         self._committed(body["position"], note)
-        self._tell(CheckpointDone(time.monotonic()))
+        self._tell(CheckpointDone(self._threads.now()))
 
 
 def _n_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _carry_out(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (task := tasks.get()) is not None:
-        task()
 
 
 def _until_topics(pipeline: Pipeline[Any]) -> int | None:

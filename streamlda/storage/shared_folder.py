@@ -121,7 +121,7 @@ class SharedFolder:
         beginning = self.beginning()
         assert beginning is not None
         at = beginning["offsets"].get(str(number))
-        own = {"partitions": [number], "offsets": {str(number): at}, "lost": {}}
+        own = {"partitions": [number], "offsets": {str(number): at}, "lost": {}, "gaps": {}}
         return None if at is None else beginning["log"] | own
 
     def begin(self, beginning: Mapping[str, Any]) -> None:

@@ -34,12 +34,13 @@ from streamlda.learner import Learner
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
+from streamlda.stream.account import Account
 from streamlda.stream.blocks import Blocks, cuts
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.schedule import Released, Schedule
-from streamlda.stream.source import LocatedTexts, RecordBatch, Reject
+from streamlda.stream.source import Behind, LocatedTexts, Position, RecordBatch, Reject
 from streamlda.stream.time_bins import MOST_AHEAD_SECONDS, InNoBin, TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.encoding import UNREADABLE
@@ -88,6 +89,9 @@ class Pipeline(Generic[LearnerT]):
     ) -> None:
         self.words = words
         self.counts = RecordCounts()
+        self.account = Account()
+        #: Where the source stands behind the last record taken; None before it is open.
+        self.behind: Behind | None = None
         self.vocabulary: Vocabulary | None = None
         self.vocabulary_documents = 0
         self.first_slot = 0
@@ -194,6 +198,30 @@ class Pipeline(Generic[LearnerT]):
 
     # Records.
 
+    def begin_at(self, behind: Behind) -> None:
+        """Begin, or resume, where the source stands."""
+        self.behind = behind
+        self.account.begin(behind.passed)
+
+    @property
+    def position(self) -> Position | None:
+        """Where the source stands behind the last record taken."""
+        return None if self.behind is None else self.behind.position
+
+    def check_account(self) -> None:
+        """Raise `AccountError` unless each record before the position is in the state once."""
+        if self.behind is not None:
+            self.account.check(self.behind.passed, self.records)
+
+    def shown_account(self) -> dict[str, int] | None:
+        """Return records in the state and records that the source has passed; None if unknown."""
+        return None if self.behind is None else self.account.shown(self.behind.passed)
+
+    def _move(self, batch: RecordBatch) -> None:
+        """Take the position behind records together with them."""
+        self.account.add(batch)
+        self.behind = batch.behind or self.behind
+
     def add(self, batch: RecordBatch) -> None:
         """Take records, at most those until something is `due`. Time O(characters + learning)."""
         due = self.due
@@ -205,6 +233,7 @@ class Pipeline(Generic[LearnerT]):
             remedy="make what is due first",
         )
         first = self.counts.records + 1
+        self._move(batch)
         if self.provenance is not None:
             self.provenance.add_texts(batch.located(first), batch.texts)
         self.counts.records += batch.n_records
@@ -305,9 +334,11 @@ class Pipeline(Generic[LearnerT]):
     def release(self) -> Released:
         """Make what is due, or end what is running here: a model, or why there is none.
 
-        Raises `BudgetExceededError` or `LedgerError` if a private learner is not allowed it, and
+        Raises `AccountError` where records before the position are missing, or here twice, and
+        `BudgetExceededError` or `LedgerError` if a private learner is not allowed it, and
         `InsufficientDataError` if it would pay for lines of which none was a document.
         """
+        self.check_account()
         words = self.words if self._learner is None else None
         choice = words if isinstance(words, PrivateVocabularySelection) else None
         if self.provenance is not None and self.provenance.by_slots:
@@ -338,6 +369,8 @@ class Pipeline(Generic[LearnerT]):
                 else Released(None, private.missed, private.shows_nothing)
             )
         self.snapshots += 1
+        if not self.counts_slots and (found := self.shown_account()):
+            model = replace(model, diagnostics={**model.diagnostics, "account": found})
         bins, span, self._span = self._time_bins, self._span, TimeSpan()
         return Released(model if bins is None else self._dated(model, span, bins.unit))
 
@@ -361,6 +394,7 @@ class Pipeline(Generic[LearnerT]):
 
     def note(self, batch: RecordBatch, *, released: bool) -> None:
         """Note which records were read elsewhere, or are skipped because they were `released`."""
+        self._move(batch)
         if self.provenance is not None:
             self.provenance.add_texts(batch.located(1), batch.texts, released=released)
 
@@ -430,6 +464,7 @@ class Pipeline(Generic[LearnerT]):
             "vocabulary_documents": self.vocabulary_documents,
             "span": self._span.to_json(),
             "counts": counts,
+            "account": self.account.to_json(),
             "provenance": None if self.provenance is None else self.provenance.to_json(),
         }
 
@@ -453,6 +488,7 @@ class Pipeline(Generic[LearnerT]):
             counts[name] = Counter(counts[name])
         counts["fields"] = tuple(counts["fields"])
         self.counts = RecordCounts(records=int(values["places"]), **counts)
+        self.account = Account(values["account"])
         self.first_slot, self.snapshots = int(values["first_place"]), int(values["snapshots"])
         self._span = TimeSpan(*values["span"])
         self._released_at = int(values["released_at"])

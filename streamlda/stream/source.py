@@ -8,7 +8,7 @@ resume from a position that somebody else stored.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from itertools import compress
@@ -20,6 +20,9 @@ from streamlda.errors import SourceError
 
 #: Where reading goes on, as plain JSON values: what was read before it is never read again.
 Position = Mapping[str, Any]
+
+#: The one part of a stream whose records are numbered from its beginning to its end.
+WHOLE = ""
 
 ENTRY_POINT_GROUP = "streamlda.connectors"
 
@@ -83,6 +86,16 @@ class LocatedTexts:
         self.characters += other.characters
 
 
+class Behind(NamedTuple):
+    """Where a source stands behind a batch: its position, and the records passed in each part.
+
+    `passed` is empty of a source that does not say it.
+    """
+
+    position: Position
+    passed: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
     """The records of one call of `Source.poll`: aligned lists, in stream order.
@@ -115,6 +128,8 @@ class RecordBatch:
     newest : dict of int to float
         When the last record of each partition was made, in seconds since 1970, where the source
         keeps that (Kafka); for display.
+    behind : Behind, optional
+        Where the source stands after these records; set by `poll`, and not by sources.
     """
 
     texts: list[str | None] = field(default_factory=list)
@@ -126,6 +141,7 @@ class RecordBatch:
     fields: tuple[str, ...] = ()
     damage: tuple[Damage, ...] = ()
     newest: dict[int, float] = field(default_factory=dict)
+    behind: Behind | None = None
 
     @property
     def documents(self) -> list[str]:
@@ -170,6 +186,7 @@ class RecordBatch:
             self.fields,
             self.damage,
             self.newest,
+            self.behind,
         )
 
     def with_text(self, first: int) -> LocatedTexts:
@@ -234,8 +251,11 @@ class Source(Protocol):
     A source may have more, for display: `lag`, `lost`, `waits_for` (the part without a record that
     holds up the others), `silent` (for how many seconds of polling a
     part of it has not answered; 0 if all do, None if that is not known yet) and `last_answer` (when
-    it answered last, by ``time.monotonic``). What is away raises `SourceAwayError`, what will not
-    be read as it is set `SourceRefusedError`.
+    it answered last, by ``time.monotonic``). `passed` says how many records lie before the
+    position: of each partition, by the location of its records, or of all, under `WHOLE`. Without
+    it no account is held of the records. A source with `pause` and `resume` takes polls for 0
+    records, which bring none. What is away raises `SourceAwayError`, what will not be read as it is
+    set `SourceRefusedError`.
 
     The position returned after a poll resumes *after* the last record of that poll, rejects
     included. Opening a source reads no document. The same source polled with other batch sizes
@@ -259,6 +279,23 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release what the source holds. Closing twice is allowed."""
+
+
+def stand(source: Source) -> Behind:
+    """Return where a source stands."""
+    passed = getattr(source, "passed", None)
+    return Behind(source.position(), {} if passed is None else passed())
+
+
+def poll(source: Source, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+    """Return the checked answer of a poll with the position behind it, as one value.
+
+    Nothing else moves the position of a source. If this raises, reading must go on behind the last
+    batch that was returned.
+    """
+    batch = source.poll(max_records, timeout_seconds)
+    batch.check(max_records)
+    return replace(batch, behind=stand(source))
 
 
 @cache

@@ -7,7 +7,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.settings.load import load_settings
 from streamlda.storage.projection import save_projection
-from streamlda.stream.source import RecordBatch
+from streamlda.stream.source import Behind, RecordBatch
 from streamlda.text.vocabulary import Vocabulary
 from tests.service import planted
 from tests.service.daemon_process import settings_of, texts
@@ -56,7 +56,8 @@ def new_pipeline(kind, folder, flags=None):
 
 def save(pipeline, store):
     """Save a pipeline at its records, and return whether there was something to save."""
-    captured = capture(pipeline, store, {"at": pipeline.records})
+    pipeline.behind = Behind({"at": pipeline.records}, {})
+    captured = capture(pipeline, store)
     if captured is not None:
         store.write(captured)
     return captured is not None

@@ -29,6 +29,9 @@ class Scripted:
             raise poll
         return replace(poll, exhausted=not self.polls)
 
+    def position(self):
+        return {}
+
     def progress(self):
         return Progress(0, None, "documents")
 

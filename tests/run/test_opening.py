@@ -11,7 +11,7 @@ from streamlda.run.opening import capture, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import save_projection
 from streamlda.stream import blocks
-from streamlda.stream.source import RecordBatch, RecordLocation
+from streamlda.stream.source import Behind, RecordBatch, RecordLocation
 from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
 
 pytestmark = pytest.mark.long
@@ -149,11 +149,12 @@ def test_a_run_from_shared_topics_refines_them(tmp_path):
 def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp_path):
     pipeline = new_pipeline("learned", tmp_path)
     with Checkpoints.open(tmp_path / "c") as store:
+        pipeline.behind = Behind({}, {})
         pipeline.add(RecordBatch(ROWS[:100]))
-        assert capture(pipeline, store, {}) is None
+        assert capture(pipeline, store) is None
         assert pipeline.fraction_of_window == np.inf
         pipeline.add(RecordBatch(ROWS[100:200]))
-        assert capture(pipeline, store, {}) is not None
+        assert capture(pipeline, store) is not None
         assert pipeline.fraction_of_window == 1.0
 
 

@@ -21,6 +21,7 @@ from streamlda.run.opening import capture, open_ledger, open_pipeline
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
+from streamlda.stream.source import poll
 from streamlda.utils.lock import FileLock, LockedError
 from tests.run.opened import run_settings
 from tests.service.daemon_process import texts, write_documents
@@ -95,9 +96,9 @@ class Scene(NamedTuple):
             pipeline, model = run.pipeline, None
             while model is None:
                 while pipeline.due:
-                    pipeline.add(self.group.poll(pipeline.due))
+                    pipeline.add(poll(self.group, pipeline.due))
                 model = pipeline.release().model
-                store.write(capture(pipeline, store, self.group.position()))
+                store.write(capture(pipeline, store))
                 self.group.left = [Evidence("", ledger.ledger_id, ledger.generation).note]
             publisher.store(model)
             publisher.send()

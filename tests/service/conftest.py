@@ -34,6 +34,7 @@ def status():
     made = Status(private=False, stream="planted", memory_limit_bytes=2**30, clock=lambda: 0.0)
     made.set_ready(True)
     made.set_slots(10, 5)
+    made.set_account({"records": 10, "passed": 10})
     made.set_lag({0: 3, 1: None})
     made.checkpoint(0.1, 100)
     made.share(partitions=[0], waiting=[1], generation=3, lease=True, places=9)
@@ -129,7 +130,7 @@ def here(request, shared, topics, tmp_path):
         return rest
 
     def save():
-        worker.checkpoint({})
+        worker.checkpoint()
         assert [type(events.get(timeout=30)) for _ in range(2)] == [CheckpointTaken, CheckpointDone]
 
     def looks():

@@ -117,6 +117,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
         *(
             "places",
             "places_left",
+            "account",
             "checkpoint",
             "budget",
             "last_answer",

@@ -22,8 +22,13 @@ from streamlda.service.worker import Worker
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.source import RecordBatch
+from streamlda.stream.source import WHOLE, Behind, RecordBatch
 from tests.run.opened import ROWS, TEXTS, new_pipeline, run_settings
+
+
+def batch(start, stop):
+    """Return rows, behind which a source stands at their end."""
+    return RecordBatch(ROWS[start:stop], behind=Behind({"at": stop}, {WHOLE: stop}))
 
 
 class Bench:
@@ -60,12 +65,12 @@ def bench(tmp_path):
 
 def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     found, worker = bench("hashed")
-    worker.learn([RecordBatch(ROWS[:200])])
+    worker.learn([batch(0, 200)])
     worker.release()
     learned, released = found.next(Learned, ReleaseDone)
     assert (released.snapshot, released.slots_left) == (True, 200)
     assert found.publisher.snapshots.numbers() == [1]
-    worker.checkpoint({"at": 200})
+    worker.checkpoint()
     taken, done = found.next(CheckpointTaken, CheckpointDone)
     assert learned.time <= released.time <= taken.time <= done.time
     assert found.committed == [({"at": 200}, "")]
@@ -99,8 +104,8 @@ def test_a_private_window_is_as_far_from_its_snapshot_as_all_of_its_stages(bench
 
 def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
     found, worker = bench("learned")
-    worker.learn([RecordBatch(ROWS[:100])])
-    worker.checkpoint({"at": 100})
+    worker.learn([batch(0, 100)])
+    worker.checkpoint()
     found.next(Learned, CheckpointTaken, CheckpointDone)
     assert found.store.newest() is None
     assert found.committed == []
@@ -113,9 +118,9 @@ def test_learning_goes_on_while_a_checkpoint_is_written(bench):
             return super().write(captured)
 
     found, worker = bench("hashed", store=Slow)
-    worker.learn([RecordBatch(ROWS[:100])])
-    worker.checkpoint({"at": 100})
-    worker.learn([RecordBatch(ROWS[100:150])])
+    worker.learn([batch(0, 100)])
+    worker.checkpoint()
+    worker.learn([batch(100, 150)])
     found.next(Learned, CheckpointTaken, Learned, CheckpointDone)
     # What is written is of the moment at which it was taken.
     saved = found.store.newest()
@@ -131,7 +136,7 @@ class Away:
 @pytest.mark.parametrize("what", ["learn", "release", "checkpoint", "publish"])
 def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
     found, worker = bench("hashed", sink=Away())
-    worker.learn([RecordBatch(ROWS[:150])])
+    worker.learn([batch(0, 150)])
     found.next(Learned)
     if what == "learn":
         worker.learn([RecordBatch(["text", 5])])
@@ -140,7 +145,7 @@ def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
         worker.release()
     elif what == "checkpoint":
         found.store.close()
-        worker.checkpoint({})
+        worker.checkpoint()
         found.next(CheckpointTaken)
     else:
         worker.release()
@@ -149,7 +154,7 @@ def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
     (failed,) = found.next(Failed)
     assert failed.what == what
     assert [record.getMessage() for record in caplog.records] == [f"{what}-failed"]
-    worker.learn([RecordBatch(ROWS[150:190])])
+    worker.learn([batch(150, 190)])
     found.next(Learned)
 
 
@@ -168,7 +173,7 @@ def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
 
 def test_a_release_that_cannot_be_stored_is_made_once_and_stored_later(bench, caplog):
     found, worker = bench("hashed")
-    worker.learn([RecordBatch(ROWS[:150])])
+    worker.learn([batch(0, 150)])
     found.next(Learned)
     folder = found.publisher.snapshots.folder
     aside = folder.rename(folder.with_name("aside"))

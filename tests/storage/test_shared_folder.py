@@ -105,7 +105,7 @@ def test_one_holds_the_lease(folder):
 def test_the_beginning_says_where_partitions_begin_and_of_which_topic(folder):
     assert folder.beginning() is None
     folder.begin({"log": LOG, "offsets": {"4": 17}})
-    own = {"partitions": [4], "offsets": {"4": 17}, "lost": {}}
+    own = {"partitions": [4], "offsets": {"4": 17}, "lost": {}, "gaps": {}}
     assert folder.first_position(4) == LOG | own
     assert folder.first_position(5) is None
     folder.check_log(LOG | {"offsets": {}})

@@ -8,8 +8,8 @@ from time import monotonic, sleep
 from streamlda.checks import at_least, one_of
 from streamlda.errors import StreamLDAError
 from streamlda.stream.listing import Paths
-from streamlda.stream.source import Position, Progress, RecordBatch
-from streamlda_connectors.checks import check_open, unreadable
+from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
+from streamlda_connectors.checks import check_open, count_at, unreadable
 from streamlda_connectors.follow.listing import check_paths
 from streamlda_connectors.follow.tracked_file import TrackedFile
 from streamlda_connectors.follow.watch import Watch
@@ -110,7 +110,7 @@ class FollowSource:
         self._start = start
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
-        self._done = 0
+        self._done = self._records = 0
         self._file: TrackedFile | None = None
         self._stream: RecordStream | None = None
         self._read_to = 0
@@ -133,15 +133,18 @@ class FollowSource:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
 
         Time O(bytes read), and of a scan of all files where one is due. Records that can be read
-        are returned before a `SourceError` is raised, and polling again tries again.
+        are returned before a `SourceError` is raised, and polling again tries again. With
+        `max_records` of 0 it brings nothing, and keeps track of the files, as polls do while
+        paused.
         """
         check_open(self._closed)
-        batch = BatchBuilder(max_records, timeout_seconds)
+        batch = BatchBuilder(max_records or 1, timeout_seconds)
         while True:
             problem = self._scan()
-            if not self._paused:
+            if max_records and not self._paused:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
+                self._records += len(batch.texts)
                 return batch.build(exhausted=False, **self._known)
             if problem is not None:
                 raise _name_cause(problem) from problem
@@ -249,10 +252,15 @@ class FollowSource:
 
         The keys: ``paths``, ``folders``, ``files`` (of each: folder, name, the name it was
         written under if another, device, inode, length and digest of its first bytes, offset,
-        record, bytes unread, state), ``gaps`` (how often data was lost) and ``lost_bytes`` (how
-        much of it is known). About 100 bytes a file; read and removed ones are forgotten.
+        record, bytes unread, state), ``gaps`` (how often data was lost), ``lost_bytes`` (how
+        much of it is known) and ``records`` (of all files that were read). About 100 bytes a file;
+        read and removed ones are forgotten.
         """
-        return self._watch.position()
+        return {**self._watch.position(), "records": self._records}
+
+    def passed(self) -> dict[str, int]:
+        """Return how many records of all files were read, as one part."""
+        return {WHOLE: self._records}
 
     def seek(self, position: Position) -> None:
         """Resume from a position that `position` returned, in this process or an earlier one.
@@ -262,7 +270,9 @@ class FollowSource:
         `allow_gaps` is not set.
         """
         check_open(self._closed)
-        watch = self._open_watch(position)
+        records = count_at(position, "records")
+        watch = self._open_watch({key: position[key] for key in position if key != "records"})
+        self._records = records
         self._watch.descriptors.close()
         self._watch = watch
         self._done = sum(file.offset for file in watch.files)

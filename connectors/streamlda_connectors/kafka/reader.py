@@ -21,7 +21,7 @@ from streamlda_connectors.kafka.client import (
 )
 from streamlda_connectors.kafka.consumer import Client, Connect
 from streamlda_connectors.kafka.rounds import Rounds
-from streamlda_connectors.kafka.share import Share, after_gap, read_position
+from streamlda_connectors.kafka.share import Share, Standing, after_gap, read_position
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +57,9 @@ class Reader:
         self._taken = taken
         #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
         self.pending: deque[Run] = deque()
-        #: Records known to be lost, by partition.
+        #: Records known to be lost, by partition, and how far its offset moved without records.
         self.lost: Counter[int] = Counter()
+        self.gaps: Counter[int] = Counter()
         self._rebuilds = 0
         self._truncated = False
         self._look_at = 0.0
@@ -224,7 +225,7 @@ class Reader:
         self._drop_client()
         for number, at in self.next.items():
             good = first_readable(self._connect, self._settings, number, at, bounds[number].end)
-            self._note_gap(number, good, good - at, "damaged")
+            self._note_gap(number, at, good, good - at, "damaged")
         self._rebuild()
 
     def _rebuild(self) -> Client:
@@ -281,17 +282,18 @@ class Reader:
         moved = dict(offsets)
         for number, at in gaps.items():
             moved[number], lost = after_gap(at, bounds[number])
-            self._note_gap(number, moved[number], lost, "removed")
+            self._note_gap(number, at, moved[number], lost, "removed")
         return moved
 
-    def _note_gap(self, number: int, at: int, lost: int, why: str) -> None:
-        if self.next.get(number) == at:
+    def _note_gap(self, number: int, before: int, at: int, lost: int, why: str) -> None:
+        if before == at:
             return
         logger.warning(
             "gap: topic %s partition %d goes on at offset %d, %d records lost (%s)",
             *(self._settings.topic, number, at, lost, why),
         )
         self.next[number] = at
+        self.gaps[number] += at - before
         if lost:
             self.lost[number] += lost
 
@@ -337,8 +339,14 @@ class Reader:
             "partitions": self._share.name if number is None else of,
             "offsets": {str(each): self.next[each] for each in of},
             "lost": {str(each): self.lost[each] for each in of if each in self.lost},
+            "gaps": {str(each): self.gaps[each] for each in of if each in self.gaps},
             **({} if self._rounds is None else {"rounds": self._rounds.to_json()}),
         }
+
+    def passed(self) -> dict[str, int]:
+        """Return the records handed out before the next offset of each partition, by location."""
+        topic = self._settings.topic
+        return {f"{topic}/{number}": at - self.gaps[number] for number, at in self.next.items()}
 
     def seek(self, position: Position) -> None:
         """Go on from `position`, or raise and change nothing."""
@@ -346,20 +354,20 @@ class Reader:
         ours = self._share.of(client.partitions()) | set(self.next)
         fixed = self._rounds is not None
         found = read_position(position, self._identity, self._share, ours, fixed=fixed)
-        rounds = self._rounds and Rounds.of(position["rounds"], found[0])
-        self._move(client, *found)
+        rounds = self._rounds and Rounds.of(position["rounds"], found.offsets)
+        self._move(client, found)
         self._rounds = rounds
         self._drop_fetched()
         self._rebuilds = 0
         self._truncated = False
 
-    def _move(self, client: Client, offsets: Mapping[int, int], lost: Mapping[int, int]) -> None:
-        before = self.next, self.lost
-        self.next, self.lost = dict(offsets), Counter(lost)
+    def _move(self, client: Client, to: Standing) -> None:
+        before = self.next, self.lost, self.gaps
+        self.next, self.lost, self.gaps = dict(to.offsets), Counter(to.lost), Counter(to.gaps)
         try:
-            self._go_to(client, offsets)
+            self._go_to(client, to.offsets)
         except BaseException:
-            self.next, self.lost = before
+            self.next, self.lost, self.gaps = before
             raise
         self.pending.clear()
 
@@ -375,18 +383,18 @@ class Reader:
         """Read more partitions, each from a position of its own, or from its first record on."""
         client = self._client or self._rebuild()
         fresh = {number for number, position in positions.items() if position is None}
-        found = {number: bound.first for number, bound in client.bounds(fresh).items()}
-        lost = dict(self.lost)
+        first = {number: bound.first for number, bound in client.bounds(fresh).items()}
+        to = Standing(self.next | first, dict(self.lost), dict(self.gaps))
         for number, position in positions.items():
             if position is not None:
                 own = read_position(position, self._identity, Share([number]), {number})
-                found |= own[0]
-                lost |= own[1]
-        self._move(client, self.next | found, lost)
+                for known, more in zip(to, own, strict=True):
+                    known.update(more)
+        self._move(client, to)
 
     def give_up(self, numbers: set[int]) -> None:
         """Read partitions no longer."""
-        for known in (self.next, self.lost, self._answered, self._silent):
+        for known in (self.next, self.lost, self.gaps, self._answered, self._silent):
             for number in numbers & known.keys():
                 del known[number]
         self.pending.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceRefusedError
@@ -64,32 +64,44 @@ class Share:
         return ours
 
 
+class Standing(NamedTuple):
+    """Next offset, lost records and gaps of each partition."""
+
+    offsets: dict[int, int]
+    lost: dict[int, int]
+    gaps: dict[int, int]
+
+
 def read_position(
     position: Position, identity: Identity, share: Share, ours: set[int], *, fixed: bool = False
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the next offset and the number of lost records of each partition of a position.
+) -> Standing:
+    """Return where each partition of a position stands.
 
     A partition that has come since starts at 0; one of a `fixed` order, which says its rounds, has
     no more than it began with. Raises `SourceRefusedError` if it is no position, or one of another
     topic, cluster or choice of partitions.
     """
-    if set(position) != {*identity._fields, "partitions", "offsets", "lost", *["rounds"] * fixed}:
+    keys = {*identity._fields, "partitions", *Standing._fields, *["rounds"] * fixed}
+    if set(position) != keys:
         raise not_a_position("keys")
     same = {**identity._asdict(), "partitions": share.name}
     remedy = "connect to the same topic with the same partitions"
     check_same("topic and the partitions", remedy, position, **same)
-    offsets = numbers_of(position, "offsets")
-    lost = numbers_of(position, "lost")
-    if not set(offsets) <= ours or not set(lost) <= ours:
+    offsets, lost = numbers_of(position, "offsets"), numbers_of(position, "lost")
+    # The offset goes back where a log was cut.
+    gaps = numbers_of(position, "gaps", least=None)
+    if not {*offsets, *lost, *gaps} <= ours:
         raise not_a_position("offsets")
-    return offsets if fixed else dict.fromkeys(ours, 0) | offsets, lost
+    return Standing(offsets if fixed else dict.fromkeys(ours, 0) | offsets, lost, gaps)
 
 
-def numbers_of(position: Mapping[str, Any], key: str) -> dict[int, int]:
+def numbers_of(position: Mapping[str, Any], key: str, least: int | None = 0) -> dict[int, int]:
     """Return a number of each partition that a position says; `SourceError` if it does not."""
     value = position.get(key)
     if not isinstance(value, Mapping) or not all(
-        re.fullmatch("[0-9]+", str(number)) and type(count) is int and count >= 0
+        re.fullmatch("[0-9]+", str(number))
+        and type(count) is int
+        and (least is None or count >= least)
         for number, count in value.items()
     ):
         raise not_a_position(key)

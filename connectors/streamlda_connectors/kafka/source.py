@@ -265,10 +265,11 @@ request_timeout_seconds
         """Return where the next poll will go on.
 
         The keys: ``cluster``, ``topic`` and ``topic_id`` (which log), ``partitions`` (as chosen),
-        ``offsets`` (of each partition, by its number as text, the next record), ``lost`` (of
-        each partition with gaps that were allowed, how many records are known to be lost) and, of a
-        fixed order, ``rounds`` (``begins``, the first offset of each partition, and ``block``, how
-        many of each follow each other).
+        ``offsets`` (of each partition, by its number as text, the next record), ``lost`` and
+        ``gaps`` (of each partition with gaps that were allowed, how many records are known to be
+        lost, and by how much its offset has moved without records) and, of a fixed order,
+        ``rounds`` (``begins``, the first offset of each partition, and ``block``, how many of each
+        follow each other).
         """
         return self._reader.position()
 
@@ -285,6 +286,10 @@ request_timeout_seconds
     def progress(self) -> Progress:
         """Return the sum of all next offsets; a topic has no end."""
         return Progress(sum(self._reader.next.values()), None, "documents")
+
+    def passed(self) -> dict[str, int]:
+        """Return the next offset of each partition, by location, without what gaps have skipped."""
+        return self._reader.passed()
 
     def lag(self) -> dict[int, int | None]:
         """Return how many offsets each partition is behind its last known end, for display.

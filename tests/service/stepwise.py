@@ -1,0 +1,315 @@
+"""A daemon whose threads stand still until a test lets them do their next task.
+
+The loop, the machine, the worker and the pipeline are the real ones, over a source that counts. All
+is done in one thread, without waiting.
+"""
+
+from collections import deque
+from itertools import count
+
+from streamlda.exit_codes import OK, UNFINISHED
+
+from streamlda.errors import SourceAwayError
+from streamlda.learner import Learner
+from streamlda.service import messages as m
+from streamlda.service.daemon import Daemon, PollEndedError, Run
+from streamlda.service.rules import Rules
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.service.threads import Threads
+from streamlda.service.worker import Worker
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.schedule import Schedule
+from streamlda.stream.source import WHOLE, Progress, RecordBatch, RecordLocation, Reject, stand
+from streamlda.text.vocabulary import Vocabulary
+from tests.service.planted import words
+
+#: Records of the stream, and how many a poll brings; each seventh is no document.
+N_RECORDS, A_POLL = 10, 2
+NAMES = words(N_RECORDS)
+WORDS = Vocabulary.given(NAMES)
+
+#: With these two batches fill the queue, and each second one is followed by a release.
+RULES = Rules(queue_bytes=900, poll_records=3, checkpoint_seconds=1.0, grace_seconds=5.0)
+EVERY = 4
+
+#: More turns than any run takes, with a tick each.
+MOST_TURNS = 300
+
+
+class Steps(Threads):
+    """What threads would do, in queues."""
+
+    def __init__(self):
+        self.time, self.lanes, self.opening = 0.0, {}, deque()
+
+    def now(self):
+        return self.time
+
+    def lane(self, name):
+        self.lanes[name] = StandingLane()
+        return self.lanes[name]
+
+    def start(self, work, name):
+        self.opening.append(work)
+
+    def wait(self, queue, seconds):
+        return queue.get_nowait()
+
+
+class StandingLane(deque):
+    def put(self, task):
+        self.append(task)
+
+    def step(self):
+        self.popleft()()
+
+    def end(self):
+        pass
+
+    def join(self, seconds):
+        while self:
+            self.step()
+        return True
+
+
+class CountingSource:
+    """Hands out records by their number; what it is told to do next may go wrong."""
+
+    def __init__(self, at, fault):
+        self.at, self.paused, self._fault = at, False, fault
+
+    def poll(self, max_records, timeout_seconds=1.0):
+        first = self.at
+        if not self.paused:
+            self.at = min(N_RECORDS, first + min(max_records, A_POLL))
+        if (error := self._fault(max_records)) is not None:
+            raise error
+        texts, rejects = [], []
+        for number in range(first, self.at):
+            bad = number % 7 == 3
+            texts.append(None if bad else " ".join([NAMES[number]] * 3))
+            if bad:
+                rejects.append(Reject("s", number + 1, "not-json"))
+        at = [RecordLocation("s", number + 1) for number in range(first, self.at)]
+        return RecordBatch(texts, rejects, self.at == N_RECORDS, at)
+
+    def position(self):
+        return {"at": self.at}
+
+    def passed(self):
+        return {WHOLE: self.at}
+
+    def pause(self):
+        self.paused = True
+
+    def resume(self):
+        self.paused = False
+
+    def seek(self, position):
+        self.at = position["at"]
+
+    def progress(self):
+        return Progress(self.at, N_RECORDS, "documents")
+
+    def close(self):
+        pass
+
+
+class Numbers(Learner):
+    """Learns the numbers of documents, in order."""
+
+    def __init__(self, numbers=()):
+        self.numbers = [*numbers]
+
+    def add(self, batch, users=None, /):
+        self.numbers += batch.word_ids.tolist()
+        return batch.n_documents
+
+    def release(self, vocabulary=None, settings=None):
+        return None
+
+
+class MemoryStore:
+    """The newest checkpoint: documents by number, position, and what is beside it."""
+
+    def __init__(self):
+        self.saved = None
+
+    def capture(self, learner, position, vocabulary, about, rows, beside):
+        waiting = [] if rows is None else rows.word_ids.tolist()
+        return Captured([*learner.numbers, *waiting], dict(position), about)
+
+    def write(self, captured):
+        self.saved = captured
+        return 1
+
+
+class Captured:
+    size_bytes = 1
+
+    def __init__(self, numbers, position, about):
+        self.numbers, self.position, self.about = numbers, position, about
+        self.body = {"position": position, "ledger_id": None, "epoch": None}
+
+
+class Outputs:
+    def newest(self):
+        return None
+
+    def send(self):
+        pass
+
+
+#: What threads would do.
+WORK = ("open", "engine", "writer")
+
+
+class Bench:
+    """A daemon, and what a test can let happen to it at any moment."""
+
+    def __init__(self):
+        self.steps, self.store = Steps(), MemoryStore()
+        self.status = Status(private=False, stream="s", clock=self.steps.now)
+        self.source, self.fault, self.faults, self.signals = None, None, 0, 0
+        self.daemon = Daemon(
+            *(RULES, self._run, self.status, Supervisor({})),
+            flush=lambda seconds: None,
+            threads=self.steps,
+        )
+        self.daemon.begin(self._run())
+
+    def _run(self):
+        learner, saved = Numbers(), self.store.saved
+        pipeline = Pipeline(WORDS, lambda *_: learner, schedule=Schedule(every=EVERY))
+        if saved is not None:
+            learner.numbers += saved.numbers
+            pipeline.restore(WORDS, learner, saved.about)
+
+        def open_source(position):
+            self.source = CountingSource(0, self._fail)
+            where = position or (saved and saved.position)
+            if where is not None:
+                self.source.seek(where)
+            if position is None:
+                pipeline.begin_at(stand(self.source))
+            return self.source
+
+        def worker_of(tell, commit):
+            return Worker(
+                *(pipeline, self.store, Outputs(), self.status, tell, commit),
+                threads=self.steps,
+            )
+
+        started = m.Started(self.steps.now(), pipeline.due, since_release=pipeline.since_release)
+        return Run(open_source, worker_of, started)
+
+    def _fail(self, max_records):
+        error, self.fault = self.fault, None
+        return error
+
+    def actions(self):
+        """Return what can happen now."""
+        if self.daemon.code is not None:
+            return []
+        lanes, found = self.steps.lanes, ["turn", "tick"]
+        found += [name for name in ("engine", "writer") if lanes[name]]
+        found += ["open"] * bool(self.steps.opening)
+        polls = self.daemon._asked is not None
+        found += ["away"] * (polls and not self.faults)
+        found += ["signal"] * (not self.signals)
+        return found
+
+    def do(self, action):
+        if action in ("engine", "writer"):
+            self.steps.lanes[action].step()
+        elif action == "open":
+            self.steps.opening.popleft()()
+        elif action == "away":
+            # The answer of the poll is lost, the position has moved.
+            self.faults += 1
+            self.fault = SourceAwayError("away")
+            self.daemon.turn()
+        elif action == "signal":
+            self.signals += 1
+            self.daemon._events.put(m.SignalReceived(self.steps.time, 15))
+            if self.daemon._asked is not None:
+                self.fault = PollEndedError()
+        else:
+            self.steps.time += 0.5 * (action == "tick")
+            self.daemon.turn()
+
+    def key(self):
+        """Return what tells moments apart after which other things may happen."""
+        machine = {name: repr(value) for name, value in vars(self.daemon._machine).items()}
+        lanes = [len(lane) for lane in self.steps.lanes.values()]
+        source = None if self.source is None else (self.source.at, self.source.paused)
+        saved = None if self.store.saved is None else self.store.saved.position["at"]
+        daemon = self.daemon._asked, [*self.daemon._batches], self.daemon._events.qsize()
+        rest = (lanes, len(self.steps.opening), source, saved, daemon, self.faults, self.signals)
+        return repr((machine, rest))
+
+    def finish(self):
+        """Let all happen in turn until the daemon ends; return what is wrong, if anything is."""
+        for turn in count():
+            if self.daemon.code is not None:
+                break
+            if turn > MOST_TURNS:
+                return "it never ends"
+            while work := [action for action in self.actions() if action in WORK]:
+                self.do(work[0])
+            self.do("tick")
+        for lane in self.steps.lanes.values():
+            lane.join(0.0)
+        return self.wrong()
+
+    def wrong(self):
+        """Return what is wrong with the end of the daemon, and with what it saved."""
+        if self.daemon.code not in (OK, UNFINISHED if self.signals else OK):
+            return f"it ended with {self.daemon.code}"
+        if refused := self.status.status()["failures"]["account"]:
+            return f"its account was refused {refused} times"
+        return self.wrong_state()
+
+    def wrong_state(self):
+        """Return what is wrong with what was saved: each document before its position, once."""
+        saved = self.store.saved
+        at = 0 if saved is None else saved.position["at"]
+        if not self.signals and at != N_RECORDS:
+            return f"it stopped at {at}"
+        wanted = [number for number in range(at) if number % 7 != 3]
+        found = [] if saved is None else saved.numbers
+        places = 0 if saved is None else saved.about["places"]
+        if found != wanted or places != at:
+            return f"at {at} it has {found}, and {places} places"
+        return ""
+
+
+def play(actions):
+    """Return a bench after these actions; None if one of them cannot happen there."""
+    bench = Bench()
+    for action in actions:
+        if action not in bench.actions():
+            return None
+        bench.do(action)
+    return bench
+
+
+def explore(most):
+    """Try orders of what may happen, shorter ones first, up to so many moments.
+
+    Return what was wrong first, and after which actions, or "" and how many moments there were.
+    """
+    known, waiting, tried = set(), deque([()]), 0
+    while waiting and tried < most:
+        path = waiting.popleft()
+        bench = play(path)
+        key = bench.key()
+        if key in known:
+            continue
+        known.add(key)
+        tried += 1
+        waiting.extend((*path, action) for action in bench.actions())
+        if wrong := bench.finish():
+            return wrong, path
+    return "", tried
