@@ -33,6 +33,7 @@ from streamlda.settings.build import (
 )
 from streamlda.settings.build import time_bins as time_bins_of
 from streamlda.settings.run_settings import RunSettings
+from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.projection import (
     SharedProjection,
@@ -246,6 +247,8 @@ class Lease(Thread):
         places = sum(int(checkpoint.about["places"]) for checkpoint in merged.checkpoints)
         facts = {"stream": name_stream(self.settings), "places": places, "beginning": self._id()}
         model = merged.engine.snapshot(merged.vocabulary, facts)
+        account = {"records": places, "passed": sum(map(_passed, merged.checkpoints))}
+        model = replace(model, diagnostics={**model.diagnostics, "account": account})
         number = publisher.store(self._since(model))
         self._made_at = time.monotonic()
         self.snapshots += 1
@@ -271,6 +274,13 @@ class Lease(Thread):
         if timeline is not None and bins is not None:
             timeline = replace(timeline, unit=bins.unit)
         return replace(model, interval=interval, timeline=timeline)
+
+
+def _passed(checkpoint: Checkpoint) -> int:
+    """Return the records that the position of a partition has passed since the partition began."""
+    position, begins = checkpoint.position, checkpoint.about["account"]["begins"]
+    offsets, gaps = (sum(position[name].values()) for name in ("offsets", "gaps"))
+    return int(offsets - gaps - sum(begins.values()))
 
 
 def make_beginning(settings: RunSettings, folder: SharedFolder, status: Status) -> None:
