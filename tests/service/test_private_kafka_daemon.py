@@ -14,9 +14,9 @@ from tests.kafka.topics import wait_until
 from tests.private.pipelines import published
 from tests.service.daemon_process import Daemon, changed, few_or, texts
 from tests.service.long_stream import as_json, ending, run_killed
-from tests.service.test_kafka_daemon import client, settings_for
+from tests.service.test_kafka_daemon import settings_for
 
-__all__ = ["client", "settings_for"]
+__all__ = ["settings_for"]
 
 
 # Private, over several partitions

@@ -1,0 +1,146 @@
+"""Records in the state against those in the topic, on a machine that is busy, to the last one.
+
+Each run has 60,000 records and a snapshot each 250 (500 with privacy), beside eight loops that take
+all the processor they get. ``STREAMLDA_TEST_RUNS`` says how many runs there are of each kind.
+"""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+
+from streamlda.model.topic_model import load
+from streamlda.storage.checkpoint import Checkpoints
+from tests.kafka.topics import wait_until
+from tests.service.daemon_process import Daemon, run_to_end, texts
+from tests.service.long_stream import ending, topic_settings
+from tests.service.sharing import Shared, Truth, none_ended
+from tests.service.test_private_kafka_daemon import releases_of
+
+RECORDS = int(os.environ.get("STREAMLDA_TEST_RECORDS", 60_000))
+RUNS = int(os.environ.get("STREAMLDA_TEST_RUNS", 10))
+LOOPS = int(os.environ.get("STREAMLDA_TEST_LOOPS", 8))
+
+#: Parts of the stream, which partitions get by turns.
+PARTS = 24
+
+HASHED = {"vocabulary.hash_bits": 10, "topics.warmup_documents": 2000}
+runs = pytest.mark.parametrize("run", range(RUNS))
+pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("busy")]
+
+
+@pytest.fixture
+def busy():
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def fill(topics, topic, settings, partitions, poison):
+    """Send records to partitions by turns, poison among them; return what is to come of them."""
+    topics.make(topic, partitions)
+    truth, documents, part = Truth(topics, topic, settings), texts(RECORDS), RECORDS // PARTS
+    for number in count():
+        if not (left := RECORDS - truth.records):
+            return truth
+        first = number * part
+        # The last parts have no poison, so that there are as many records as wanted.
+        bad = poison if left > 2 * part else 0.0
+        truth.send(documents[first : first + min(part, left)], number % partitions, bad)
+
+
+def saved(folder):
+    with Checkpoints.open(folder / "checkpoints") as store:
+        return store.newest()
+
+
+def check_account(models, n_records):
+    for model in models:
+        account = model.diagnostics["account"]
+        assert account["records"] == account["passed"] == model.settings["places"]
+    assert models[-1].settings["places"] == n_records
+
+
+@runs
+@pytest.mark.parametrize("poison", [0.0, 0.02], ids=["documents", "rejects"])
+def test_a_daemon_has_each_record(run, poison, topics, topic, tmp_path):
+    flags = {**HASHED, **ending(RECORDS, RECORDS // 250), "checkpoint.interval": "5 s"}
+    if poison:
+        topics.make(f"{topic}-letters", 1)
+        flags["dead_letters.topic"] = f"{topic}-letters"
+    settings = topic_settings(tmp_path / "d", topics.bootstrap, topic, **flags)
+    truth = fill(topics, topic, settings, 2, poison)
+    daemon = run_to_end(settings)
+    assert not daemon.events("account-failed")
+    newest = saved(tmp_path / "d")
+    counts = newest.about["counts"]
+    assert newest.about["places"] == sum(newest.position["offsets"].values()) == RECORDS
+    documents, tokens, rejects = truth.learned()
+    assert counts["documents"] - counts["short"] == documents
+    assert (counts["tokens"], counts["rejects"]) == (tokens, rejects)
+    assert newest.restore().documents_seen + _waiting(newest) == documents
+    assert len(topics.read(f"{topic}-letters") if poison else []) == rejects.total()
+    paths = sorted((tmp_path / "d" / "snapshots").glob("snapshot-??????"))
+    assert len(paths) == RECORDS // 250
+    check_account([load(path) for path in (paths[0], paths[-1])], RECORDS)
+
+
+def _waiting(checkpoint):
+    rows = checkpoint.rows()
+    return 0 if rows is None else rows.n_documents
+
+
+@runs
+def test_a_group_with_the_least_queue_has_each_record(run, topics, topic, tmp_path):
+    shared = Shared(tmp_path, topics.bootstrap, topic)
+    flags = {**HASHED, "snapshots.every": 250, "memory.queue": "1 MiB"}
+    truth = fill(topics, topic, shared.settings("truth", **flags), 4, 0.02)
+    with daemons(shared, 2, flags) as members:
+        wait_until(lambda: none_ended(members) or shared.records() >= RECORDS, 900)
+        for daemon in members:
+            assert daemon.stop() == 0
+            assert not daemon.events("account-failed")
+    assert shared.records() == RECORDS
+    assert shared.learned() == truth.learned()
+    check_account(shared.snapshots()[-1:], shared.snapshots()[-1].settings["places"])
+
+
+@contextmanager
+def daemons(shared, n, flags):
+    members = [Daemon(shared.settings(f"d{i}", **flags)) for i in range(n)]
+    try:
+        yield members
+    finally:
+        for daemon in members:
+            if daemon.process.poll() is None:
+                daemon.process.kill()
+            daemon.end()
+
+
+@runs
+def test_a_private_daemon_of_three_partitions_releases_each_offset_once(
+    run, topics, topic, tmp_path
+):
+    flags = {
+        "privacy.epsilon": 12.0,
+        "privacy.delta": 1e-3,
+        "privacy.ledger": str(tmp_path / "ledger"),
+        "vocabulary.hash_bits": 5,
+        "checkpoint.interval": "5 s",
+        # Less than all: a partition that has come to its end holds up the others.
+        **ending(RECORDS - 500, RECORDS // 500 - 1),
+    }
+    settings = topic_settings(tmp_path / "d", topics.bootstrap, topic, **flags)
+    fill(topics, topic, settings, 3, 0.0)
+    assert not run_to_end(settings).events("account-failed")
+    _, drawn = releases_of(settings, 3)
+    assert drawn
+    paths = sorted((tmp_path / "d" / "snapshots").glob("snapshot-??????"))
+    assert len(paths) == RECORDS // 500 - 1
