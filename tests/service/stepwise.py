@@ -7,8 +7,6 @@ is done in one thread, without waiting.
 from collections import deque
 from itertools import count
 
-from streamlda.exit_codes import OK, UNFINISHED
-
 from streamlda.errors import SourceAwayError
 from streamlda.learner import Learner
 from streamlda.service import messages as m
@@ -22,6 +20,7 @@ from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
 from streamlda.stream.source import WHOLE, Progress, RecordBatch, RecordLocation, Reject, stand
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.exit_codes import OK, UNFINISHED
 from tests.service.planted import words
 
 #: Records of the stream, and how many a poll brings; each seventh is no document.
