@@ -83,13 +83,11 @@ def private_settings(folder, source, **flags):
 def arguments(settings):
     flags, sources = [], []
     for name, value in settings.items():
-        flag = SETTINGS[name].flag
         if name == "source.files":
             sources.append(value)
-        elif SETTINGS[name].kind == "bool":
-            flags.append(flag if value else flag.replace("--", "--no-"))
         else:
-            flags += [flag, str(value)]
+            shown = str(value).lower() if SETTINGS[name].kind == "bool" else value
+            flags += ["--set", f"{name}={shown}"]
     return [*STREAMLDA, "run", *flags, *sources]
 
 
