@@ -204,9 +204,8 @@ def left_by(folder):
         folder / "checkpoints" / f"{kind}-{newest.generation:06d}" for kind in ("state", "rows")
     ]
     state, rows = (_digest(path.read_bytes()) if path.exists() else "" for path in names)
-    # What failed on the way, and letters, are those of the run, not of what was learned.
-    about = {**newest.about, "service": newest.about["service"]["bytes"]}
-    return Left(state, rows, to_json(newest.position), to_json(about), snapshots_in(folder))
+    about, position = to_json(newest.about), to_json(newest.position)
+    return Left(state, rows, position, about, snapshots_in(folder))
 
 
 def snapshots_in(folder):
