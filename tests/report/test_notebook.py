@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import streamlda
-from streamlda import progress as module
 from streamlda.estimator import StreamLDA
 from streamlda.report import render_report
 from streamlda.simulate import PlantedLDA
+from streamlda.utils import progress as module
 from streamlda.utils.progress import progress, shown
 from tests.report.test_report import HOSTILE, hostile_model
 from tests.service.planted import model, topics
