@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamlda.cli.options import SettingsCommand, add_settings, config_option, read_settings
+from streamlda.errors import InvalidSettingError
+from streamlda.settings.load import load_http_settings
+from streamlda.settings.run_settings import SETTINGS
 from streamlda.settings.setting import RUN
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
 
@@ -51,29 +55,46 @@ def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
 
     Example: streamlda run --kafka-bootstrap localhost:9092 --kafka-topic documents --topics 20
     """
-    settings = read_settings(RUN, flags, config)
+    refused = None
+    try:
+        settings = read_settings(RUN, flags, config)
+    except InvalidSettingError as error:
+        if check or os.environ.get(SETTINGS["breaker.then"].variable) != "wait":
+            raise
+        refused, http = error, load_http_settings(os.environ)
+    else:
+        http = settings.http
     if check:
         _show_plan(settings)
         return
     if probe:
         from streamlda.service.probe import is_alive
 
-        alive = is_alive(settings.http)
+        alive = is_alive(http)
         click.echo("alive" if alive else "not alive")
         raise SystemExit(OK if alive else NO)
     from streamlda.service.logs import log_failure, start_logging
     from streamlda.service.running import run as run_daemon
     from streamlda.service.signals import leave
+    from streamlda.service.waiting import wait_for_signal
 
+    if refused is not None:
+        start_logging(os.environ.get(SETTINGS["log.format"].variable, "console"), "info")
+        wait_for_signal(CONFIGURATION, str(refused), http)
     start_logging(settings.log.format, settings.log.level)
+    waits = settings.breaker.then == "wait"
     try:
         code = run_daemon(settings)
     except Exception as error:
         code = exit_code(error)
         if code in (CONFIGURATION, DATA):
+            if waits:
+                wait_for_signal(code, str(error), settings)
             raise
         # A traceback of Python's own could quote a document.
         log_failure("not-started" if isinstance(error, OSError) else "crashed", error)
+    if waits and code in (CONFIGURATION, DATA):
+        wait_for_signal(code, f"ended with exit code {code}; the log says why", settings)
     leave(code)
 
 

@@ -32,7 +32,7 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import shared_clashes
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.table import MIB
+from streamlda.settings.table import MIB, HttpSettings
 from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.publishing import Publisher
 from streamlda.storage.shared_folder import SharedFolder
@@ -80,14 +80,14 @@ def run(settings: RunSettings) -> int:
         if shares_partitions(settings):
             return _run_shared(settings, opened)
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-        status = _status(settings)
+        status = make_status(settings)
         publisher = Publisher(
             settings.output.folder, settings.output.file, private=settings.private
         )
         closed_with(opened, publisher)
         snapshots = publisher.snapshots
         assert snapshots is not None
-        serve(settings, status, snapshots, opened)
+        serve(settings.http, status, snapshots, opened, private=settings.private)
         start = Start(status, Supervisor())
         letters = open_letters(settings, start, opened)
         publisher.sink = start.wait_for("publish", lambda: snapshot_sink(settings))
@@ -154,9 +154,9 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     require(not refused, named, partitions=settings.kafka.partitions)
     assert settings.output.folder is not None
     assert settings.checkpoint.folder is not None
-    folder, status = SharedFolder(settings.checkpoint.folder), _status(settings)
+    folder, status = SharedFolder(settings.checkpoint.folder), make_status(settings)
     snapshots = Snapshots(settings.output.folder)
-    serve(settings, status, snapshots, opened)
+    serve(settings.http, status, snapshots, opened, private=settings.private)
     start = Start(status, Supervisor())
     letters = open_letters(settings, start, opened)
     lease = Lease(settings, folder, start, snapshots)
@@ -171,7 +171,8 @@ def _infer(settings: RunSettings, snapshots: Snapshots, start: Start, opened: Ex
         opened.callback(end, INFERENCE_SECONDS)
 
 
-def _status(settings: RunSettings) -> Status:
+def make_status(settings: RunSettings) -> Status:
+    """Return the status of a daemon that starts."""
     return Status(
         private=settings.private,
         stream=name_stream(settings),
@@ -192,9 +193,10 @@ def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
     )
 
 
-def serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: ExitStack) -> None:
+def serve(
+    http: HttpSettings, status: Status, snapshots: Snapshots, opened: ExitStack, *, private: bool
+) -> None:
     """Begin to answer over HTTP, if there is a port."""
-    http = settings.http
     if not http.port:
         return
     from streamlda.service.http import Server, make_app
@@ -204,7 +206,7 @@ def serve(settings: RunSettings, status: Status, snapshots: Snapshots, opened: E
     app = make_app(
         status,
         snapshots,
-        private=settings.private,
+        private=private,
         token=token,
         operator_token=operator_token,
         host=http.host,

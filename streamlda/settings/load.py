@@ -20,6 +20,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
 from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import PREFIX, RUN, Setting
+from streamlda.settings.table import HttpSettings
 from streamlda.settings.values import parsed, shown
 
 #: Names in files and flags: of a secret, the name of its file too.
@@ -83,6 +84,24 @@ def load_settings(
             + "\n".join(f"- {p}" for p in problems)
         )
     return settings
+
+
+def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
+    """Return the settings of HTTP by variables alone, where the settings as a whole are refused.
+
+    Raises `InvalidSettingError` for a value that is wrong.
+    """
+    names = [setting.name for setting in TABLE if setting.section == "http"]
+    variables = {VARIABLES[v]: (v, raw) for v, raw in environment.items() if v in VARIABLES}
+    values: dict[str, Any] = {SETTINGS[name].key: SETTINGS[name].default for name in names}
+    for name, (variable, raw) in variables.items():
+        setting = NAMES[name]
+        if setting.name in names:
+            try:
+                values[setting.key] = parsed(setting, raw, from_file=name != setting.name)
+            except ValueError as error:
+                raise InvalidSettingError(f"{variable} {error}") from None
+    return HttpSettings(**values)
 
 
 def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:

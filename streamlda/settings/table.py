@@ -384,6 +384,10 @@ class BreakerSettings:
     attempts: int = entry(
         "int", 5, "Consecutive failures of checkpoints, or of a damaged source, after which the "
         "daemon stops; it waits for a source that is away.", least=1)
+    then: str = entry(
+        "text", "exit", "What to do where no restart would help (exit codes 65 and 78): exit; or "
+        "wait for a signal, alive and not ready, as in a container that is always restarted.",
+        choices=("exit", "wait"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

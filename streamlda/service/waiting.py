@@ -1,0 +1,53 @@
+"""A wait after a refusal that a restart would only repeat: alive, not ready, with the reason.
+
+Compose and Kubernetes restart a container whatever its exit code says. After exit codes 65 and 78
+they would read the same records, and write their dead letters, again and again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+from streamlda.service.daemon import TICK_SECONDS
+from streamlda.service.logs import log
+from streamlda.service.running import make_status, serve
+from streamlda.service.signals import SIGNALS, leave
+from streamlda.service.status import Status
+from streamlda.service.supervisor import Supervisor
+from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import HttpSettings
+from streamlda.storage.snapshots import Snapshots
+
+
+def wait_for_signal(code: int, reason: str, settings: RunSettings | HttpSettings) -> NoReturn:
+    """Serve what is published, and why nothing is read; end with the code at the first signal.
+
+    Where the settings were refused, those of HTTP are enough.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: leave(code))
+    log("error", "waits-after-refusal", code=code, reason=reason)
+    with ExitStack() as opened:
+        if isinstance(settings, RunSettings):
+            status, http, private = make_status(settings), settings.http, settings.private
+            assert settings.output.folder is not None
+            folder: str | os.PathLike[str] = settings.output.folder
+        else:
+            # Nothing is shown of what no settings are known of.
+            status, http, private = Status(private=True, stream="refused"), settings, True
+            folder = opened.enter_context(TemporaryDirectory())
+        status.set_phase("refused")
+        status.set_ready(False, reason)
+        serve(http, status, Snapshots(folder), opened, private=private)
+        supervisor = Supervisor()
+        supervisor.ready()
+        while True:
+            status.beat()
+            supervisor.alive()
+            time.sleep(TICK_SECONDS)
