@@ -121,8 +121,9 @@ def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code
 )
 def test_a_whole_window_gives_the_model_that_its_run_wrote(folder, tmp_path, way):
     """With words, settings and statement: where the file that it wrote is lost."""
-    more = [folder / part if part in ("truth", "words") else part for part in way]
-    if "user" in way:
+    more = [folder / part if part == "words" else part for part in way]
+    more = [part.replace("=truth", f"={folder / 'truth'}") for part in map(str, more)]
+    if "privacy.unit=user" in way:
         more += ["privacy.documents_per_user=2", "--delta", "1e-4"]
     fit(folder, tmp_path, *more, words=False)
     run("budget", tmp_path / "L", "--publish", tmp_path / "again")

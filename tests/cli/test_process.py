@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 STREAMLDA = [sys.executable, "-m", "streamlda"]
 LINE = b'{"text": "apple bread cheese dates"}\n'
-FIT = ["fit", "-", "--format", "jsonl", "-k", "1", *ALL_WORDS]
+FIT = spelled("fit", "-", "--format", "jsonl", "-k", "1", *ALL_WORDS)
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def kill_at_random(planted, folder, kills):
     runs = []
     for i in range(4 * kills + 1):
         (folder / str(i)).mkdir()
-        more = ("--quiet", "--max-documents", "1300")
+        more = ("--quiet", "source.max_documents=1300")
         arguments = privately(planted, planted / "a.txt", folder / str(i), *more)
         runs.append(spelled(*arguments))
     command = [sys.executable, "-c", KILLER, json.dumps(runs), str(kills)]

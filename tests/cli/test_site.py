@@ -22,6 +22,7 @@ from streamlda.sites.share import Share
 from streamlda.storage.snapshots import Snapshots
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, USAGE
 from tests.cli import sites
+from tests.cli.conftest import run, spelled
 from tests.cli.sites import (
     EVERY,
     KNOWN,
@@ -34,7 +35,6 @@ from tests.cli.sites import (
     share_command,
     sign_command,
 )
-from tests.cli.test_cli import run
 from tests.service.planted import model, private, topics
 from tests.sites.protocol import HUB, config_of, settings_of
 
@@ -292,7 +292,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
         command = share_command(folder, to, "east", round_file, config)
         command[command.index(str(folder / "east.jsonl"))] = "-"
         command += ["--format", "jsonl", "--ledger", str(tmp_path / "east.ledger"), *more]
-        program = [sys.executable, "-m", "streamlda", *command]
+        program = [sys.executable, "-m", "streamlda", *spelled(*command)]
         return subprocess.run(program, input=records, capture_output=True, text=True, check=False)
 
     first = begun(folder, tmp_path)
