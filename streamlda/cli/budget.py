@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from streamlda.cli.running import warn
+from streamlda.cli.shared import warn
 from streamlda.utils.exit_codes import NO
 
 #: Releases that the table shows of many.

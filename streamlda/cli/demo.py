@@ -10,7 +10,7 @@ from time import perf_counter
 import click
 
 from streamlda.cli.options import quiet_option
-from streamlda.cli.running import Progress
+from streamlda.cli.shared import POLL_RECORDS, Progress
 from streamlda.cli.topics import table
 from streamlda.stream.source import RecordBatch, open_source
 from streamlda.utils.process import resident_bytes
@@ -30,9 +30,6 @@ output param parameter parameters pass passed pp python quad ref result results 
 returns right scipy see set shape single size sklearn specified specify str string term text true
 tuple type types use used using value values vol way wikipedia journal cdots float
 """
-
-#: Most records of a poll.
-POLL_RECORDS = 4096
 
 #: The planted corpus: topics, words, documents, and tokens a document.
 PLANTED = (14, 2000, 40_000, 60)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
-from streamlda.cli.reading import DOCUMENTS, TASKS, read_documents
+from streamlda.cli.shared import DOCUMENTS, TASKS, read_documents
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel

@@ -16,7 +16,7 @@ from streamlda.cli.options import (
     read_settings,
 )
 from streamlda.cli.plan import show_expected
-from streamlda.cli.running import (
+from streamlda.cli.shared import (
     IN_NO_BIN,
     Progress,
     StopSignals,

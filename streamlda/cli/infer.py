@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
-from streamlda.cli.reading import DOCUMENTS, allow_analyzer, read_documents
+from streamlda.cli.shared import DOCUMENTS, allow_analyzer, read_documents
 from streamlda.errors import ModelFileError
 from streamlda.run.outputs import check_output
 from streamlda.settings.setting import INFER

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from streamlda.cli.options import max_distance_option, output_option, quiet_option
-from streamlda.cli.running import say, show_warnings, warn
+from streamlda.cli.shared import say, show_warnings, warn
 from streamlda.cli.topics import counts_slots
 from streamlda.run.outputs import check_output
 

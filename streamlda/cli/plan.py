@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
-from streamlda.cli.running import say, warn
+from streamlda.cli.shared import say, warn
 from streamlda.settings.setting import PLAN
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import click
 
 from streamlda.cli.merge import check_outside, warn_about_damage
 from streamlda.cli.options import output_option, quiet_option
-from streamlda.cli.running import say, warn
+from streamlda.cli.shared import say, warn
 from streamlda.run.outputs import check_output
 
 

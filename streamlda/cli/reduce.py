@@ -6,7 +6,7 @@ import click
 
 from streamlda.checks import require
 from streamlda.cli.options import output_option, quiet_option
-from streamlda.cli.running import say, show_warnings
+from streamlda.cli.shared import say, show_warnings
 from streamlda.run.outputs import check_output
 
 

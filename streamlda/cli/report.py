@@ -18,8 +18,7 @@ from streamlda.cli.options import (
     read_settings,
     words_option,
 )
-from streamlda.cli.reading import DOCUMENTS, read_documents
-from streamlda.cli.running import IN_NO_BIN, say, warn_about_rejects
+from streamlda.cli.shared import DOCUMENTS, IN_NO_BIN, read_documents, say, warn_about_rejects
 from streamlda.run.outputs import check_output
 
 #: Settings of the documents that are read for shares over time.

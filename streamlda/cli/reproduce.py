@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from streamlda.cli.running import say
+from streamlda.cli.shared import say
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -95,7 +95,7 @@ class MessageTopic:
             SINK,
             self.name,
             bootstrap_servers=settings.kafka.bootstrap,
-            security=security(settings),
+            security=security(settings.kafka),
             **more,
         )
         try:

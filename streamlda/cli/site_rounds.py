@@ -16,7 +16,7 @@ from streamlda.cli.options import (
     quiet_option,
     read_settings,
 )
-from streamlda.cli.running import (
+from streamlda.cli.shared import (
     Progress,
     format_reasons,
     list_earlier_models,

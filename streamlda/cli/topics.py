@@ -11,7 +11,7 @@ import click
 
 from streamlda.checks import require
 from streamlda.cli.options import words_option
-from streamlda.cli.running import show_warnings
+from streamlda.cli.shared import show_warnings
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel

@@ -75,7 +75,7 @@ def fit_on_cluster(
         mixed = BEGINNING if not settings.private and settings.topics.refine is not False else 0
         corpus = of_files(
             settings.source.files,
-            file_options(settings),
+            file_options(settings.source),
             shards=settings.cluster.shards,
             beginning=mixed,
         )
@@ -124,7 +124,7 @@ def _limits(client: Any, pipeline: Pipeline[Any], settings: RunSettings) -> list
 
 def _asked(pipeline: Pipeline[Any], settings: RunSettings) -> EngineSettings:
     if pipeline.learner is None:
-        return engine_settings(settings, most_words(settings))
+        return engine_settings(settings, most_words(settings.vocabulary))
     learned: EngineSettings = pipeline.learner.settings
     return learned
 

@@ -40,8 +40,8 @@ from streamlda.run.parts import (
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
 from streamlda.run.resumption import PaidRun, catch_up, find_cut_short, find_run, skip_paid
 from streamlda.settings.build import (
-    analyzer,
     engine_settings,
+    make_analyzer,
     most_words,
     public_words,
     snapshot_every,
@@ -248,7 +248,7 @@ def open_pipeline(
         words = shared.vocabulary
     sums = None if shared is None else not shared.refines
     words = words or words_to_learn(settings)
-    most = words.n_features if isinstance(words, Vocabulary) else most_words(settings)
+    most = words.n_features if isinstance(words, Vocabulary) else most_words(settings.vocabulary)
     engine_settings(settings, most, sums)  # raises before anything is read
     seeds = read_seeds(settings.topics.seeds, settings.topics.count)
 
@@ -456,7 +456,7 @@ def _selection(
         size=settings.vocabulary.size,
         slots=word_documents(settings),
         public=terms.besides,
-        analyzer=analyzer(settings),
+        analyzer=make_analyzer(settings.vocabulary),
         release=manager.release,
     )
 

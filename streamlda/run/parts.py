@@ -16,6 +16,7 @@ from streamlda.privacy.ledger.known import FOLDERS, Reading
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import TOPICS, Secret
+from streamlda.settings.table import KafkaSettings, RegistrySettings, SourceSettings
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source, poll
@@ -92,9 +93,13 @@ def open_stream(
     With `give_up`, partitions of Kafka are read once they are taken. In a `fixed_order`, that of a
     private run, which record of several partitions comes n-th is fixed.
     """
-    source, kind, shared = settings.source, get_source_kind(settings), _record_options(settings)
+    source, kind, shared = (
+        settings.source,
+        get_source_kind(settings),
+        _record_options(settings.source),
+    )
     if kind == "files":
-        return open_source("files", list(source.files), **file_options(settings))
+        return open_source("files", list(source.files), **file_options(source))
     if kind == "stdin":
         stored = "text" if source.format == "auto" else source.format
         return open_source("stdin", format=stored, **shared)
@@ -114,25 +119,23 @@ def open_stream(
         group=kafka.group,
         format=records,
         allow_gaps=source.allow_gaps,
-        security=security(settings),
+        security=security(settings.kafka),
         on_reject=on_rejected,
         give_up=give_up,
-        registry=registry(settings) if source.format == "registry" else None,
+        registry=registry(settings.registry) if source.format == "registry" else None,
         dead_letters=kind == "dead-letters",
         **shared,
     )
 
 
-def file_options(settings: RunSettings) -> dict[str, Any]:
-    """Return how files are read: options of the connector ``files``."""
-    source = settings.source
+def file_options(source: SourceSettings) -> dict[str, Any]:
+    """Return the options of the connector ``files``."""
     compression = None if source.compression == "none" else source.compression
     read = {"format": source.format, "delimiter": source.delimiter, "compression": compression}
-    return {**read, **_record_options(settings)}
+    return {**read, **_record_options(source)}
 
 
-def _record_options(settings: RunSettings) -> dict[str, Any]:
-    source = settings.source
+def _record_options(source: SourceSettings) -> dict[str, Any]:
     return {
         "text_field": source.text_field,
         "user_field": source.user_field,
@@ -142,9 +145,8 @@ def _record_options(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def security(settings: RunSettings) -> dict[str, Any]:
+def security(kafka: KafkaSettings) -> dict[str, Any]:
     """Return how to connect to Kafka; secrets are named, and read at each connection."""
-    kafka = settings.kafka
     names = ("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file")
     found = {name: getattr(kafka, name) for name in names}
     # A variable that stays set is not in the way of a connection that has no use for it.
@@ -156,9 +158,8 @@ def security(settings: RunSettings) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def registry(settings: RunSettings) -> dict[str, Any]:
+def registry(given: RegistrySettings) -> dict[str, Any]:
     """Return how to reach the schema registry; the password is named, and read when needed."""
-    given = settings.registry
     found = {"url": given.url, "username": given.username, "ca_file": given.ca_file}
     return found | ({} if given.password is None else _place("password", given.password))
 
@@ -200,8 +201,8 @@ def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) 
         max_document_bytes=source.max_record,
         allow_gaps=source.allow_gaps,
         on_reject=on_rejected,
-        registry=registry(settings) if source.format == "registry" else None,
-        security=security(settings),
+        registry=registry(settings.registry) if source.format == "registry" else None,
+        security=security(settings.kafka),
     )
     return exchange
 
@@ -209,7 +210,7 @@ def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) 
 def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -> Any:
     if topic is None:
         return None
-    options |= {"bootstrap_servers": settings.kafka.bootstrap, "security": security(settings)}
+    options |= {"bootstrap_servers": settings.kafka.bootstrap, "security": security(settings.kafka)}
     return open_sink(name, topic, **options)
 
 

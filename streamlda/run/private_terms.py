@@ -17,7 +17,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census
 from streamlda.run.parts import name_published_stream, name_stream
 from streamlda.settings.build import (
-    analyzer,
+    make_analyzer,
     private_settings,
     public_topics,
     public_words,
@@ -63,14 +63,16 @@ class PrivateTerms(NamedTuple):
 
     def is_document(self, settings: RunSettings) -> Callable[[str], bool]:
         """Return a test that tells documents from other texts, before a choice of words too."""
-        return make_document_test(self.words or Vocabulary.hashed(1, analyzer(settings)))
+        return make_document_test(
+            self.words or Vocabulary.hashed(1, make_analyzer(settings.vocabulary))
+        )
 
     def digest(self, settings: RunSettings) -> str:
         """Return a digest of all settings but the place of documents; it is public."""
         values = {
             "settings": asdict(self.settings),
             "text": text_settings(settings),
-            "analyzer": analyzer(settings).metadata(),
+            "analyzer": make_analyzer(settings.vocabulary).metadata(),
             "words": None if self.words is None else self.words.fingerprint,
             "words_besides": self.besides,
             "seeds": self.seeds,

@@ -71,7 +71,7 @@ IDLE_SECONDS, PATIENCE_SECONDS = 60.0, 600.0
 
 def terms_of(settings: RunSettings) -> dict[str, Any]:
     """Return the settings in which all daemons of a folder must agree, as JSON has them."""
-    engine = asdict(engine_settings(settings, most_words(settings)))
+    engine = asdict(engine_settings(settings, most_words(settings.vocabulary)))
     # Of learned words there may be fewer; a projection has its own.
     del engine["n_features"]
     found: dict[str, Any] = json.loads(json.dumps({**engine, **text_settings(settings)}))

@@ -72,7 +72,7 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     Time and memory O(1).
     """
     grows = settings.vocabulary.grow_every is not None
-    V = most_words(settings) if n_features is None or grows else n_features
+    V = most_words(settings.vocabulary) if n_features is None or grows else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)
     kind = settings.vocabulary.kind
     hashed = 0 if settings.private else HASHED_BYTES

@@ -15,7 +15,7 @@ from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
 from streamlda.refinement.schedule import Passes
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import SeedWords, split_seeds
-from streamlda.settings.table import TopicsSettings
+from streamlda.settings.table import PrivacySettings, TopicsSettings, VocabularySettings
 from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
@@ -36,9 +36,8 @@ FEW_WORDS = (
 WORDS_OF_WINDOW = 0.25
 
 
-def analyzer(settings: RunSettings) -> TextAnalyzer:
+def make_analyzer(words: VocabularySettings) -> TextAnalyzer:
     """Return the analyzer that splits texts into words."""
-    words = settings.vocabulary
     stop: Any = words.stop_words
     if stop == NONE:
         stop = None
@@ -59,12 +58,12 @@ def public_words(settings: RunSettings) -> Vocabulary | None:
     """Return the words if they are known before a document is read, else None."""
     words = settings.vocabulary
     if words.kind == "hashed":
-        return Vocabulary.hashed(words.hash_bits, analyzer(settings))
+        return Vocabulary.hashed(words.hash_bits, make_analyzer(settings.vocabulary))
     if words.kind != "given":
         return None
     if words.file is not None:
-        return _with_phrases(Vocabulary.from_file(words.file, analyzer(settings)))
-    model = public_model(settings)
+        return _with_phrases(Vocabulary.from_file(words.file, make_analyzer(settings.vocabulary)))
+    model = load_public_model(settings.privacy)
     assert model is not None
     listed = words_of(model)
     assert model.vocabulary is not None
@@ -84,9 +83,9 @@ def _with_phrases(given: Vocabulary) -> Vocabulary:
     return given
 
 
-def public_model(settings: RunSettings) -> TopicModel | None:
+def load_public_model(privacy: PrivacySettings) -> TopicModel | None:
     """Return the model of public documents, read from its file if it is one."""
-    model = settings.privacy.public_model
+    model = privacy.public_model
     return load(model) if isinstance(model, str) else model
 
 
@@ -94,7 +93,7 @@ def public_topics(
     settings: RunSettings, n_features: int, words: Sequence[str] | None
 ) -> PublicTopics | None:
     """Return the topics of the public model over words, or over columns without names."""
-    model = public_model(settings)
+    model = load_public_model(settings.privacy)
     if model is None:
         return None
     return PublicTopics.of(model, settings.topics.count, n_features, words)
@@ -102,7 +101,7 @@ def public_topics(
 
 def words_besides(settings: RunSettings, seeds: Sequence[SeedWords]) -> tuple[str, ...]:
     """Return the public words that a private choice adds to: those of a list, and of seeds."""
-    words, splits = settings.vocabulary, analyzer(settings)
+    words, splits = settings.vocabulary, make_analyzer(settings.vocabulary)
     given = None if words.file is None else Vocabulary.from_file(words.file, splits).words
     return tuple(dict.fromkeys([*(given or ()), *split_seeds(seeds, splits)]))
 
@@ -147,15 +146,14 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
         max_document_frequency=high,
         few_documents=few,
         documents=word_documents(settings),
-        analyzer=analyzer(settings),
+        analyzer=make_analyzer(settings.vocabulary),
         grow_every=words.grow_every,
         phrases=int(words.phrases) if words.phrases and words.phrases.isdecimal() else 0,
     )
 
 
-def most_words(settings: RunSettings) -> int:
+def most_words(words: VocabularySettings) -> int:
     """Return the most words there will be; for a file, ``vocabulary.size`` until it is read."""
-    words = settings.vocabulary
     return int(2**words.hash_bits) if words.kind == "hashed" else words.size
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from streamlda.cli import commands
 from streamlda.cli.options import SettingsCommand
-from streamlda.cli.running import Progress
+from streamlda.cli.shared import Progress
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary

@@ -96,7 +96,7 @@ def test_a_second_signal_ends_at_once(tmp_path):
     """The first asks for a good end, which is put off here; the second does not ask."""
     program = (
         "import os, signal, time\n"
-        "from streamlda.cli.running import StopSignals\n"
+        "from streamlda.cli.shared import StopSignals\n"
         "with StopSignals() as signals:\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    assert signals.received == signal.SIGINT\n"

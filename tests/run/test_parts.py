@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamlda.run.parts import RejectsFile, name_published_stream, name_stream, security
-from streamlda.settings.build import analyzer, public_words
+from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Reject
 
@@ -52,10 +52,10 @@ def test_secrets_are_named_and_not_read(tmp_path):
     flags = {**KAFKA, "kafka.protocol": "SASL_SSL", "kafka.mechanism": "PLAIN"}
     flags["kafka.username"] = "reader"
     file = str(tmp_path / "absent")
-    found = security(loaded({**flags, "kafka.password_file": file}))
+    found = security(loaded({**flags, "kafka.password_file": file}).kafka)
     assert (found["password_file"], found["username"]) == (file, "reader")
     variable = {"STREAMLDA_KAFKA_PASSWORD": "canary"}
-    found = security(load_settings(environment=variable, flags=flags))
+    found = security(load_settings(environment=variable, flags=flags).kafka)
     assert found["password_env"] == "STREAMLDA_KAFKA_PASSWORD"
     assert "canary" not in str(found)
 
@@ -67,7 +67,8 @@ def test_words_are_split_and_found_as_the_settings_say(tmp_path):
         ({"vocabulary.stop_words": "none"}, ["the", "news"]),
         ({"vocabulary.stop_words": str(tmp_path / "stop")}, ["the"]),
     ):
-        assert analyzer(loaded({**KAFKA, **flag})).build_analyzer()("the b2b news") == wanted
+        words = loaded({**KAFKA, **flag}).vocabulary
+        assert make_analyzer(words).build_analyzer()("the b2b news") == wanted
     given = {"vocabulary.file": str(tmp_path / "stop")}
     for flag, n_features in ((given, 1), ({"vocabulary.hash_bits": 4}, 16)):
         assert public_words(loaded({**KAFKA, **flag})).n_features == n_features
