@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, entry
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
-from streamlda.stream.time_bins import MOST_AHEAD_SECONDS
+from streamlda.stream.event_time import MOST_AHEAD_SECONDS
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel

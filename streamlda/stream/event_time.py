@@ -11,6 +11,9 @@ from itertools import pairwise
 #: The time field of a source whose records have a time of their own (Kafka).
 RECORD_TIME = "@record"
 
+#: Most seconds that an event time may lie ahead of the clock; Kafka's own timestamps too.
+MOST_AHEAD_SECONDS = 3600.0
+
 #: Units of bins, of the calendar in UTC; weeks begin on Monday.
 UNITS = ("hour", "day", "week", "month", "year")
 

@@ -37,11 +37,12 @@ from streamlda.privacy.ledger import Provenance
 from streamlda.stream.account import Account
 from streamlda.stream.blocks import Blocks, cuts
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
+from streamlda.stream.event_time import MOST_AHEAD_SECONDS
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import Behind, LocatedTexts, Position, RecordBatch, Reject
-from streamlda.stream.time_bins import MOST_AHEAD_SECONDS, InNoBin, TimeBins, TimeSpan
+from streamlda.stream.time_bins import InNoBin, TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.encoding import UNREADABLE
 from streamlda.text.vocabulary import Vocabulary

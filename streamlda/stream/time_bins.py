@@ -17,9 +17,6 @@ from streamlda.stream.event_time import UNITS, boundaries_of
 
 CUSTOM = "custom"
 
-#: How far the event time of a document may lie ahead of the clock; of Kafka's own timestamps too.
-MOST_AHEAD_SECONDS = 3600.0
-
 _DAY = 86_400
 _SIZES = {"hour": 3600, "day": _DAY, "week": 7 * _DAY}
 #: 1970 began on a Thursday.

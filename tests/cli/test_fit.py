@@ -58,10 +58,10 @@ def test_the_summary_counts_documents_of_older_days_than_are_kept(tmp_path):
     )
     given = ("fit", tmp_path / "a.jsonl", "-k", 1, "source.time_field=day", "-o", tmp_path / "m")
     said = run(*given).stderr
-    assert "30 documents in older bins of event time than the newest 1,000" in said
+    assert "30 documents far from the 1,000 bins of event time that are kept" in said
     timeline = load(tmp_path / "m").timeline
     assert (timeline.late, timeline.starts[0]) == (30, 30 * 86_400)
-    assert "older bins" not in run(*given, "snapshots.time_bins=month").stderr
+    assert "far from" not in run(*given, "snapshots.time_bins=month").stderr
 
 
 @pytest.mark.parametrize("solver", ["online-power", "simultaneous"])

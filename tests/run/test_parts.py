@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamlda.run.parts import RejectsFile, name_published_stream, name_stream, security
-from streamlda.settings.build import public_words
+from streamlda.settings.build import make_analyzer, public_words
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Reject
 
