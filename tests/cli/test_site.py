@@ -313,7 +313,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     again = tmp_path / "again"
     again.mkdir()
     other = begun(folder, again, config="another")
-    result = at_east(again, other, "another", "source.stream=other")
+    result = at_east(again, other, "another", "--set", "source.stream=other")
     assert result.returncode == CONFIGURATION
     assert "under this or another name" in result.stderr
     copy = share_command(folder, again, "east", other, "another")
