@@ -35,7 +35,7 @@ VALUES = {
     "phase": {phase.value for phase in Phase},
     "outcome": set(OUTCOMES),
     "what": {*FAILURES, *STALLABLE},
-    "of": {"all", "interval"},
+    "of": {"all", "interval", "records", "passed"},
 }
 
 
