@@ -131,3 +131,18 @@ def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     assert not here.partitions.open_now
     monkeypatch.undo()
     here.turn(lambda: here.partitions.records == here.truth.records)
+
+
+def test_a_partition_whose_account_differs_is_opened_again_where_it_was_saved(here):
+    here.turn(lambda: here.partitions.records >= 400)
+    here.save()
+    refused = []
+    here.partitions.on_account = refused.append
+    while not here.source.poll(200, 0.1).n_records:
+        pass  # An answer that is dropped.
+    here.turn(lambda: here.partitions.records >= 600)
+    here.save()
+    assert refused == ["AccountError"]
+    here.turn(lambda: here.partitions.records >= here.truth.records)
+    here.save()
+    assert here.shared.learned() == here.truth.learned()

@@ -9,7 +9,7 @@ from contextlib import closing
 from time import monotonic
 
 from streamlda.checks import failure, require
-from streamlda.errors import MissingExtraError, SourceError, SourceRefusedError
+from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError
 from streamlda.stream.source import Log, Position
 from streamlda_connectors.kafka.client import (
     Bounds,
@@ -115,7 +115,8 @@ class Reader:
             if recover:
                 self._recover(error)
             return False
-        except (SourceError, MissingExtraError):
+        except StreamLDAError:
+            # Of any kind: a password file may be gone while records wait to be handed out.
             self._drop_client()
             if recover:
                 raise
