@@ -15,7 +15,7 @@ import pytest
 from streamlda.model.topic_model import load
 from streamlda.storage.checkpoint import Checkpoints
 from tests.kafka.topics import wait_until
-from tests.service.daemon_process import Daemon, run_to_end, texts
+from tests.service.daemon_process import Daemon, texts
 from tests.service.long_stream import ending, topic_settings
 from tests.service.sharing import Shared, Truth, none_ended
 from tests.service.test_private_kafka_daemon import releases_of
@@ -23,6 +23,9 @@ from tests.service.test_private_kafka_daemon import releases_of
 RECORDS = int(os.environ.get("STREAMLDA_TEST_RECORDS", 60_000))
 RUNS = int(os.environ.get("STREAMLDA_TEST_RUNS", 10))
 LOOPS = int(os.environ.get("STREAMLDA_TEST_LOOPS", 8))
+
+#: Longest wait for a daemon that shares a processor with the loops.
+PATIENCE_SECONDS = 3600
 
 #: Parts of the stream, which partitions get by turns.
 PARTS = 24
@@ -56,6 +59,12 @@ def fill(topics, topic, settings, partitions, poison):
         truth.send(documents[first : first + min(part, left)], number % partitions, bad)
 
 
+def run_undisturbed(settings):
+    with Daemon(settings) as daemon:
+        assert daemon.end(PATIENCE_SECONDS) == 0
+    assert not daemon.events("account-failed")
+
+
 def saved(folder):
     with Checkpoints.open(folder / "checkpoints") as store:
         return store.newest()
@@ -77,8 +86,7 @@ def test_a_daemon_has_each_record(run, poison, topics, topic, tmp_path):
         flags["dead_letters.topic"] = f"{topic}-letters"
     settings = topic_settings(tmp_path / "d", topics.bootstrap, topic, **flags)
     truth = fill(topics, topic, settings, 2, poison)
-    daemon = run_to_end(settings)
-    assert not daemon.events("account-failed")
+    run_undisturbed(settings)
     newest = saved(tmp_path / "d")
     counts = newest.about["counts"]
     assert newest.about["places"] == sum(newest.position["offsets"].values()) == RECORDS
@@ -103,7 +111,7 @@ def test_a_group_with_the_least_queue_has_each_record(run, topics, topic, tmp_pa
     flags = {**HASHED, "snapshots.every": 250, "memory.queue": "1 MiB"}
     truth = fill(topics, topic, shared.settings("truth", **flags), 4, 0.02)
     with daemons(shared, 2, flags) as members:
-        wait_until(lambda: none_ended(members) or shared.records() >= RECORDS, 900)
+        wait_until(lambda: none_ended(members) or shared.records() >= RECORDS, PATIENCE_SECONDS)
         for daemon in members:
             assert daemon.stop() == 0
             assert not daemon.events("account-failed")
@@ -139,7 +147,7 @@ def test_a_private_daemon_of_three_partitions_releases_each_offset_once(
     }
     settings = topic_settings(tmp_path / "d", topics.bootstrap, topic, **flags)
     fill(topics, topic, settings, 3, 0.0)
-    assert not run_to_end(settings).events("account-failed")
+    run_undisturbed(settings)
     _, drawn = releases_of(settings, 3)
     assert drawn
     paths = sorted((tmp_path / "d" / "snapshots").glob("snapshot-??????"))
