@@ -1,20 +1,8 @@
-"""Arrays and metadata in one checked file: how models and saved states lie on disk.
+"""Arrays and metadata in one checked file: a safetensors file with a checksum over all of it.
 
-A file is a safetensors file: 8 bytes with the length of the header (unsigned, little-endian), the
-header (JSON: name, dtype, shape and offsets of every array), then the arrays, little-endian and in
-row-major order, without gaps. The header holds one metadata string, ``streamlda``: a JSON object in
-ASCII, keys sorted, no spaces, so that equal content gives equal bytes. It has four members, the
-same in all format versions, so that an old program can tell a later file from a damaged one:
-
-``format``, ``format_version``
-    The kind of file, such as ``"streamlda-topic-model"``, and a number from 1.
-``metadata``
-    An object of the kind's own.
-``blake2b``
-    Checksum, 64 hex digits: BLAKE2b with a digest of 32 bytes over the JSON text
-    ``[OBJECT,[[name,dtype,shape],...]]``, where OBJECT is the one above without this member, a line
-    feed, and the bytes of the arrays. Arrays come in the order of their names, with the dtypes as
-    NumPy calls them (``"float64"``). It finds any change, but proves no origin.
+``docs/reference-model-file.md`` describes the bytes. Equal content gives equal bytes, and format,
+version and checksum lie at the same place in all versions, so that an old program can tell a later
+file from a damaged one.
 """
 
 from __future__ import annotations

@@ -1,40 +1,7 @@
-"""The file of a topic model.
-
-It is a checked file of `streamlda.container` (the bytes are described there) of kind
-``streamlda-topic-model``, version 2. It holds these arrays, K topics over V words:
-
-=============== ====== ====== ==============================================================
-components      F64    (K, V) row k: word probabilities of topic k, sum 1
-alpha           F64    (K,)   Dirichlet parameters of the topic mixtures, > 0
-background      F64    (V,)   word frequencies of the whole corpus (M1), sum 1
-prevalence      F64    (K,)   share of all tokens that each topic has; absent if not measured
-timeline_tokens F64    (B, K) tokens by event time; present with the member ``timeline``
-words           U8     (any,) UTF-8 text, the V words in the order of their ids, joined by a
-                              line feed (byte 10), none after the last; of a hashed
-                              vocabulary the names of its columns, empty where none is known;
-                              absent if there are none
-=============== ====== ====== ==============================================================
-
-and this metadata, one JSON object with exactly the members
-
-``vocabulary``
-    Null, or the object that with the words makes the vocabulary again.
-``settings``, ``diagnostics``, ``versions``, ``privacy``
-    Objects: the settings of the fit, what it found out about itself, the versions of
-    streamlda and of the packages below it, and the privacy statement.
-``documents_seen``, ``tokens_seen``
-    Whole numbers from 0.
-``interval``, ``timeline``
-    Null, or the object of `streamlda.model.over_time`.
-``representative_documents``
-    Null, or a list for each topic of objects with ``id``, ``proportion`` and maybe ``text``.
-``created``
-    Date and time in ISO 8601 with the offset of UTC.
+"""The file of a topic model: arrays and metadata, as `docs/reference-model-file.md` describes it.
 
 Version 1 is read as well: it lacks ``prevalence``, ``interval``, ``timeline`` and
-``representative_documents``.
-
-No code is ever read from the file.
+``representative_documents``. No code is ever read from the file.
 """
 
 from __future__ import annotations
