@@ -142,27 +142,6 @@ def hurry():
 # Mistakes that the tests must find.
 
 
-def save_what_is_read():
-    """Save the position of what was polled, not of what was learned."""
-    from streamlda.service.daemon import Daemon
-
-    inner = Daemon._carry_out
-
-    def outer(self, instruction):
-        self._learned_to = self._polled_to
-        inner(self, instruction)
-
-    Daemon._carry_out = outer
-    # Slow learning lets polls run ahead.
-    learn = Worker._learn
-
-    def slowly(self, batch):
-        time.sleep(0.1)
-        learn(self, batch)
-
-    Worker._learn = slowly
-
-
 def forget_rows():
     """Leave out of the checkpoint what waits for its block."""
     capture = Checkpoints.capture
@@ -179,7 +158,6 @@ def publish_again():
 
 #: Each with the step to kill at.
 BUGS = {
-    "save-what-is-read": ("save:cleaned", save_what_is_read),
     "forget-rows": ("save:cleaned", forget_rows),
     "publish-again": ("store:end", publish_again),
 }
