@@ -37,7 +37,20 @@ STREAM = (
 )
 
 
-@click.command(cls=SettingsCommand, short_help="Write the topic proportions of documents.")
+DETAILS = """
+With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
+position after its document are written in one Kafka transaction: readers with
+isolation.level=read_committed see one result for each document, even after a kill. Processes
+of one group share the partitions. A result is JSON, under the key of the document: topic,
+partition and offset of the document, its id, the number of the snapshot and the digest of the
+model file, tokens and topics. A newer model is used as soon as it appears. Brokers that are
+away are waited for; records that cannot be used are counted, and go to dead_letters.topic.
+"""
+
+
+@click.command(
+    cls=SettingsCommand, epilog=DETAILS, short_help="Write the topic proportions of documents."
+)
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @add_options(INFER, (*DOCUMENTS, *STREAM), TASKS)
 @config_option
@@ -64,14 +77,6 @@ def infer(
     document; its id, with --id-field; tokens, those that the model knows; and topics, the K
     proportions. A document without known tokens gets the proportions of the prior. CSV has topic_0,
     topic_1, ..., with --top topic_1, proportion_1, topic_2, ...
-
-    With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
-    position after its document are written in one Kafka transaction: readers with
-    isolation.level=read_committed see one result for each document, even after a kill. Processes
-    of one group share the partitions. A result is JSON, under the key of the document: topic,
-    partition and offset of the document, its id, the number of the snapshot and the digest of the
-    model file, tokens and topics. A newer model is used as soon as it appears. Brokers that are
-    away are waited for; records that cannot be used are counted, and go to dead_letters.topic.
     """
     settings = read_settings(INFER, flags, config)
     if settings.source.kind == "kafka":

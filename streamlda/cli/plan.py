@@ -32,7 +32,25 @@ PLANNED = (
 )
 
 
-@click.command(cls=SettingsCommand, short_help="Show what a private run will give.")
+DETAILS = """
+\b
+Keys of --json
+  n_components, n_features, epsilon, delta, privacy_unit
+  windows, documents_per_snapshot, words_records, stages, public_model
+  words_wanted, words_chosen
+                     of a private choice; null: none, words are public
+  noise_multiplier   noise in each sum, over what one unit changes it by
+  direction_noise    sqrt(words) x noise / records of a window
+  word_noise         words x noise / records of a window
+  topics_shown, planted_error
+                     expected of a window; null: not measured
+  least_records, least_epsilon
+                     would show all topics of text; null: none found
+  warnings           a list
+"""
+
+
+@click.command(cls=SettingsCommand, epilog=DETAILS, short_help="Show what a private run will give.")
 @click.option(
     "--records",
     type=click.IntRange(min=1),
@@ -49,22 +67,7 @@ def plan(records: int, config: str | None, as_json: bool, **flags: Any) -> None:
     other corpora. --vocabulary-size is the number of words, public or wanted of a private choice,
     unless --vocabulary, privacy.public_model or vocabulary.hash_bits gives it. Without
     --snapshot-every all records are one window.
-
-    \b
-    Keys of --json
-      n_components, n_features, epsilon, delta, privacy_unit
-      windows, documents_per_snapshot, words_records, stages, public_model
-      words_wanted, words_chosen
-                         of a private choice; null: none, words are public
-      noise_multiplier   noise in each sum, over what one unit changes it by
-      direction_noise    sqrt(words) x noise / records of a window
-      word_noise         words x noise / records of a window
-      topics_shown, planted_error
-                         expected of a window; null: not measured
-      least_records, least_epsilon
-                         would show all topics of text; null: none found
-      warnings           a list
-    """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
+    """
     settings = read_settings(PLAN, flags, config)
     if not settings.private:
         raise click.UsageError("a private run must have a budget: set --epsilon and --delta")

@@ -54,7 +54,21 @@ READING = tuple(
 )
 
 
-@click.command(cls=SettingsCommand, short_help="Write this site's share of a round.")
+DETAILS = """
+What is promised is shown before a document is read. The key that masks the share lies in KEY.rounds
+since it was announced, and is destroyed now. The share announces the key of the next round.
+
+Records of a Kafka topic are waited for, until each partition has its part.
+
+The share goes to a file, to a Kafka topic, or to both; the topic needs the extra
+kafka (see streamlda doctor). Success is reported once the brokers have the share on all
+replicas in sync. If they fail, call again: the share is kept, and is not paid for twice.
+"""
+
+
+@click.command(
+    cls=SettingsCommand, epilog=DETAILS, short_help="Write this site's share of a round."
+)
 @add_options(COMMAND, READING, {"Documents": ("source.format", "source.text_field")})
 @config_option
 @round_option
@@ -104,15 +118,7 @@ def share(
     Each round takes documents that were in none before: give the same SOURCE... again, and reading
     goes on after what the ledger has. The price is in the ledger before noise is drawn. A second
     call for the same round writes the same share again. If there are too few documents, nothing is
-    spent or written. What is promised is shown before a document is read. The key that masks the
-    share lies in KEY.rounds since it was announced, and is destroyed now: never copy that folder,
-    and never bring back an old copy of it. The share announces the key of the next round.
-
-    Records of a Kafka topic are waited for, until each partition has its part.
-
-    The share goes to a file, to a Kafka topic, or to both; the topic needs the extra
-    kafka (see streamlda doctor). Success is reported once the brokers have the share on all
-    replicas in sync. If they fail, call again: the share is kept, and is not paid for twice.
+    spent or written. Never copy the folder KEY.rounds, and never bring back an old copy of it.
     """
     from streamlda.checks import require
     from streamlda.errors import LedgerError
