@@ -17,15 +17,15 @@ What it holds to, whatever comes (``tests/service/test_machine_life.py``):
   learned: positions and state are of one moment, though polls run ahead.
 - No poll reaches beyond the slot where the next release is due. No release is made while a
   checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
-  before each checkpoint, dead letters are flushed.
+  before each checkpoint, dead letters of its batches are flushed.
 - A state that has not each record before its position once is neither saved nor released: a new
   machine resumes from the last checkpoint.
 - The queue holds at most its limit and one poll; the source is resumed at half of it.
 - After the first signal nothing more is begun but the checkpoint, and `Exit` comes by the end of
   the grace; a second signal ends it at once.
 - What cannot be reached or written is tried again, ever more slowly, and shown: a source that is
-  away, dead letters and snapshots without end; checkpoints, and a source that is there and cannot
-  be read, `Rules.attempts` times. A release is made once, however often storing it fails.
+  away, dead letters, checkpoints and snapshots without end; a source that is there and cannot be
+  read, `Rules.attempts` times. A release is made once, however often storing it fails.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ class Machine:
         self._clock = SnapshotClock(rules.snapshot_seconds, counts_slots=rules.counts_slots)
         self._fraction = 1.0
         self._saved_at = 0.0
-        self._unflushed = False
+        # The first batch with dead letters that may not be durable, and the last with any; the
+        # newest batch when letters were flushed for the checkpoint under way.
+        self._unflushed: int | None = None
+        self._last_rejects = 0
+        self._flushed_to: int | None = None
         self._breaker = Breaker(rules)
         self._signals = 0
         self._code = exit_codes.OK
@@ -122,12 +126,10 @@ class Machine:
                 self._no_release_left(event.time, out)
             case m.CheckpointTaken():
                 self._done(m.Checkpoint)
-                out += self._letters.done(event.time)
+                self._note_flushed(event.time, out)
                 self._writing = True
                 # What is learned from now on is not in it.
                 self._dirty = False
-                # Batches polled meanwhile may have brought rejects: flushing again costs little.
-                self._unflushed = bool(self._queue) and self._unflushed
             case m.CheckpointDone():
                 must_be_taken = "a checkpoint must be taken before it is done"
                 require(self._writing, must_be_taken, remedy=CORRECT_THE_SHELL)
@@ -196,7 +198,9 @@ class Machine:
             self.queued_bytes += event.size_bytes
             assert self._left_to_poll is not None
             self._left_to_poll -= event.records
-            self._unflushed = self._unflushed or event.rejects > 0
+            if event.rejects:
+                self._last_rejects = self._batches
+                self._unflushed = self._unflushed or self._batches
             rejected = self._breaker.count(event.records, event.rejects)
             if rejected is not None:
                 out.append(m.LogLine("error", "breaker", rejected))
@@ -288,10 +292,21 @@ class Machine:
         if event.what == "dead-letters":
             out += self._letters.failed(event.time, event.reason)
             self._saving.at = self._letters.at
+            if self.phase is Phase.DRAINING and not self._drain:
+                # The last checkpoint is before the oldest letter: all since is read again.
+                out.append(m.LogLine("warning", "dead-letters-pending"))
+                self._exit(self._code, out)
             return
         out += self._saving.failed(event.time, event.reason)
-        if self._saving.failures >= self.rules.attempts:
-            self._exit(exit_codes.IO, out)
+
+    def _note_flushed(self, time: float, out: list[m.Instruction]) -> None:
+        """Note that letters are durable, if they were flushed for the checkpoint."""
+        flushed, self._flushed_to = self._flushed_to, None
+        if flushed is not None:
+            # Batches polled since then may have brought more.
+            self._unflushed = flushed + 1 if self._last_rejects > flushed else None
+        if flushed is not None or self._unflushed is None:
+            out += self._letters.done(time)
 
     def _on_source_failed(self, event: m.SourceFailed, out: list[m.Instruction]) -> None:
         self._asked = None
@@ -358,7 +373,9 @@ class Machine:
     def _next(self, time: float, out: list[m.Instruction]) -> None:
         if self._work is None:
             self._work = self._next_work(time)
-            if isinstance(self._work, m.Checkpoint) and self._unflushed:
+            pending = self._unflushed is not None and self._unflushed <= self._learned
+            if isinstance(self._work, m.Checkpoint) and pending:
+                self._flushed_to = self._batches
                 out.append(m.FlushDeadLetters())
             if self._work is not None:
                 out.append(self._work)
@@ -445,8 +462,8 @@ class Machine:
             self._code, self._save_at_end = code, save
         self.phase, self._drain, self._deadline = Phase.DRAINING, drain, deadline
         if not drain:
-            # A release that is not stored is tried once more, at once.
-            self._storing.at = None
+            # A release that is not stored, or a checkpoint, is tried once more, at once.
+            self._storing.at = self._saving.at = None
             self._clear_queue()
 
     def _clear_queue(self) -> None:

@@ -26,7 +26,7 @@ class Rules:
     #: Stop when more than this share of the last records, this many or more, were rejected.
     breaker_records: int = 10_000
     breaker_share: float = 0.5
-    #: Failures in a row after which to stop, of checkpoints, and of a source that is there.
+    #: Failures in a row after which to stop, of a source that is there.
     attempts: int = 5
     #: A source that is silent for so long is opened again.
     silent_seconds: float = 60.0

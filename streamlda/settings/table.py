@@ -382,8 +382,8 @@ class BreakerSettings:
         "int", 10_000, "Number of the last records in which the fraction is measured.",
         unit="records", least=1)
     attempts: int = entry(
-        "int", 5, "Consecutive failures of checkpoints, or of a damaged source, after which the "
-        "daemon stops; it waits for a source that is away.", least=1)
+        "int", 5, "Consecutive failures of a damaged source, after which the daemon stops; it "
+        "waits for a source that is away, and for room on a disk.", least=1)
     then: str = entry(
         "text", "exit", "What to do where no restart would help (exit codes 65 and 78): exit; or "
         "wait for a signal, alive and not ready, as in a container that is always restarted.",

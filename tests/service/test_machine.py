@@ -383,18 +383,51 @@ def test_work_that_fails_half_way_ends_with_its_code_and_without_saving(what, co
     assert told(machine, m.Failed(3.0, what, code)) == [m.Exit(code)]
 
 
-def test_nothing_is_learned_while_the_checkpoint_of_a_release_fails():
-    machine = started(slots_left=10, attempts=3, batches=1)
+def test_nothing_is_learned_while_the_checkpoint_of_a_release_fails_however_often():
+    machine = started(slots_left=10, attempts=1, batches=1)
     told(machine, Learned(2.0))
     assert m.Checkpoint(1) in told(machine, m.ReleaseDone(3.0, False, 10))
-    assert told(machine, m.Failed(4.0, "checkpoint")) == []
+    failed = m.Failed(4.0, "checkpoint", reason="ENOSPC")
+    assert shown(machine, failed) == [m.Stalled("checkpoint", "ENOSPC")]
     assert told(machine, Tick(4.9)) == []
     assert told(machine, Polled(4.9, 10, 10)) == [Pause()]
     assert told(machine, Tick(5.0)) == [Poll(0), m.Checkpoint(1)]
     assert told(machine, Polled(5.5, 0, 0)) == []
     assert told(machine, m.Failed(6.0, "checkpoint")) == []
     assert told(machine, Tick(8.0)) == [Poll(0), m.Checkpoint(1)]
-    assert told(machine, m.Failed(9.0, "checkpoint")) == [m.Exit(74)]
+    for time in range(9, 10_000, 30):
+        assert m.Exit not in map(type, machine.handle(m.Failed(float(time), "checkpoint")))
+        assert m.Checkpoint(1) in told(machine, Tick(time + 30.0))
+    out = machine.handle(m.CheckpointTaken(time + 31.0)) + machine.handle(
+        m.CheckpointDone(time + 31.0)
+    )
+    assert m.Recovered("checkpoint", time + 27.0) in out
+    assert Learn(2) in out
+
+
+def test_a_signal_while_letters_are_pending_ends_with_0_before_the_oldest_of_them():
+    machine = started(checkpoint_seconds=60, batches=1)
+    told(machine, Learned(2.0))
+    told(machine, Polled(3.0, 10, 10, rejects=1))
+    told(machine, Learned(60.0))
+    for time in range(61, 250, 31):
+        told(machine, m.Failed(float(time), "dead-letters"))
+        told(machine, Tick(time + 30.0))
+    told(machine, m.Failed(260.0, "dead-letters"))
+    # The next attempt, of half a minute later, is not waited for.
+    out = told(machine, m.SignalReceived(261.0))
+    assert out == [m.FlushDeadLetters(), m.Checkpoint(2), Pause()]
+    assert told(machine, m.Failed(266.0, "dead-letters")) == [m.Exit(0)]
+
+
+def test_letters_of_batches_that_are_not_learned_hold_up_no_checkpoint():
+    machine = started(checkpoint_seconds=60, batches=1)
+    told(machine, Polled(59.0, 10, 10, rejects=1))
+    assert told(machine, Learned(60.0)) == [m.Checkpoint(1)]
+    assert told(machine, m.CheckpointTaken(60.0)) == [Learn(2)]
+    assert told(machine, m.CheckpointDone(61.0)) == []
+    assert told(machine, m.SignalReceived(62.0)) == [Pause()]
+    assert told(machine, Learned(63.0)) == [m.FlushDeadLetters(), m.Checkpoint(2)]
 
 
 def test_a_failed_publication_is_tried_again():

@@ -29,7 +29,8 @@ class Life(RuleBasedStateMachine):
     def start(self, slots, stop, at_end):
         rules = Rules(**RULES, stop_when_exhausted=stop, release_at_end=at_end)
         self.machine, self.at_end, self.time = Machine(rules), at_end, 0.0
-        self.polled, self.learned, self.saved, self.flushed = 0, 0, 0, True
+        self.polled, self.learned, self.saved = 0, 0, 0
+        self.letters, self.flushed, self.lost_letters = set(), None, False
         self.writing, self.records = None, {}
         self.left = self.left_to_poll = slots
         self.poll = self.work = self.code = self.signalled_at = None
@@ -66,11 +67,11 @@ class Life(RuleBasedStateMachine):
                 assert not self.owed, "never two releases without a checkpoint between"
                 assert self.writing is None, "a release is not made beside a checkpoint"
             case m.FlushDeadLetters():
-                self.flushed = True
+                self.flushed = set(self.letters)
             case Checkpoint(n):
                 self.begin(instruction, after_signal=True)
                 assert n == self.learned
-                assert self.flushed
+                assert not any(batch <= n for batch in self.letters - (self.flushed or set()))
                 assert not self.unstored, "what is released is stored before a state behind it is"
                 assert self.writing is None
             case m.Pause():
@@ -90,8 +91,9 @@ class Life(RuleBasedStateMachine):
                 elif code == 0:
                     assert self.work is None
                     assert self.writing is None
-                    assert not self.owed
-                    assert self.saved == self.learned, "what was learned is on the disk"
+                    if not self.lost_letters:
+                        assert not self.owed
+                        assert self.saved == self.learned, "what was learned is on the disk"
 
     def begin(self, work, after_signal=False):
         assert self.work is None
@@ -113,8 +115,8 @@ class Life(RuleBasedStateMachine):
             self.polled += 1
             self.records[self.polled] = n
             self.left_to_poll -= n
-            # Flushed with the next checkpoint, whichever batch that one reaches.
-            self.flushed = self.flushed and not rejects
+            if rejects:
+                self.letters.add(self.polled)
         self.ended = self.ended or (last and waiting)
         self.tell(m.Polled(self.time, n, size, rejects, exhausted=last))
 
@@ -124,14 +126,19 @@ class Life(RuleBasedStateMachine):
         slots=st.sampled_from([60, 40, 20, 5, 1, None]),
         refused=rarely(12),
         full=rarely(4),
+        pending=rarely(3),
     )
-    def answer_work(self, fails, slots, refused, full):
-        self.answer(fails, slots, refused and not self.unstored, full)
+    def answer_work(self, fails, slots, refused, full, pending):
+        self.answer(fails, slots, refused and not self.unstored, full, pending)
 
-    def answer(self, fails=False, slots=10, refused=False, full=False):
+    def answer(self, fails=False, slots=10, refused=False, full=False, pending=False):
         work, self.work = self.work, None
+        flushed, self.flushed = self.flushed, None
         names = {Learn: "learn", Release: "release", Checkpoint: "checkpoint"}
-        if full and isinstance(work, Release):
+        if pending and flushed is not None:
+            self.lost_letters = True
+            self.tell(m.Failed(self.time, "dead-letters"))
+        elif full and isinstance(work, Release):
             self.unstored = True
             self.tell(m.Failed(self.time, "output"))
         elif fails:
@@ -141,6 +148,7 @@ class Life(RuleBasedStateMachine):
             self.learned = work.batch
             self.tell(m.Learned(self.time, rounds=self.learned // 4))
         elif isinstance(work, Checkpoint):
+            self.letters -= flushed or set()
             self.writing = work.batch
             self.tell(m.CheckpointTaken(self.time))
         elif refused:
