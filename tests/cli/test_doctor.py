@@ -77,7 +77,7 @@ def test_an_extra_that_is_not_installed_is_no_fault_and_says_what_installs_it(tm
 def test_a_broker_without_a_topic_is_refused(monkeypatch, given, got):
     monkeypatch.delenv("STREAMLDA_KAFKA_BOOTSTRAP", raising=False)
     rule = "streamlda: error: a broker must be asked for a topic"
-    remedy = "give --kafka-bootstrap and --kafka-topic"
+    remedy = "give --kafka-bootstrap and --kafka-topic, or --config"
     assert refused("doctor", *given) == f"{rule}, got {got}; {remedy}\n"
 
 
@@ -92,12 +92,32 @@ def test_brokers_that_do_not_answer_are_a_fault():
         asked = ("--kafka-bootstrap", there, "--kafka-topic", "words")
         shown = process(arguments=asked, code=1)
     rule = "the brokers must be reachable"
-    assert shown["broker"].startswith(f"{rule}, got bootstrap_servers='{there}'")
+    assert shown["broker"] == f"{there} cannot be reached: ECONNREFUSED"
+    assert shown["topic"].startswith(f"{rule}, got bootstrap_servers='{there}'")
+    assert shown["login"] == "not known"
 
 
 def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
     asked = ("--kafka-bootstrap", topics.bootstrap, "--kafka-topic")
     topics.make(topic)
-    assert found(*asked, topic)["broker"] == f"{topics.bootstrap} answers, topic {topic}"
+    assert found(*asked, topic)["topic"] == f"{topic} can be read"
     missing = f"{topic}-missing"
-    assert f"topic='{missing}'" in found(*asked, missing, code=1)["broker"]
+    shown = found(*asked, missing, code=1)
+    assert f"topic='{missing}'" in shown["topic"]
+    assert shown["broker"] == f"{topics.bootstrap} accepts connections"
+
+
+def test_all_that_a_file_of_settings_connects_to_has_a_line(topics, topic, tmp_path):
+    topics.make(topic)
+    topics.make(f"{topic}-letters")
+    config = tmp_path / "streamlda.toml"
+    config.write_text(
+        f'[kafka]\nbootstrap = "{topics.bootstrap}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
+        f'partitions = "group"\n[dead_letters]\ntopic = "{topic}-letters"\n'
+        f'[output]\ntopic = "{topic}-snapshots"\n'
+    )
+    shown = found("--config", config)
+    assert shown["group"] == f"offsets of {topic} can be read"
+    assert shown["dead letters"] == f"{topic}-letters can be written"
+    assert shown["output topic"] == f"{topic}-snapshots can be written"
+    assert shown["login"] == "PLAINTEXT, without a user"

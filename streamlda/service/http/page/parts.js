@@ -16,6 +16,8 @@ const make = (tag, attributes = {}, ...children) =>
 const draw = (tag, attributes = {}, ...children) =>
   put(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
+/** A word whose direction does not reach beyond it, so that a list stays in its order. */
+const isolated = (word) => `\u2068${word}\u2069`;
 const known = (value) => value !== null && value !== undefined;
 const percent = (share) =>
   known(share) ? `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %` : "–";

@@ -184,12 +184,12 @@ function showMoment(i, moment) {
   at("moment").textContent = momentTitle(moment);
   const rows = view.series.map(({ id, slot, values }) => {
     const topic = inLatest(id);
-    const words = (topic?.words ?? []).slice(0, 3).map(([word]) => word).join(", ");
+    const words = (topic?.words ?? []).slice(0, 3).map(([word]) => isolated(word)).join(", ");
     const name = id === null ? "other topics" : title({ id }) + (topic ? "" : ", gone");
     const parts = [
       make("span", { class: `swatch c${slot}`, "aria-hidden": "true" }),
       make("span", { class: "name" }, make("span", { class: "topic" }, name), " ",
-        make("span", { class: "quiet", dir: "auto" }, words)),
+        make("span", { class: "quiet" }, words)),
       make("span", { class: "value" }, percent(values[i])),
     ];
     if (!topic) return make("li", {}, ...parts);
@@ -222,9 +222,9 @@ async function showCame(id) {
   const first = view.list.find((each) => each.topics.some((topic) => topic.id === id));
   if (!first || first.number === view.latest.number) return;
   const before = await ask(`/snapshots/${first.number}?words=${SHOWN_WORDS}`).catch(() => null);
-  const then = before?.content.topics.find((topic) => topic.id === id)?.words.map(([word]) => word);
+  const then = before?.content.topics.find((topic) => topic.id === id)?.words.map(([word]) => isolated(word));
   if (view.open !== id || !then) return;
-  const now = inLatest(id).words.slice(0, SHOWN_WORDS).map(([word]) => word);
+  const now = inLatest(id).words.slice(0, SHOWN_WORDS).map(([word]) => isolated(word));
   const came = now.filter((word) => !then.includes(word)).join(", ") || "none";
   const went = then.filter((word) => !now.includes(word)).join(", ") || "none";
   at("came").textContent = `Among the first ${SHOWN_WORDS} since snapshot ${first.number}: came ${came}; went ${went}.`;
