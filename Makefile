@@ -70,8 +70,10 @@ system: setup
 demo: base
 	@.venv/bin/streamlda demo
 
-# For SECONDS=60, or until Ctrl-C.
-demo-kafka: system
+# For SECONDS=60 from ready, or until Ctrl-C. It runs on the small lock.
+demo-kafka: base
+	@$(RUN) -m tests.system
+	@$(RUN) -m tests.kafka.choice
 	@$(RUN) -m tests.kafka.demo $(if $(SECONDS),--seconds $(SECONDS))
 
 docs: setup
