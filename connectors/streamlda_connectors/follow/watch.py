@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 #: How long the unfinished last line of a rotated file must have stayed as it is to be a record.
 SETTLE_SECONDS = 1.0
 
+#: Listings that must miss a file: one that is made while files are renamed may miss some.
+LISTINGS = 3
+
 
 class Watch:
     """Follows the files under some paths through rotation; `files` are oldest first.
@@ -56,11 +59,13 @@ class Watch:
         3. Go on with such a file in its copy or descriptor, or record a gap.
         4. Track new files, and settle files that were read to their end.
         """
-        moved = {file for file in self.files if file.away}
+        away = {file for file in self.files if file.away}
+        moved, listings = set(away), 0
         while True:
-            listing = Listing(self.paths)  # 1
+            listing, listings = Listing(self.paths), listings + 1  # 1
             now = {file for file in self.files if not self._recognize(file, listing)}
-            if now <= moved:
+            missing = any(file.identity not in listing.files for file in now - away)
+            if now <= moved and (listings >= LISTINGS or not missing):
                 break
             moved |= now  # 2
         for file in [file for file in self.files if file in now]:
@@ -202,7 +207,9 @@ class Watch:
             if ignored:
                 file.state = State.IGNORED
                 self.descriptors.drop(file)
-            self.files.append(file)
+            # A rotated file is older than the file that stands under its name, and is read first.
+            first = self.files.index(standing[family]) if rotated and family in standing else None
+            self.files.insert(len(self.files) if first is None else first, file)
 
     def settle(self, file: TrackedFile) -> None:
         """Note whether `file`, of which no more is expected, was read to its end.
