@@ -79,6 +79,8 @@ class Listing:
         #: The file of each name, and the device of each directory that was listed.
         self.names: dict[str, Identity] = {}
         self.folders: dict[str, int] = {}
+        #: Whether files were renamed or removed meanwhile, so that others may have been missed.
+        self.torn = False
         self._entries: dict[str, list[os.DirEntry[str]]] = {}
         for path in paths:
             found: list[StreamFile] = []
@@ -136,7 +138,9 @@ class Listing:
             try:
                 status = entry.stat()
             except (FileNotFoundError, NotADirectoryError):
-                continue  # renamed or removed since the directory was listed
+                self.torn |= not entry.is_symlink()
+                continue
+            self.torn |= entry.inode() != status.st_ino and not entry.is_symlink()
             if S_ISREG(status.st_mode):
                 identity = status.st_dev, status.st_ino
                 facts = identity, status.st_size, status.st_mtime_ns, path, named

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 #: How long the unfinished last line of a rotated file must have stayed as it is to be a record.
 SETTLE_SECONDS = 1.0
 
-#: Listings that must miss a file: one that is made while files are renamed may miss some.
-LISTINGS = 3
+#: Most listings of a scan: one that is made while files are renamed may miss some.
+LISTINGS = 5
 
 
 class Watch:
@@ -65,7 +65,9 @@ class Watch:
             listing, listings = Listing(self.paths), listings + 1  # 1
             now = {file for file in self.files if not self._recognize(file, listing)}
             missing = any(file.identity not in listing.files for file in now - away)
-            if now <= moved and (listings >= LISTINGS or not missing):
+            if now <= moved and (
+                listings >= LISTINGS or not (missing or (now - away and listing.torn))
+            ):
                 break
             moved |= now  # 2
         for file in [file for file in self.files if file in now]:
