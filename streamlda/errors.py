@@ -26,6 +26,9 @@ A message states the rule, then ``name=value``, then what to do. It never holds 
 
 from __future__ import annotations
 
+import errno
+import re
+
 
 class StreamLDAError(Exception):
     """Base of all errors raised by streamlda."""
@@ -53,6 +56,9 @@ class InsufficientDataError(StreamLDAError, ValueError):
 
 class SourceError(StreamLDAError, OSError):
     """A stream of documents that cannot be opened or read."""
+
+    #: A word for the cause and an errno or a class, if more is known than the class of this.
+    reason: str | None = None
 
 
 class SourceAwayError(SourceError):
@@ -133,6 +139,22 @@ class MissingExtraError(StreamLDAError, ImportError):
         )
         self.package = package
         self.extra = extra
+
+
+def errno_of(error: BaseException) -> str | None:
+    """Return the name of the errno that an error has, or that its message names; None if none.
+
+    Packages that wrap an error of the system keep its number in the text, if anywhere.
+    """
+    number = getattr(error, "errno", None) if isinstance(error, OSError) else None
+    if number is not None and number in errno.errorcode:
+        return errno.errorcode[number]
+    text = " ".join(map(str, error.args))
+    numbered = re.search(r"\[Errno (\d+)\]", text)
+    if numbered:
+        return errno.errorcode.get(int(numbered[1]))
+    names = set(errno.errorcode.values())
+    return next((word for word in re.findall(r"\bE[A-Z0-9]{3,}\b", text) if word in names), None)
 
 
 def packages_of(extra: str) -> list[str]:

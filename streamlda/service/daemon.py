@@ -343,6 +343,7 @@ class Daemon:
             return
         # Of a source that does not say it, a poll is an answer.
         silent = source.silent() if hasattr(source, "silent") else 0.0
+        reason = source.reason() if silent and hasattr(source, "reason") else ""
         if silent == 0:
             self._status.set_ready(True)
         if not hasattr(source, "last_answer"):
@@ -354,7 +355,7 @@ class Daemon:
             self._polled_to = batch.behind.position
         now, n_rejects = self._threads.now(), len(batch.rejects)
         records, size = batch.n_records, batch.size_bytes
-        self._tell(m.Polled(now, records, size, n_rejects, batch.exhausted, silent))
+        self._tell(m.Polled(now, records, size, n_rejects, batch.exhausted, silent, reason))
 
     def _open(self) -> None:
         """Open the source, again too, in a thread: the loop goes round however long it takes."""

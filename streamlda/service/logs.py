@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -15,7 +14,7 @@ from typing import Any
 logger = logging.getLogger("streamlda.service")
 
 #: Whose messages are shown. Those of other packages may quote what they read, so of their warnings
-#: only the name of the logger and the level are.
+#: only the logger, the level, and the class and errno of an error are.
 OURS = ("streamlda", "streamlda_connectors")
 
 #: Of each logger of others, one line in this time.
@@ -40,9 +39,12 @@ def log_from_signal(level: str, event: str, **values: Any) -> None:
 
 def reason_of(error: BaseException) -> str:
     """Return a word for what is behind an error: a number of the system's, or a class; no text."""
+    from streamlda.errors import SourceError, errno_of
+
+    if isinstance(error, SourceError) and error.reason:
+        return error.reason
     behind = error.__cause__ or error
-    number = behind.errno if isinstance(behind, OSError) else None
-    return errno.errorcode.get(number or 0, type(behind).__name__)
+    return errno_of(behind) or type(behind).__name__
 
 
 def log_failure(event: str, error: BaseException, **values: Any) -> None:
@@ -93,8 +95,21 @@ class _Seldom(logging.Filter):
             self._known[record.name] = shown, left_out + 1
             return False
         self._known[record.name] = now, 0
-        record.values = {"logger": record.name, "left_out": left_out}
+        record.values = {"logger": record.name, "left_out": left_out, **_errors_of(record)}
         return True
+
+
+def _errors_of(record: logging.LogRecord) -> dict[str, str]:
+    """Return class and errno of an error that a line of others is about; never its text."""
+    from streamlda.errors import errno_of
+
+    given = record.args if isinstance(record.args, tuple) else ()
+    said = [*given, record.exc_info[1] if record.exc_info else None]
+    for error in said:
+        if isinstance(error, BaseException):
+            number = errno_of(error)
+            return {"error": type(error).__name__, **({"errno": number} if number else {})}
+    return {}
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -43,7 +43,7 @@ class Polled(Event):
     """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected.
 
     `silent` is for how many seconds of polling the source, or a part of it, has not answered; 0 if
-    it does, None if that is not known yet.
+    it does, None if that is not known yet. `reason` is why, if the source knows.
     """
 
     records: int
@@ -51,6 +51,7 @@ class Polled(Event):
     rejects: int = 0
     exhausted: bool = False
     silent: float | None = 0.0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,9 +118,10 @@ class SourceRetry(Retry):
         if poll.silent == 0:
             self.damages = 0
             return self.done(poll.time)
-        out = self.stalled(poll.time, "no-answer", poll.silent)
+        reason = poll.reason or "no-answer"
+        out = self.stalled(poll.time, reason, poll.silent)
         if poll.silent >= silent_seconds:
-            out += self.failed(poll.time, "no-answer")
+            out += self.failed(poll.time, reason)
         return out
 
     def refused(self, event: m.SourceFailed) -> list[m.Instruction]:

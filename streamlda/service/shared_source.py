@@ -214,6 +214,11 @@ class SharedSource:
         found: float | None = self._source.silent()
         return found if self._joined or found else None
 
+    def reason(self) -> str:
+        """As of the connector."""
+        found: str = self._source.reason()
+        return found
+
     def position(self) -> Position:
         """Return where all that is read goes on; each state has its own."""
         found: Position = self._source.position()

@@ -250,12 +250,12 @@ class Source(Protocol):
     -----
     A source may have more, for display: `lag`, `lost`, `waits_for` (the part without a record that
     holds up the others), `silent` (for how many seconds of polling a
-    part of it has not answered; 0 if all do, None if that is not known yet) and `last_answer` (when
-    it answered last, by ``time.monotonic``). `passed` says how many records lie before the
-    position: of each partition, by the location of its records, or of all, under `WHOLE`. Without
-    it no account is held of the records. A source with `pause` and `resume` takes polls for 0
-    records, which bring none. What is away raises `SourceAwayError`, what will not be read as it is
-    set `SourceRefusedError`.
+    part of it has not answered; 0 if all do, None if that is not known yet), `reason` (why it is
+    silent) and `last_answer` (when it answered last, by ``time.monotonic``). `passed` says how many
+    records lie before the position: of each partition, by the location of its records, or of all,
+    under `WHOLE`. Without it no account is held of the records. A source with `pause` and `resume`
+    takes polls for 0 records, which bring none. What is away raises `SourceAwayError`, what will
+    not be read as it is set `SourceRefusedError`.
 
     The position returned after a poll resumes *after* the last record of that poll, rejects
     included. Opening a source reads no document. The same source polled with other batch sizes

@@ -19,10 +19,21 @@ from streamlda.errors import (
     StreamLDAError,
 )
 from streamlda_connectors.kafka.client import ClientSettings
+from streamlda_connectors.kafka.endings import (
+    TOPIC_MISSING,
+    Endings,
+    is_no_access,
+    name_cause,
+    remedy_of,
+)
 from streamlda_connectors.kafka.security import Security
 
 #: Longest time to close a connection, in seconds.
 CLOSE_SECONDS = 2.0
+
+#: Longest time to connect and log in. After an outage a connection that was begun before its end
+#: is waited for so long, twice in a row: that of the metadata and that of the records.
+SETUP_SECONDS = 5.0
 
 
 def load(purpose: str) -> Any:
@@ -70,30 +81,9 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
     return options
 
 
-class _Socket(ssl.SSLSocket):
-    """Tells its context of a broker that is not trusted: the package only tries again.
-
-    It does not close the socket then, either.
-    """
-
-    def do_handshake(self, block: bool = False) -> None:
-        try:
-            super().do_handshake(block)
-        except ssl.SSLCertVerificationError:
-            if isinstance(self.context, _Context):
-                self.context.untrusted = True
-            self.close()
-            raise
-
-
-class _Context(ssl.SSLContext):
-    untrusted = False
-    sslsocket_class = _Socket
-
-
-def tls_context(security: Security) -> _Context:
+def tls_context(security: Security) -> ssl.SSLContext:
     """Return how to trust brokers, and what to show them."""
-    context, problem = _Context(ssl.PROTOCOL_TLS_CLIENT), ""
+    context, problem = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ""
     password = security.key_password()
     try:
         if security.ca_file:
@@ -120,18 +110,29 @@ def tls_context(security: Security) -> _Context:
 
 
 @contextmanager
-def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]:
+def connecting(
+    kafka: Any, settings: ClientSettings, endings: Endings | None = None
+) -> Iterator[dict[str, Any]]:
     """Give the options to connect with; on an error, close what was opened and name the brokers.
 
-    A consumer or producer that cannot be made leaves its thread and sockets behind.
+    A consumer or producer that cannot be made leaves its thread and sockets behind. `endings` note
+    why connections end, from now on.
     """
     made: list[Any] = []
+    endings = endings or Endings()
 
     def keep(**options: Any) -> Any:
         make = kafka.KafkaConsumer.DEFAULT_CONFIG["kafka_client"]
-        # It would warn of each moment in which its thread has to wait for a processor.
-        client = make(**options, slow_task_threshold_secs=0)
+        setup = milliseconds(min(SETUP_SECONDS, settings.request_timeout_seconds))
+        client = make(
+            **options,
+            # It would warn of each moment in which its thread has to wait for a processor.
+            slow_task_threshold_secs=0,
+            socket_connection_setup_timeout_ms=setup,
+            socket_connection_setup_timeout_max_ms=setup,
+        )
         made.append(client)
+        endings.watch(client._manager)
         # Its own option does not reach what asks: a topic that was deleted would come back, empty.
         client.cluster.config["allow_auto_create_topics"] = False
         return client
@@ -144,14 +145,8 @@ def connecting(kafka: Any, settings: ClientSettings) -> Iterator[dict[str, Any]]
             client.close()
         if isinstance(error, SourceError):
             raise
-        if getattr(options.get("ssl_context"), "untrusted", False):
-            raise refusal(
-                settings,
-                "have a trusted certificate",
-                "SSLCertVerificationError",
-                SourceAccessError,
-            ) from error
-        raise refused(settings, "be reachable", error) from error
+        raise refused(settings, "be reachable", error, endings) from error
+    endings.connecting = False
 
 
 def is_away(errors: Any, error: BaseException) -> bool:
@@ -159,33 +154,36 @@ def is_away(errors: Any, error: BaseException) -> bool:
     return isinstance(error, errors.KafkaError) and bool(error.retriable)
 
 
-def refused(settings: ClientSettings, rule: str, error: BaseException) -> StreamLDAError:
-    """Return the error for brokers that do not do what they must."""
+def refused(
+    settings: ClientSettings, rule: str, error: BaseException, endings: Endings | None = None
+) -> StreamLDAError:
+    """Return the error for brokers that do not do what they must.
+
+    Of brokers that are away, the reason is what `endings` say of the last connection.
+    """
     from kafka import errors
 
-    no_access = (
-        *(errors.AuthorizationError, errors.SaslAuthenticationFailedError),
-        *(errors.UnsupportedSaslMechanismError, errors.IllegalSaslStateError),
-    )
-    kind = SourceError
-    if is_away(errors, error) or isinstance(error, OSError):
-        kind = SourceAwayError
-    elif isinstance(error, no_access):
+    reason, kind = type(error).__name__, SourceError
+    if isinstance(error, errors.UnknownTopicOrPartitionError):
+        reason, kind = TOPIC_MISSING, SourceAwayError
+    elif is_away(errors, error) or isinstance(error, OSError):
+        reason = name_cause(error) if endings is None else endings.reason()
+        kind = SourceAccessError if is_no_access(reason) else SourceAwayError
+        if kind is SourceAccessError:
+            rule = "accept the login" if "login" in reason else "have a trusted certificate"
+    elif isinstance(error, errors.AuthorizationError | errors.SaslAuthenticationFailedError):
         kind = SourceAccessError
     elif isinstance(error, ValueError | AssertionError | errors.KafkaConfigurationError):
         kind = SourceRefusedError
-    return refusal(settings, rule, type(error).__name__, kind)
-
-
-def refusal(
-    settings: ClientSettings, rule: str, error_type: str, kind: type[SourceError]
-) -> StreamLDAError:
-    """Return an error of brokers; the text of a package's own may quote settings."""
-    return failure(
+    found = failure(
         f"the brokers must {rule}",
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.topic,
-        error_type=error_type,
-        remedy="check that they run, the address, and the security settings",
+        reason=reason,
+        remedy=remedy_of(reason),
         error=kind,
     )
+    # The text of an error of the package may quote settings, so only the reason is told.
+    assert isinstance(found, SourceError)
+    found.reason = reason
+    return found

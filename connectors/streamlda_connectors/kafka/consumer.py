@@ -14,8 +14,8 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from streamlda.checks import require
-from streamlda.errors import MissingExtraError, SourceError
+from streamlda.checks import failure
+from streamlda.errors import MissingExtraError, SourceAwayError
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -34,6 +34,7 @@ from streamlda_connectors.kafka.connection import (
     milliseconds,
     refused,
 )
+from streamlda_connectors.kafka.endings import REMEDIES, TOPIC_MISSING, Endings
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class Client:
         #: When each broker answered a fetch last, and when any answered anything.
         self._answers: dict[int, float] = {}
         self._heard = monotonic()
-        with connecting(kafka, settings) as shared:
+        self._endings = Endings()
+        with connecting(kafka, settings, self._endings) as shared:
             # A consumer cannot distinguish a missing topic from one that is still to come.
             self._identity, self._first_partitions = described(kafka, shared, settings.topic)
             self._consumer = kafka.KafkaConsumer(
@@ -98,6 +100,10 @@ class Client:
         leader = self._shared.cluster.leader_for_partition
         return {number: self._answers.get(leader(part)) for number, part in self._assigned.items()}
 
+    def reason(self) -> str:
+        """Return why no broker has answered since the last answer."""
+        return self._endings.reason(max(self._answers.values(), default=0.0))
+
     def identity(self) -> Identity:
         """Return which topic this was when connecting."""
         return self._identity
@@ -116,7 +122,7 @@ class Client:
             first = self._consumer.beginning_offsets(parts, timeout_ms=timeout)
             end = self._consumer.end_offsets(parts, timeout_ms=timeout)
         except self._kafka.errors.KafkaError as error:
-            raise refused(self._settings, "tell the offsets of the partitions", error) from error
+            raise refused(self._settings, "tell the offsets", error, self._endings) from error
         return {part.partition: Bounds(first[part], end[part]) for part in parts}
 
     def _partition(self, number: int) -> Any:
@@ -149,7 +155,7 @@ class Client:
             ) from error
         except Exception as error:
             if isinstance(error, errors.AuthorizationError) or is_away(errors, error):
-                raise refused(self._settings, "allow reading", error) from error
+                raise refused(self._settings, "allow reading", error, self._endings) from error
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
         # Of a topic that was replaced, and has grown beyond our offset, nothing else tells; of one
@@ -225,7 +231,9 @@ class Client:
         except self._kafka.errors.GroupIdNotFoundError:
             return []
         except self._kafka.errors.KafkaError as error:
-            raise refused(self._settings, "tell what the group shows", error) from error
+            raise refused(
+                self._settings, "tell what the group shows", error, self._endings
+            ) from error
         return found
 
     def commit(self, offsets: Mapping[int, int], note: str) -> None:
@@ -248,14 +256,19 @@ def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, 
     with closing(kafka.KafkaAdminClient(**shared)) as admin:
         (topic,) = admin.describe_topics([name])
         cluster = admin.describe_cluster()["cluster_id"]
-    require(
-        topic["partitions"] and not topic["error_code"],
-        "a topic must exist and be readable",
-        topic=name,
-        error_code=topic["error_code"],
-        remedy="create it, or correct its name or access rules",
-        error=SourceError,
-    )
+    code = topic["error_code"] or (0 if topic["partitions"] else 3)
+    if code == kafka.errors.UnknownTopicOrPartitionError.errno:
+        found = failure(
+            "a topic must exist",
+            topic=name,
+            remedy=f"{REMEDIES[TOPIC_MISSING]}; who waits for it goes on then",
+            error=SourceAwayError,
+        )
+        assert isinstance(found, SourceAwayError)
+        found.reason = TOPIC_MISSING
+        raise found
+    if code:
+        raise kafka.errors.for_code(code)
     partitions = {partition["partition_index"] for partition in topic["partitions"]}
     return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 

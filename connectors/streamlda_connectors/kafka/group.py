@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.connection import connecting, is_away, load, milliseconds, refused
 from streamlda_connectors.kafka.consumer import log_commit
+from streamlda_connectors.kafka.endings import Endings
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,8 @@ class GroupMember:
         self._error: Exception | None = None
         self._closed = False
         self._answered = monotonic()
-        with connecting(kafka, settings) as shared:
+        self._endings = Endings()
+        with connecting(kafka, settings, self._endings) as shared:
             refresh = min(REFRESH_SECONDS, settings.refresh_seconds)
             self._consumer = kafka.KafkaConsumer(
                 **{**shared, "metadata_max_age_ms": max(1, milliseconds(refresh))},
@@ -139,10 +141,16 @@ class GroupMember:
         silent = monotonic() - self._answered
         return silent if silent > self._settings.request_timeout_seconds else 0.0
 
+    def reason(self) -> str:
+        """Return why no broker looks after the group."""
+        return self._endings.reason(self._answered)
+
     def assigned(self) -> Assignment:
         """Return what is ours. Raises `SourceError` if the brokers do not let us join."""
         if self._error is not None:
-            raise refused(self._settings, "let it join the group", self._error) from self._error
+            raise refused(
+                self._settings, "let it join the group", self._error, self._endings
+            ) from self._error
         return self._assignment
 
     def confirm(self, partition: int) -> bool:

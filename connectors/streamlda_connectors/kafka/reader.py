@@ -20,6 +20,7 @@ from streamlda_connectors.kafka.client import (
     Truncated,
 )
 from streamlda_connectors.kafka.consumer import Client, Connect
+from streamlda_connectors.kafka.endings import NO_ANSWER
 from streamlda_connectors.kafka.rounds import Rounds
 from streamlda_connectors.kafka.share import Share, Standing, after_gap, read_position
 
@@ -173,6 +174,10 @@ class Reader:
         # A fetch that finds nothing is answered within half a second, one that finds much in the
         # time that any request has.
         return silent > self._settings.request_timeout_seconds
+
+    def reason(self) -> str:
+        """Return why brokers that are silent do not answer."""
+        return NO_ANSWER if self._client is None else self._client.reason()
 
     def last_answer(self) -> float | None:
         """Return when a fetch was answered last, by `monotonic`; None before the first."""

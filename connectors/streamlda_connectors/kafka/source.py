@@ -315,6 +315,14 @@ request_timeout_seconds
         apart = 0.0 if self._member is None else self._member.silent()
         return max(found or 0.0, apart) or found
 
+    def reason(self) -> str:
+        """Return why brokers that are `silent` do not answer, as ``cause:errno`` or with a class.
+
+        ``no-answer`` if their connections have not ended.
+        """
+        apart = self._member is not None and not self._reader.silent() and self._member.silent()
+        return self._member.reason() if apart and self._member else self._reader.reason()
+
     def last_answer(self) -> float | None:
         """Return when a fetch was answered last, with records or not, by ``time.monotonic``."""
         return self._reader.last_answer()

@@ -1,0 +1,135 @@
+"""Causes of connections that ended: a word and a class or errno, never a text of the package.
+
+kafka-python tries again without end and raises nothing but a timeout. Each connection knows better,
+and is asked here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+from streamlda.errors import SourceError, errno_of
+
+#: Where neither a connection ended nor an answer came.
+NO_ANSWER = "no-answer"
+#: The brokers answer, and have no such topic.
+TOPIC_MISSING = "topic-missing"
+
+#: What to do about a cause; for all others, `CHECK`.
+REMEDIES = {
+    "name-not-found": "correct the host names in kafka.bootstrap, or the name server",
+    "refused": "start the brokers, or correct the ports in kafka.bootstrap",
+    NO_ANSWER: "check that the brokers run, and that no firewall drops packets to them",
+    "wrong-protocol": "check kafka.protocol; something else than Kafka may listen there, or TLS",
+    "closed": "check kafka.protocol: brokers that expect TLS or a login close other connections, "
+    "and those of a refused login",
+    "tls": "check kafka.protocol: the brokers may not speak TLS at this port",
+    "untrusted-certificate": "name the authority in kafka.ca_file, and connect to the name that "
+    "the certificate has",
+    "login-refused": "correct the user, the password or the token",
+    "login-mechanism": "correct kafka.mechanism, or let the brokers offer it",
+    "no-login-wanted": "set kafka.protocol to PLAINTEXT or SSL: there is no login at this port",
+    "login-impossible": "check the files, tickets and credentials of the login",
+    "token": "check kafka.token_endpoint, and the client there",
+    TOPIC_MISSING: "create it, or correct its name",
+}
+CHECK = "check that the brokers run, their address, and the security settings"
+
+#: Causes that no waiting ends.
+NO_ACCESS = {
+    *("untrusted-certificate", "login-refused", "login-mechanism", "no-login-wanted"),
+    "login-impossible",
+}
+
+
+def name_cause(error: BaseException) -> str:
+    """Return ``cause:detail`` of what ended a connection; the detail is an errno or a class."""
+    from kafka import errors
+
+    deepest = error
+    for each in _behind(error):
+        deepest = each
+        if isinstance(each, SourceError) and each.reason:
+            return each.reason
+        for kinds, cause in (
+            (ssl.SSLCertVerificationError, "untrusted-certificate"),
+            (ssl.SSLError, "tls"),
+            (errors.SaslAuthenticationFailedError, "login-refused"),
+            (errors.UnsupportedSaslMechanismError, "login-mechanism"),
+            (errors.IllegalSaslStateError, "no-login-wanted"),
+            ((errors.RequestTimedOutError, errors.KafkaTimeoutError), NO_ANSWER),
+            (errors.KafkaProtocolError, "wrong-protocol"),
+        ):
+            if isinstance(each, kinds):
+                return f"{cause}:{type(each).__name__}"
+    number = errno_of(error)
+    if number is not None:
+        names = {"ECONNREFUSED": "refused", "ETIMEDOUT": NO_ANSWER, "ECONNRESET": "closed"}
+        return f"{names.get(number, 'unreachable')}:{number}"
+    # Words of the package that stand for a class.
+    said = str(error.args[0]) if error.args else ""
+    texts = {"DNS": "name-not-found", "Connection timed out": NO_ANSWER, "socket dis": "closed"}
+    for text, cause in texts.items():
+        if said.startswith(text):
+            return f"{cause}:{'gaierror' if text == 'DNS' else type(error).__name__}"
+    cause = "lost" if isinstance(error, errors.KafkaError) else "login-impossible"
+    return f"{cause}:{type(deepest).__name__}"
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that it was made of."""
+    seen: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and not any(following is each for each in seen):
+        yield following
+        seen.append(following)
+        inner = following.args[0] if following.args else None
+        first = inner if isinstance(inner, BaseException) else None
+        following = first or following.__cause__ or following.__context__
+
+
+class Endings:
+    """The last connection of one client of the package that ended by itself, and why."""
+
+    def __init__(self) -> None:
+        self._at, self._reason = 0.0, NO_ANSWER
+        #: A login that is refused ends the first connecting: to try again locks accounts.
+        self.connecting = True
+
+    def watch(self, manager: Any) -> None:
+        """Note what ends each connection of a manager of the package."""
+        get = manager.get_connection
+
+        def note(error: Exception) -> None:
+            # Closed by the package itself.
+            if len([*_behind(error)]) == 1 and not error.args:
+                return
+            self._at, self._reason = monotonic(), name_cause(error)
+            if self.connecting and is_no_access(self._reason):
+                manager._net.call_soon(manager.close)
+
+        def watched(node_id: Any, *more: Any, **options: Any) -> Any:
+            known = manager._conns.get(node_id)
+            found = get(node_id, *more, **options)
+            if found is not known:
+                found.close_future.add_errback(note)
+            return found
+
+        manager.get_connection = watched
+
+    def reason(self, since: float = 0.0) -> str:
+        """Return why no answer came since a time of `monotonic`."""
+        return self._reason if self._at > since else NO_ANSWER
+
+
+def is_no_access(reason: str) -> bool:
+    """Return whether waiting cannot help."""
+    return reason.partition(":")[0] in NO_ACCESS
+
+
+def remedy_of(reason: str) -> str:
+    """Return what to do about a reason."""
+    return REMEDIES.get(reason.partition(":")[0], CHECK)
