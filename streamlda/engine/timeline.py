@@ -65,6 +65,8 @@ class Bins:
         self.undated = self.ahead = 0
         #: Documents of bins that were evicted as the oldest, and as the newest.
         self.evicted = 0, 0
+        #: Start of the oldest bin that any document had.
+        self.first: int | None = None
         #: Whether any document had a time.
         self.dated = False
         #: Tokens of words by bin: the column of word w is w modulo their number.
@@ -92,6 +94,7 @@ class Bins:
         self._count(batch, batch.bins)
 
     def _add_one(self, start: int, tokens: float) -> None:
+        self.first = start if self.first is None else min(start, self.first)
         n, total = self.held.get(start, (0, 0.0))
         self.held[start] = (n + 1, total + tokens)
         if len(self.held) > MOST_BINS:
@@ -100,11 +103,13 @@ class Bins:
     def _evict(self) -> None:
         """Evict the oldest bin, or the newest where that is far from the bulk of the documents.
 
-        It is far beyond a gap that is wider than all before it, where more documents came.
+        It is far beyond a gap that is wider than the time from the first document to the gap, if
+        more documents came before it than after it.
         """
         starts = np.sort(np.fromiter(self.held, dtype=np.int64))
         before, after = self.evicted
-        wide = np.flatnonzero(np.diff(starts) > starts[:-1] - starts[0])
+        assert self.first is not None
+        wide = np.flatnonzero(np.diff(starts) > starts[:-1] - self.first)
         older = before + np.cumsum([self.held[start][0] for start in starts.tolist()])
         is_far = bool(np.any(older[wide] > older[-1] - older[wide] + after))
         n, _ = self.held.pop(int(starts[-1] if is_far else starts[0]))
@@ -145,6 +150,8 @@ class Bins:
         self.dated |= other.dated
         self.undated, self.ahead = self.undated + other.undated, self.ahead + other.ahead
         self.evicted = self.evicted[0] + other.evicted[0], self.evicted[1] + other.evicted[1]
+        known = [first for first in (self.first, other.first) if first is not None]
+        self.first = min(known, default=None)
         for start, (n, tokens) in other.held.items():
             mine = self.held.get(start, (0, 0.0))
             self.held[start] = (mine[0] + n, mine[1] + tokens)
@@ -183,7 +190,12 @@ class Bins:
 
     def state(self) -> State:
         """Return all that is needed to go on; nothing where no document had a time."""
-        counts = {"undated": self.undated, "ahead": self.ahead, "evicted": [*self.evicted]}
+        counts = {
+            "undated": self.undated,
+            "ahead": self.ahead,
+            "evicted": [*self.evicted],
+            "first": self.first,
+        }
         if not self.dated:
             return {}, counts
         starts, counted = sorted(self.held), sorted(self.words)
@@ -201,7 +213,7 @@ class Bins:
         """Take back what `state` returned."""
         self.undated, self.ahead = int(values["undated"]), int(values["ahead"])
         before, after = values["evicted"]
-        self.evicted = int(before), int(after)
+        self.evicted, self.first = (int(before), int(after)), values["first"]
         if "starts" in arrays:
             self.dated = True
             columns = (arrays[name].tolist() for name in ("starts", "documents", "tokens"))

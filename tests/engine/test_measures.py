@@ -277,6 +277,12 @@ def counted(bins, starts):
     ("starts", "kept"),
     [
         pytest.param([*range(1500)] * 2, range(500, 1500), id="order of date, read twice"),
+        pytest.param([*range(5000)], range(4000, 5000), id="a document an hour for long"),
+        pytest.param(
+            [*range(0, 3000, 3), *range(3000, 7000), *range(12_000, 13_000)],
+            range(12_000, 13_000),
+            id="gaps in the stream",
+        ),
         pytest.param(
             [*[20_000] * 4000, *range(20_100, 21_200), *[20_000] * 4000, 20_001, 20_002],
             [20_000, 20_001, 20_002],
