@@ -54,6 +54,7 @@ METAVARS = {
     "list": "SOURCE...",
     "seeds": "NAME: WORDS|FILE",
     "frequency": "COUNT|FRACTION",
+    "keep": "COUNT|AGE",
     "ngrams": "N|M..N",
     "bins": "UNIT|TIME,...",
 }

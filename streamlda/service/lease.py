@@ -210,7 +210,7 @@ class Lease(Thread):
 
     def _opened(self) -> Publisher:
         output = self.settings.output
-        publisher = Publisher(output.folder, output.file, private=False)
+        publisher = Publisher(output.folder, output.file, private=False, keep=output.keep)
         try:
             publisher.sink = snapshot_sink(self.settings)
             publisher.send()

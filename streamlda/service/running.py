@@ -81,8 +81,9 @@ def run(settings: RunSettings) -> int:
             return _run_shared(settings, opened)
         store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
         status = make_status(settings)
+        output = settings.output
         publisher = Publisher(
-            settings.output.folder, settings.output.file, private=settings.private
+            output.folder, output.file, private=settings.private, keep=output.keep
         )
         closed_with(opened, publisher)
         snapshots = publisher.snapshots

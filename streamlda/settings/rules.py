@@ -47,6 +47,7 @@ NOT_PRIVATE = {
     "dead_letters.topic": "which records were rejected is private",
     "breaker.share": "how many records were rejected is private",
     "breaker.records": "how many records were rejected is private",
+    "output.keep": "a ledger names every snapshot that it paid for, and they all stay",
     "source.time_field": "event times reveal documents: a window is known by its record slots",
 }
 

@@ -20,6 +20,7 @@ Kind = Literal[
     "seconds",
     "secret",
     "frequency",
+    "keep",
     "ngrams",
     "bins",
 ]

@@ -315,6 +315,10 @@ class OutputSettings:
     folder: str | None = entry(
         "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
         flag="--output-folder")
+    keep: int | float | None = entry(
+        "keep", None, "Snapshots to keep in the folder: a number, or an age such as 30 d; older "
+        "ones are removed, never the newest; default: all. Private ones all stay.",
+        commands=RUN_ONLY)
     topic: str | None = entry(
         "topic", None, "Compacted Kafka topic for snapshots; default: none.",
         commands=RUN_ONLY, flag="--output-topic")

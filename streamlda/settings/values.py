@@ -143,6 +143,16 @@ def _seconds(raw: Any) -> float:
     return float(_amount(raw, TIMES, "must be a time such as 30 s or 5 min"))
 
 
+def _keep(raw: Any) -> int | float:
+    """Return an int for a number of snapshots, ``100``, and a float for an age, ``30 d``."""
+    if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,9}", raw):
+        raw = int(raw)
+    kept = raw if isinstance(raw, int) and not isinstance(raw, bool) else _seconds(raw)
+    if kept < 1:
+        raise ValueError("must be a number of snapshots >= 1, or an age such as 30 d")
+    return kept
+
+
 def _frequency(raw: Any) -> float:
     """Return an int for a number of documents, ``5``, and a float for a fraction, ``0.5``."""
     if isinstance(raw, str):
@@ -182,6 +192,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "bytes": _bytes,
     "seconds": _seconds,
     "frequency": _frequency,
+    "keep": _keep,
     "ngrams": _ngrams,
     "bins": _bins,
 }

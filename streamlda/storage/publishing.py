@@ -32,8 +32,9 @@ class Publisher:
 
     Without a folder, a private model that the file holds and that another one replaces is kept in
     the folder ``FILE.snapshots``: it was paid for. A folder has one publisher at a time, which
-    holds a lock on it until it is closed. `private` says what is published: private snapshots and
-    others do not lie in one folder.
+    holds a lock on it until it is closed. With `keep` it removes old snapshots after each new one
+    (`Snapshots.remove_old`). `private` says what is published: private snapshots and others do not
+    lie in one folder.
 
     A release may be made a second time, after a crash before the next checkpoint: from the same
     records, so it is known by its settings, the stream and the record slot where it ends, and what
@@ -47,8 +48,9 @@ class Publisher:
         *,
         private: bool,
         sink: SnapshotSink | None = None,
+        keep: float | None = None,
     ) -> None:
-        self._file, self.sink = file, sink
+        self._file, self.sink, self._keep = file, sink, keep
         self.snapshots: Snapshots | None = None
         self._lock: FileLock | None = None
         if folder is None:
@@ -128,6 +130,8 @@ class Publisher:
         if known is None or _made_of(known) != _made_of(model):
             newest += 1
             self.snapshots.publish(newest, model)
+            if self._keep is not None:
+                self.snapshots.remove_old(self._keep)
         return newest
 
     def newest(self) -> Summary | None:

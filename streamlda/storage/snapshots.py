@@ -22,6 +22,7 @@ import os
 import re
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
@@ -132,6 +133,26 @@ class Snapshots:
             names = [_NAME.fullmatch(entry.name) for entry in entries if entry.is_file()]
         found = [(int(name[1]), name[0]) for name in names if name]
         return sorted(n for n, name in found if n >= 1 and name == f"snapshot-{n:06d}")
+
+    def remove_old(self, keep: float) -> None:
+        """Remove all but the newest `keep` snapshots (int), or those older than that (seconds).
+
+        The newest stays in any case. What cannot be removed is named in the log. Time O(files).
+        """
+        with self._lock:
+            *earlier, _ = self.numbers() or [0]
+            if isinstance(keep, int):
+                old = earlier[: len(earlier) + 1 - keep]
+            else:
+                border = time.time() - keep
+                old = [n for n in earlier if self.path(n).stat().st_mtime < border]
+            for number in old:
+                try:
+                    self.path(number).unlink()
+                    self._index(number).unlink(missing_ok=True)
+                except OSError as error:
+                    message = "an old snapshot cannot be removed: number=%d error=%s"
+                    logger.warning(message, number, type(error).__name__)
 
     def latest(self) -> int | None:
         """Return the number of the newest snapshot, or None before the first."""
@@ -316,7 +337,7 @@ def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
 def _shown_timeline(timeline: Timeline) -> dict[str, Any]:
     rows = timeline.shares.round(_DECIMALS).tolist()
     shares = [[None if math.isnan(share) else share for share in row] for row in rows]
-    return {**timeline.to_json(), "shares": shares}
+    return {**timeline.to_json(), "ahead": timeline.ahead, "shares": shares}
 
 
 def _cached(

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import threading
 from dataclasses import replace
 
@@ -379,3 +380,36 @@ def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
     key, value, headers = topic.got[0]
     assert (key, headers["streamlda.snapshot"]) == ("news", "1")
     assert [len(each["words"]) for each in json.loads(value)["topics"]] == [MESSAGE_WORDS] * 4
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"), [(1, [9]), (3, [7, 8, 9]), (20, [*range(1, 10)]), (3600.0, [6, 7, 8, 9])]
+)
+def test_old_snapshots_are_removed_and_never_the_newest(folder, keep, left):
+    plain = Publisher(folder, None, private=False)
+    for number in range(1, 9):
+        plain.store(model(topics(), settings={"stream": "s", "number": number}))
+        made = plain.snapshots.path(number)
+        old = made.stat().st_mtime - 7200 * (number < 6)
+        os.utime(made, (old, old))
+    plain.close()
+    with Publisher(folder, None, private=False, keep=keep) as publisher:
+        ids = [topic["id"] for topic in publisher.snapshots.summary(8).json()["topics"]]
+        assert publisher.store(model(topics(), settings={"stream": "s", "number": 9})) == 9
+        assert publisher.snapshots.numbers() == left
+        found = publisher.snapshots.summaries()
+        assert [summary.number for summary in found] == left
+        assert [topic.id for topic in found[-1].topics] == ids
+    names = {path.name for path in folder.iterdir()}
+    assert {f"snapshot-{n:06d}.topics.json" for n in left} == {
+        name for name in names if name.endswith(".topics.json")
+    }
+
+
+def test_the_newest_snapshot_stays_however_old(folder):
+    made = Snapshots(folder)
+    made.remove_old(1.0)
+    made.publish(1, model(topics()))
+    os.utime(made.path(1), (0, 0))
+    made.remove_old(1.0)
+    assert made.numbers() == [1]
