@@ -23,13 +23,21 @@ node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure},\
-CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL
+LOGIN://127.0.0.1:{login},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure},\
+LOGIN://127.0.0.1:{login}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,\
+LOGIN:SASL_PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.secure.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.login.sasl.enabled.mechanisms=PLAIN,OAUTHBEARER
+listener.name.login.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.login.oauthbearer.sasl.jaas.config=\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+unsecuredLoginStringClaim_sub="broker";
 listener.name.secure.ssl.keystore.type=PKCS12
 listener.name.secure.ssl.keystore.location={folder}/keys.p12
 listener.name.secure.ssl.keystore.password={password}
@@ -146,7 +154,10 @@ class Kfake(Broker):
 
 
 class Apache(Broker):
-    """Apache Kafka, with a second listener for TLS and a password; data stay over restarts."""
+    """Apache Kafka, with listeners for TLS and a password, and for logins without TLS.
+
+    Data stay over restarts.
+    """
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -155,10 +166,11 @@ class Apache(Broker):
         self._java = java()
         self._class_path = f"{kafka_jars()}/*"
         plain = self.bootstrap.rpartition(":")[2]
-        secure, controller = free_ports(2)
+        secure, login, controller = free_ports(3)
         self.secure_bootstrap = f"127.0.0.1:{secure}"
+        self.login_bootstrap = f"127.0.0.1:{login}"
         (folder / "log4j.properties").write_text(LOGGING)
-        ports = {"plain": plain, "secure": secure, "controller": controller}
+        ports = {"plain": plain, "secure": secure, "login": login, "controller": controller}
         properties = PROPERTIES.format(folder=folder, user=USER, password=PASSWORD, **ports)
         (folder / "server.properties").write_text(properties)
         self._make_keys()

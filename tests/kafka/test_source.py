@@ -308,8 +308,8 @@ def test_tls_and_password_from_a_file_or_the_environment(
     for security, kind, rule in (
         (
             {**trusted, **by_name},
-            SourceError,
-            "must (accept the login|be reachable), .*(login-refused|closed):",
+            SourceAccessError,
+            "must accept the login, .*login-refused:SaslAuthenticationFailedError",
         ),
         # Waiting does not make a certificate trusted.
         ({**user, **by_file}, SourceAccessError, "must have a trusted certificate"),

@@ -24,12 +24,12 @@ REMEDIES = {
     "refused": "start the brokers, or correct the ports in kafka.bootstrap",
     NO_ANSWER: "check that the brokers run, and that no firewall drops packets to them",
     "wrong-protocol": "check kafka.protocol; something else than Kafka may listen there, or TLS",
-    "closed": "check kafka.protocol: brokers that expect TLS or a login close other connections, "
-    "and those of a refused login",
+    "closed": "check kafka.protocol: brokers that expect TLS close other connections",
     "tls": "check kafka.protocol: the brokers may not speak TLS at this port",
     "untrusted-certificate": "name the authority in kafka.ca_file, and connect to the name that "
     "the certificate has",
     "login-refused": "correct the user, the password or the token",
+    "login-wanted": "set kafka.protocol to SASL_SSL or SASL_PLAINTEXT, and a user",
     "login-mechanism": "correct kafka.mechanism, or let the brokers offer it",
     "no-login-wanted": "set kafka.protocol to PLAINTEXT or SSL: there is no login at this port",
     "login-impossible": "check the files, tickets and credentials of the login",
@@ -40,9 +40,13 @@ CHECK = "check that the brokers run, their address, and the security settings"
 
 #: Causes that no waiting ends.
 NO_ACCESS = {
-    *("untrusted-certificate", "login-refused", "login-mechanism", "no-login-wanted"),
-    "login-impossible",
+    *("untrusted-certificate", "login-refused", "login-wanted", "login-mechanism"),
+    *("no-login-wanted", "login-impossible"),
 }
+
+#: Connections in a row that brokers closed where they should have answered a login, or the first
+#: request without one: brokers that restart close one, and then refuse connections.
+CLOSED_LOGINS = 3
 
 
 def name_cause(error: BaseException) -> str:
@@ -98,31 +102,95 @@ class Endings:
         self._at, self._reason = 0.0, NO_ANSWER
         #: A login that is refused ends the first connecting: to try again locks accounts.
         self.connecting = True
+        #: Connections in a row that were closed where a login should have been answered.
+        self._closed_logins = 0
 
     def watch(self, manager: Any) -> None:
         """Note what ends each connection of a manager of the package."""
-        get = manager.get_connection
-
-        def note(error: Exception) -> None:
-            # Closed by the package itself.
-            if len([*_behind(error)]) == 1 and not error.args:
-                return
-            self._at, self._reason = monotonic(), name_cause(error)
-            if self.connecting and is_no_access(self._reason):
-                manager._net.call_soon(manager.close)
+        get, build = manager.get_connection, manager._build_transport
 
         def watched(node_id: Any, *more: Any, **options: Any) -> Any:
             known = manager._conns.get(node_id)
             found = get(node_id, *more, **options)
             if found is not known:
-                found.close_future.add_errback(note)
+                self._watch(manager, found)
             return found
 
-        manager.get_connection = watched
+        async def built(*arguments: Any, **options: Any) -> Any:
+            return _reading_to_the_end(await build(*arguments, **options))
+
+        manager.get_connection, manager._build_transport = watched, built
+
+    def _watch(self, manager: Any, connection: Any) -> None:
+        from kafka import errors
+
+        send = connection._send_request
+        first: list[tuple[str, Any]] = []
+
+        def sent(request: Any, **options: Any) -> Any:
+            future = send(request, **options)
+            name = type(request).__name__
+            first.append((name, future))
+            if not name.startswith(("ApiVersions", "Sasl")):
+                # The login is over, if there was one.
+                connection._send_request = send
+                future.add_callback(forget)
+            return future
+
+        def forget(_: Any) -> None:
+            self._closed_logins = 0
+            first.clear()
+
+        def note(error: Exception) -> None:
+            # Closed by the package itself.
+            own = isinstance(error, errors.KafkaConnectionError) and not error.args
+            if own and len([*_behind(error)]) == 1:
+                return
+            self._at, self._reason = monotonic(), name_cause(error)
+            login = _closed_login(first) if self._reason.startswith("closed:") else ""
+            self._closed_logins = self._closed_logins + 1 if login else 0
+            if self._closed_logins >= CLOSED_LOGINS:
+                self._reason = f"{login}:{self._reason.partition(':')[2]}"
+            if self.connecting and is_no_access(self._reason):
+                manager._net.call_soon(manager.close)
+
+        connection._send_request = sent
+        connection.close_future.add_errback(note)
 
     def reason(self, since: float = 0.0) -> str:
         """Return why no answer came since a time of `monotonic`."""
         return self._reason if self._at > since else NO_ANSWER
+
+
+def _reading_to_the_end(transport: Any) -> Any:
+    """Return a transport that gives what came before the end of a connection, and then the end.
+
+    The package drops it, so that the answer that refuses a login is lost: brokers close after it.
+    """
+    receive = transport._sock_recv
+
+    def received() -> tuple[bytes, Any]:
+        data, error = receive()
+        # An end is read once more.
+        return data, None if data else error
+
+    transport._sock_recv = received
+    return transport
+
+
+def _closed_login(first: list[tuple[str, Any]]) -> str:
+    """Return the cause if the first requests of a closed connection tell it.
+
+    Brokers before 1.0 close connections of a refused login, and all those that wanted one.
+    """
+    answered = [name for name, future in first if future.succeeded()]
+    missing = next((name for name, future in first if not future.succeeded()), "")
+    if missing.startswith(("SaslAuthenticate", "SaslBytes")):
+        return "login-refused"
+    versions = [name for name in answered if name.startswith("ApiVersions")]
+    if missing and versions and answered == versions and not missing.startswith("Sasl"):
+        return "login-wanted"
+    return ""
 
 
 def is_no_access(reason: str) -> bool:
