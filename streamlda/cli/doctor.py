@@ -26,7 +26,8 @@ from streamlda.utils.exit_codes import NO
 BROKER = (
     *("kafka.bootstrap", "kafka.topic", "kafka.protocol", "kafka.mechanism"),
     *("kafka.username", "kafka.password", "kafka.ca_file", "kafka.certificate_file"),
-    *("kafka.key_file", "kafka.key_password"),
+    *("kafka.key_file", "kafka.key_password", "kafka.token", "kafka.token_endpoint"),
+    *("kafka.token_scope", "kafka.token_extensions", "kafka.kerberos_service"),
 )
 
 #: Longest wait for a broker's first answer.

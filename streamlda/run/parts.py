@@ -17,6 +17,7 @@ from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import TOPICS, Secret
 from streamlda.settings.table import KafkaSettings, RegistrySettings, SourceSettings
+from streamlda.stream.credentials import OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source, poll
@@ -147,10 +148,18 @@ def _record_options(source: SourceSettings) -> dict[str, Any]:
 
 def security(kafka: KafkaSettings) -> dict[str, Any]:
     """Return how to connect to Kafka; secrets are named, and read at each connection."""
-    names = ("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file")
+    names = (
+        *("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file"),
+        *("token_endpoint", "token_scope", "token_extensions", "kerberos_service"),
+    )
     found = {name: getattr(kafka, name) for name in names}
     # A variable that stays set is not in the way of a connection that has no use for it.
-    uses = {"password": kafka.protocol.startswith("SASL"), "key_password": kafka.key_file}
+    sasl, by_client = kafka.protocol.startswith("SASL"), kafka.token_endpoint is not None
+    uses = {
+        "password": sasl and (kafka.mechanism in PASSWORD_MECHANISMS or by_client),
+        "token": sasl and kafka.mechanism == OAUTHBEARER and not by_client,
+        "key_password": kafka.key_file,
+    }
     for name, used in uses.items():
         secret = getattr(kafka, name)
         if secret is not None and (used or secret.file is not None):

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamlda.settings.setting import FIT, INFER, RUN, TOPICS, WITHOUT_DOCUMENTS
+from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
 from streamlda.stream.event_time import RECORD_TIME
 
 if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
+    from streamlda.settings.table import KafkaSettings
 
 #: `kafka.partitions` that the members of a consumer group share.
 GROUP = "group"
@@ -102,9 +104,23 @@ def _sources(settings: RunSettings) -> Iterator[str]:
         yield "{source.delimiter} must be left out for standard input, which has no columns"
     if source.files == ("-",) and source.compression not in ("infer", "none"):
         yield "{source.compression} must be left out for standard input: decompress it first"
-    if kafka.protocol.startswith("SASL") and not (
-        kafka.username and kafka.password and kafka.mechanism
-    ):
+    yield from _login(kafka)
+
+
+def _login(kafka: KafkaSettings) -> Iterator[str]:
+    user = kafka.username and kafka.password
+    if not kafka.protocol.startswith("SASL"):
+        return
+    if kafka.mechanism == OAUTHBEARER:
+        if not (kafka.token_endpoint and user) and (kafka.token_endpoint or not kafka.token):
+            yield (
+                "{kafka.token}, or {kafka.token_endpoint}, {kafka.username} and {kafka.password} "
+                f"must be set for {OAUTHBEARER}"
+            )
+    elif kafka.mechanism == AWS_MSK_IAM:
+        if kafka.protocol != "SASL_SSL":
+            yield f"{{kafka.protocol}} must be SASL_SSL for {AWS_MSK_IAM}"
+    elif kafka.mechanism != GSSAPI and not (user and kafka.mechanism):
         yield "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL"
 
 

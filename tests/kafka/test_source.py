@@ -327,6 +327,8 @@ def test_tls_and_password_from_a_file_or_the_environment(
 
 
 SASL = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"}
+OAUTH = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}
+CLIENT = {**OAUTH, "username": "u", "password_env": "A"}
 
 
 @pytest.mark.parametrize(
@@ -350,6 +352,21 @@ SASL = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"}
         {"security": {**SASL, "password_env": "A", "password_file": "b"}},
         {"security": {**SASL, "username": "", "password_env": "A"}},
         {"security": {"password_env": "A"}},
+        {"security": OAUTH},
+        {"security": {**OAUTH, "token_env": "A", "token_file": "b"}},
+        {"security": {**OAUTH, "token_env": "A", "username": "u", "password_env": "B"}},
+        {"security": {**OAUTH, "token_endpoint": "https://there"}},
+        {"security": {**CLIENT, "token_endpoint": "http://there"}},
+        {"security": {**CLIENT, "token_endpoint": "https://u:p@there"}},
+        {"security": {**CLIENT, "token_endpoint": "file:///etc/passwd"}},
+        {"security": {**OAUTH, "token_env": "A", "token_extensions": "pool"}},
+        {"security": {**OAUTH, "token_file": "/no/such/token"}},
+        {"security": {**SASL, "password_env": "A", "token_scope": "s"}},
+        {"security": {**SASL, "mechanism": "AWS_MSK_IAM"}},
+        {"security": {"protocol": "SASL_PLAINTEXT", "mechanism": "AWS_MSK_IAM"}},
+        {"security": {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM"}},
+        {"security": {"protocol": "SASL_SSL", "mechanism": "GSSAPI"}},
+        {"security": {**OAUTH, "token_env": "A", "kerberos_service": "kafka"}},
         {"security": {"ca_file": "ca.pem"}},
         {"security": {"protocol": "SSL", "certificate_file": "c.pem"}},
         {"security": {"protocol": "SSL", "key_password_env": "A"}},

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from streamlda.checks import one_of, require
-from streamlda.stream.credentials import MECHANISMS, PROTOCOLS, read_secret
+from streamlda.stream.credentials import (
+    AWS_MSK_IAM,
+    GSSAPI,
+    MECHANISMS,
+    OAUTHBEARER,
+    PASSWORD_MECHANISMS,
+    PROTOCOLS,
+    read_secret,
+)
+
+#: Hosts to which a secret may go without TLS.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +33,24 @@ class Security:
     ----------
     protocol : {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
         As in Kafka's own settings.
-    mechanism : {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, optional
-        For the SASL protocols.
+    mechanism : str, optional
+        For the SASL protocols: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM (with
+        the package botocore and the credentials and region that it finds) or GSSAPI (with the
+        package gssapi and the ticket of this process).
     username : str, optional
-        For the SASL protocols.
+        For PLAIN and SCRAM; with a `token_endpoint`, the id of the client.
     password_file, password_env : str, optional
-        Where the password is; one of them for the SASL protocols.
+        Where the password is, or the secret of the client; one of them.
+    token_file, token_env : str, optional
+        Where the token for OAUTHBEARER is that another program renews; one of them.
+    token_endpoint : str, optional
+        Address that gives tokens for OAUTHBEARER to a client.
+    token_scope : str, optional
+        Scope to ask the endpoint for.
+    token_extensions : str, optional
+        SASL extensions that go with tokens, ``name=value,name=value``.
+    kerberos_service : str, optional
+        Name of the brokers' service for GSSAPI, ``kafka`` by default.
     ca_file : str, optional
         Certificates to trust, PEM; those of the system by default.
     certificate_file, key_file : str, optional
@@ -45,6 +69,12 @@ class Security:
     username: str | None = None
     password_file: str | None = None
     password_env: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
+    token_endpoint: str | None = None
+    token_scope: str | None = None
+    token_extensions: str | None = None
+    kerberos_service: str | None = None
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -56,17 +86,61 @@ class Security:
         if self.sasl:
             one_of(MECHANISMS, mechanism=self.mechanism)
         password = (self.password_file, self.password_env)
+        token = (self.token_file, self.token_env)
         key_password = (self.key_password_file, self.key_password_env)
         files = (self.ca_file, self.certificate_file, self.key_file, *key_password)
         given = {name: value for name, value in asdict(self).items() if value is not None}
+        user, no_user = self.username and password.count(None) == 1, {self.username, *password}
+        of_tokens = {*token, self.token_endpoint, self.token_scope, self.token_extensions}
         for holds, rule, remedy in (
             (
-                not self.sasl or (self.username and password.count(None) == 1),
+                self.mechanism not in PASSWORD_MECHANISMS or not self.sasl or user,
                 "SASL needs a username and one source of the password",
                 "set username, and password_file or password_env",
             ),
             (
-                self.sasl or {self.mechanism, self.username, *password} == {None},
+                self.mechanism != OAUTHBEARER
+                or (
+                    user and set(token) == {None}
+                    if self.token_endpoint
+                    else no_user == {None} and token.count(None) == 1 and self.token_scope is None
+                ),
+                "OAUTHBEARER needs one source of the token, or a token_endpoint and a client",
+                "set token_file or token_env; or token_endpoint, username, and password_file or "
+                "password_env",
+            ),
+            (
+                self.mechanism not in (AWS_MSK_IAM, GSSAPI) or no_user == {None},
+                "AWS_MSK_IAM and GSSAPI take the user from the environment of the process",
+                "leave username and password out",
+            ),
+            (
+                self.mechanism != AWS_MSK_IAM or self.protocol == "SASL_SSL",
+                "AWS_MSK_IAM needs TLS",
+                "set protocol to SASL_SSL",
+            ),
+            (
+                self.mechanism == OAUTHBEARER or of_tokens == {None},
+                "tokens are for OAUTHBEARER only",
+                "set mechanism to OAUTHBEARER, or leave out what begins with token",
+            ),
+            (
+                self.token_endpoint is None or _is_safe(self.token_endpoint),
+                "a token endpoint must be an https:// address without a user",
+                "use https://; http:// is for this machine",
+            ),
+            (
+                all("=" in pair for pair in (self.token_extensions or "=").split(",")),
+                "token extensions must be name=value, several with commas",
+                "correct them",
+            ),
+            (
+                self.mechanism == GSSAPI or self.kerberos_service is None,
+                "kerberos_service is for GSSAPI only",
+                "set mechanism to GSSAPI, or leave it out",
+            ),
+            (
+                self.sasl or {self.mechanism, *no_user} == {None},
                 "a user is for the SASL protocols only",
                 "set protocol to SASL_SSL, or leave mechanism, username and password out",
             ),
@@ -110,12 +184,24 @@ class Security:
 
     def password(self) -> str | None:
         """Return the password of the user, read now; it must not be stored or shown."""
-        return read_secret(self.password_file, self.password_env) if self.sasl else None
+        file, variable = self.password_file, self.password_env
+        return read_secret(file, variable) if file or variable else None
+
+    def token(self) -> str:
+        """Return the token that another program renews, read now."""
+        return read_secret(self.token_file, self.token_env)
 
     def key_password(self) -> str | None:
         """Return the password of the client's key, read now."""
         file, variable = self.key_password_file, self.key_password_env
         return read_secret(file, variable) if file or variable else None
+
+
+def _is_safe(address: str) -> bool:
+    parts = urlsplit(address)
+    by_tls = parts.scheme == "https" and parts.hostname
+    here = parts.scheme == "http" and parts.hostname in LOOPBACK
+    return bool(by_tls or here) and "@" not in parts.netloc
 
 
 def check_names(settings: Any, given: Mapping[str, Any]) -> None:
