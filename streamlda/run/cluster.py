@@ -156,9 +156,7 @@ def _fit(
         should_stop=should_stop,
     )
     assert found.vocabulary is not None
-    values = {"vocabulary_documents": found.vocabulary_documents}
-    pipeline.restore(found.vocabulary, found.engine, values)
-    pipeline.counts = found.counts
+    pipeline.adopt(found.vocabulary, found.engine, found.counts, found.vocabulary_documents)
     return found
 
 

@@ -469,6 +469,18 @@ class Pipeline(Generic[LearnerT]):
             "provenance": None if self.provenance is None else self.provenance.to_json(),
         }
 
+    def adopt(
+        self,
+        vocabulary: Vocabulary,
+        learner: LearnerT,
+        counts: RecordCounts,
+        vocabulary_documents: int,
+    ) -> None:
+        """Go on from a learner that was fed elsewhere, by the counts of its records."""
+        self.vocabulary, self._learner, self.counts = vocabulary, learner, counts
+        self.vocabulary_documents = vocabulary_documents
+        self._illustrations.begin(vocabulary, learner, {})
+
     def restore(
         self,
         vocabulary: Vocabulary,

@@ -64,7 +64,8 @@ def test_records_removed_before_they_were_read_are_refused_or_recorded(
     with pytest.raises(SourceError, match=rf"offset=30 log='{first_left}\.\.25'"):
         at(source_of(topics, topic), ahead)
     source = at(source_of(topics, topic, allow_gaps=True), ahead)
-    assert source.position() == after
+    # Five offsets less were passed, and the records that were read stay.
+    assert source.position() == {**after, "gaps": {"0": lost - 5}}
 
 
 @pytest.mark.parametrize("allow_gaps", [False, True])

@@ -177,8 +177,8 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
     run(*aggregate, *more)
     assert (tmp_path / "out" / "next").exists()
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", "wrong secret")
-    printed = run(*aggregate, *more, code=IO).stderr
-    assert "must be reachable" in printed
+    printed = run(*aggregate, *more, code=CONFIGURATION).stderr
+    assert "must accept the login" in printed
     assert "wrong secret" not in printed
 
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
-from streamlda.scaleout import of_files
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from tests.scaleout.conftest import cluster_of, wait_until
@@ -115,8 +114,6 @@ def tried(folder):
         found["continued"] = same(whole, fitted(fit_on_cluster, there, shared, **on, **state))
         model = fitted(fit_on_cluster, there, private, **on).model
         found["private"] = model.privacy["statement"]
-    cut = of_files(f"{there}0.jsonl.gz", shards=4).shards
-    found["parts of members"] = len([part for shard in cut for part in shard.readings])
     return found
 
 

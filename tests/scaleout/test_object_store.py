@@ -21,5 +21,4 @@ def test_fits_of_objects_are_those_of_files(tmp_path):
         "a state is kept": True,
         "continued": True,
         "private": "private",
-        "parts of members": 4,
     }
