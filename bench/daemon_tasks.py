@@ -117,7 +117,6 @@ class Daemon:
     """``streamlda run`` in a process of its own, and what it says over HTTP."""
 
     def __init__(self, folder: Path, bootstrap: str, settings: Mapping[str, Any]) -> None:
-        from streamlda.settings.run_settings import SETTINGS
         from tests.kafka.broker import free_ports
 
         (port,) = free_ports(1)
@@ -134,7 +133,7 @@ class Daemon:
         }
         command = [sys.executable, "-m", "streamlda", "run"]
         for name, value in flags.items():
-            command += [SETTINGS[name].flag, str(value)]
+            command += ["--set", f"{name}={value}"]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("STREAMLDA_")}
         self._log = folder / "log"
         self.began = time.monotonic()

@@ -298,7 +298,8 @@ def test_a_module_of_the_user_called_connectors_is_no_obstacle(installed, tmp_pa
     (tmp_path / own).parent.mkdir(exist_ok=True)
     (tmp_path / own).write_text("raise RuntimeError('not the module that was wanted')")
     (tmp_path / "texts.txt").write_text("apples bread cheese\napples cheese dates\n" * 20)
-    options = ["fit", "texts.txt", "--topics=1", "--output=model", "--hash-bits=3", "--quiet"]
+    options = ["fit", "texts.txt", "--topics=1", "--output=model", "--quiet"]
+    options += ["--set", "vocabulary.hash_bits=3"]
     command = [installed / program.split()[0], *program.split()[1:], *options]
     environment = {**OUTSIDE, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
