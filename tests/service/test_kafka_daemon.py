@@ -234,11 +234,15 @@ def test_a_state_of_another_topic_or_other_partitions_is_78(topics, topic, setti
     settings = settings_for("daemon")
     run_to_end(settings | ending(3000))
     before = left_by(Path(settings["output.folder"]).parent)
-    for change in ({"kafka.topic": other}, {"kafka.partitions": "0/2"}):
+    for change, rule in (
+        ({"kafka.topic": other}, "topic and the partitions"),
+        ({"kafka.partitions": "0"}, "topic and the partitions"),
+        ({"kafka.partitions": "0/2"}, "daemons that share partitions"),
+    ):
         command = arguments(settings | change)
         done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
         assert done.returncode == 78
-        assert "topic and the partitions" in done.stderr.splitlines()[-1]
+        assert rule in done.stderr.splitlines()[-1]
     assert left_by(Path(settings["output.folder"]).parent) == before
 
 

@@ -145,7 +145,7 @@ def test_the_page_shows_how_the_daemon_fares(visit, status):
     status.set_lag({0: 2048}, "bytes")
     status.set_in_no_bin(InNoBin(0, 0, 12))
     seen.page.reload()
-    notes = ["too short 40, not json 2, too long 1", "used, but older than the time bins kept: 12"]
+    notes = ["too short 40, not json 2, too long 1", "used, but far from the time bins kept: 12"]
     seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))
     seen.has(lag="2.0 KiB", lag_note="in files")
     status.set_lag({3: 5}, "records")
@@ -243,7 +243,8 @@ def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
     expect(moment).to_have_text("4 Mar 2019: 9 documents")
     assert bands(seen) == pytest.approx({"4": 100, "3": 0, "2": 0, "1": 0})
     expect(seen.page.locator("#course-note")).to_contain_text(
-        "In no bin: 5 documents without a time or before the first bin, 2 older than the bins kept"
+        "In no bin: 5 documents without a time or before the first bin, 0 from the future, "
+        "2 far from the bins kept"
     )
     assert seen.page.locator("#all-chart .axis span").first.text_content() == "1 Mar 2019"
     # The pointer, and the keyboard.
