@@ -86,8 +86,9 @@ def arguments(settings):
         if name == "source.files":
             sources.append(value)
         else:
-            shown = str(value).lower() if SETTINGS[name].kind == "bool" else value
-            flags += ["--set", f"{name}={shown}"]
+            kind = SETTINGS[name].kind
+            shown = str(value).lower() if kind == "bool" else value
+            flags += ["--set", f"{name}{'_file' if kind == 'secret' else ''}={shown}"]
     return [*STREAMLDA, "run", *flags, *sources]
 
 
