@@ -398,7 +398,7 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     )
     page = visit(model(topics(), timeline=days))
     expect(page.locator("#time")).to_contain_text(
-        "19 documents with a time in these bins, 3 without or before the first bin, 2 older"
+        "19 documents with a time in these bins, 3 without or before the first bin, 2 far"
     )
     chart = page.get_by_role("img", name="Shares of 4 topics over 4 moments")
     chart.press("ArrowLeft")
