@@ -5,8 +5,7 @@ shell around it carries instructions out, in their order, and reports back. At a
 one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `Checkpoint`::
 
     starting   until `Started`, however long the source is away; a signal ends it at once
-    warm-up    the engine keeps its first documents, or is in its first round
-    learning   the engine is in a later round, refines its topics, or was given its map
+    learning   records are read and learned from (`Status` calls it warm-up before topics are shown)
     exhausted  the budget or the horizon is used up: nothing is read, snapshots are still served
     draining   an end was asked for: work under way is waited for, then saved
     stopped    `Exit` was given; no event has an effect any more
@@ -50,7 +49,6 @@ class Phase(Enum):
     """Where the daemon stands; see the module."""
 
     STARTING = "starting"
-    WARMUP = "warm-up"
     LEARNING = "learning"
     EXHAUSTED = "exhausted"
     DRAINING = "draining"
@@ -68,7 +66,6 @@ class Machine:
         self._queue: deque[tuple[int, int, int]] = deque()
         self._batches = 0
         self._learned = 0
-        self._rounds = 0
         # Slots to the next release that are not polled, and that are not learned.
         self._left_to_poll: int | None = None
         self._left_to_learn: int | None = None
@@ -165,11 +162,11 @@ class Machine:
             remedy=CORRECT_THE_SHELL,
         )
         self._source.opening = False
-        self._rounds, self._saved_at = event.rounds, event.time
+        self._saved_at = event.time
         self._unstored = event.unsaved
         self._since_release, self._fraction = event.since_release, event.fraction
         self._clock.restart(event.time)
-        self.phase = Phase.LEARNING if event.rounds else Phase.WARMUP
+        self.phase = Phase.LEARNING
         if event.snapshot:
             out.append(m.Publish())
         if event.unsaved:
@@ -190,7 +187,7 @@ class Machine:
         )
         if asked:
             out += self._source.answered(event, self.rules.silent_seconds)
-        if self.phase not in (Phase.WARMUP, Phase.LEARNING):
+        if self.phase is not Phase.LEARNING:
             return  # It was asked for before the end was: its batch is read again next time.
         if event.records:
             self._batches += 1
@@ -221,11 +218,6 @@ class Machine:
             self._left_to_learn -= records
             self._since_release += records
         self._learned, self._dirty, self._fraction = work.batch, True, event.fraction
-        if event.rounds > self._rounds:
-            out.append(m.LogLine("info", "round", {"rounds": event.rounds}))
-            self._rounds = event.rounds
-            if self.phase is Phase.WARMUP:
-                self.phase = Phase.LEARNING
 
     def _on_release(self, event: m.ReleaseDone, out: list[m.Instruction]) -> None:
         self._done(m.Release)
@@ -350,7 +342,7 @@ class Machine:
             self._exit(exit_codes.UNFINISHED, out)
             return
         since = self._memory_short_since
-        running = self.phase in (Phase.WARMUP, Phase.LEARNING)
+        running = self.phase is Phase.LEARNING
         patience = self.rules.memory_patience_seconds
         if running and since is not None and event.time - since >= patience:
             out.append(m.LogLine("error", "memory-short-for-too-long"))
@@ -387,7 +379,7 @@ class Machine:
         self._pause_or_resume(out)
         left = self._left_to_poll
         if (
-            self.phase in (Phase.WARMUP, Phase.LEARNING)
+            self.phase is Phase.LEARNING
             and not self._paused
             and left
             and self._asked is None
@@ -416,7 +408,7 @@ class Machine:
             return checkpoint
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._save_at_end and self._dirty else None
-        reading = self.phase in (Phase.WARMUP, Phase.LEARNING)
+        reading = self.phase is Phase.LEARNING
         by_clock = self._clock.over(time, self._since_release, self._fraction)
         if self._left_to_learn == 0 or (reading and by_clock):
             return m.Release()
@@ -438,7 +430,7 @@ class Machine:
     def _pause_or_resume(self, out: list[m.Instruction]) -> None:
         limit = self.rules.queue_bytes
         full = self.queued_bytes >= (limit // 2 if self._paused else limit)
-        reading = self.phase in (Phase.WARMUP, Phase.LEARNING) and bool(self._left_to_poll)
+        reading = self.phase is Phase.LEARNING and bool(self._left_to_poll)
         pause = full or not reading or self._memory_short_since is not None
         if pause != self._paused:
             self._paused = pause

@@ -31,7 +31,6 @@ class Started(Event):
     """
 
     slots_left: int | None
-    rounds: int = 0
     snapshot: bool = False
     unsaved: bool = False
     since_release: int = 0
@@ -56,9 +55,8 @@ class Polled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Learned(Event):
-    """A `Learn` is done; the engine has finished `rounds`; `fraction` as in `Started`."""
+    """A `Learn` is done; `fraction` as in `Started`."""
 
-    rounds: int = 0
     fraction: float = 1.0
 
 

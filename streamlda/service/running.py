@@ -186,7 +186,6 @@ def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
     return Started(
         time.monotonic(),
         pipeline.due,
-        rounds=pipeline.rounds,
         snapshot=snapshots.latest() is not None,
         unsaved=found.released is not None,
         since_release=pipeline.since_release,

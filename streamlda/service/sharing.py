@@ -84,7 +84,7 @@ def run_shared(
         return cast("Source", found)
 
     def open_run() -> Run:
-        return Run(open_source, worker_of, m.Started(time.monotonic(), NEVER_BY_ITSELF, rounds=1))
+        return Run(open_source, worker_of, m.Started(time.monotonic(), NEVER_BY_ITSELF))
 
     daemon = Daemon(
         rules,

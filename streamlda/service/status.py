@@ -327,7 +327,7 @@ class Status:
             return {
                 "stream": self._stream,
                 "private": self._private,
-                "phase": self._phase,
+                "phase": self._shown_phase(),
                 "alive": self._is_alive(),
                 "ready": ready,
                 "reason": reason,
@@ -438,6 +438,11 @@ class Status:
         for what, (since, reason) in self._stalled.items():
             why.append(f"{what} stalled since {_iso(since)}: {reason}")
         return not why, "; ".join(why)
+
+    def _shown_phase(self) -> str:
+        """Return the phase: learning is warm-up until the first round ends, or topics are shown."""
+        has_topics = self._rounds > 0 or self._snapshot is not None
+        return self._phase if self._phase != "learning" or has_topics else "warm-up"
 
     def _is_alive(self) -> bool:
         return self._clock() - self._beat < LIVE_SECONDS

@@ -128,8 +128,7 @@ class Worker:
             self._status.count_bytes(sum(map(_n_bytes, batch.documents)))
             self._status.set_newest(batch.newest)
             self._show()
-        pipeline = self._pipeline
-        self._tell(Learned(self._threads.now(), pipeline.rounds, pipeline.fraction_of_window))
+        self._tell(Learned(self._threads.now(), self._pipeline.fraction_of_window))
 
     def _show(self) -> None:
         pipeline = self._pipeline

@@ -164,6 +164,41 @@ def test_jumps_of_the_clock_change_nothing(tmp_path, every_4000, twin):
     assert left_by(tmp_path) == twin
 
 
+def test_warming_up_ends_when_topics_are_shown_though_the_warm_up_goes_on(tmp_path):
+    source = write_documents(tmp_path / "documents.jsonl", texts(1500))
+    (port,) = free_ports(1)
+    more = {"source.kind": "follow", "http.port": port, "topics.warmup_documents": 20_000}
+    settings = settings_of(tmp_path, source, more, snapshots__every=2000)
+    with Daemon(settings) as daemon:
+        daemon.wait_for("checkpoint")
+        assert answer_of(port, "/status")["phase"] == "warm-up"
+        append(source, texts(600, seed=2))
+        daemon.wait_for("released")
+        assert phases(port) == {"learning"}
+        assert daemon.stop() == 0
+    # And after a restart within the warm-up.
+    append(source, texts(10, seed=3))
+    with Daemon(settings) as daemon:
+        daemon.wait_for("checkpoint")
+        assert phases(port) == {"learning"}
+        assert daemon.stop() == 0
+
+
+def append(path, documents):
+    with path.open("a") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for text in documents)
+
+
+def phases(port):
+    """Return the phases that `/status` and `/metrics` show, while the warm-up is not over."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        shown = re.findall(r'streamlda_phase{phase="(.*)"} 1', answer.read().decode())
+    status = answer_of(port, "/status")
+    assert status["last_snapshot"]
+    assert status["warmup"]["documents"] < 20_000
+    return {status["phase"], *shown}
+
+
 @pytest.mark.long
 def test_a_full_disk_of_checkpoints_is_waited_for(tmp_path, every_4000, twin):
     (port,) = free_ports(1)
@@ -325,8 +360,7 @@ def test_a_source_that_goes_away_is_waited_for_and_its_state_is_shown(tmp_path):
         assert seen["lag"]["bytes"] is None
         source.unlink()
         source.symlink_to(kept)
-        with kept.open("a") as file:
-            file.writelines(json.dumps({"text": text}) + "\n" for text in texts(2000, seed=2))
+        append(kept, texts(2000, seed=2))
         daemon.wait_for("released", 3)
         assert answer_of(port, "/readyz")["ready"]
         assert daemon.stop() == 0

@@ -47,10 +47,8 @@ def test_it_learns_in_order_while_it_reads_on():
     assert told(machine, Polled(1.0, 0, 0)) == [Poll(10)]
     assert told(machine, TEN) == [Learn(1), Poll(10)]
     assert told(machine, Polled(2.0, 7, 10)) == [Poll(10)]
-    assert told(machine, Learned(3.0, rounds=0)) == [Learn(2)]
-    assert machine.phase is Phase.WARMUP
-    assert machine.handle(Learned(4.0, rounds=1)) == [m.LogLine("info", "round", {"rounds": 1})]
-    assert machine.phase is Phase.LEARNING
+    assert told(machine, Learned(3.0)) == [Learn(2)]
+    assert told(machine, Learned(4.0)) == []
     assert machine.queued_bytes == 0
 
 
@@ -340,7 +338,7 @@ def test_the_breaker_trips_above_its_share_and_does_not_pass_the_bad_records():
     machine = started(breaker_records=20, breaker_share=0.5)
     told(machine, Polled(1.0, 10, 1, rejects=10))
     told(machine, Polled(1.0, 10, 1, rejects=0))
-    assert machine.phase is Phase.WARMUP
+    assert machine.phase is Phase.LEARNING
     assert told(machine, Polled(1.0, 10, 1, rejects=6)) == [Pause()]  # 11 of 20
     assert machine.phase is Phase.DRAINING
     assert told(machine, Learned(2.0)) == [m.Exit(65)]
@@ -356,10 +354,10 @@ def test_a_private_daemon_does_not_stop_for_one_more_rejected_record(private):
     told(machine, m.Started(0.0, 10**6))
     for _ in range(10):
         told(machine, Polled(1.0, 1_000, 1, rejects=500))
-    assert machine.phase is Phase.WARMUP
+    assert machine.phase is Phase.LEARNING
     for _ in range(5):
         told(machine, Polled(1.0, 1_000, 1, rejects=1_000))
-    assert machine.phase is (Phase.WARMUP if private else Phase.DRAINING)
+    assert machine.phase is (Phase.LEARNING if private else Phase.DRAINING)
 
 
 def test_short_memory_pauses_and_in_the_end_stops():

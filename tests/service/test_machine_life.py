@@ -110,7 +110,7 @@ class Life(RuleBasedStateMachine):
     def answer_poll(self, share, size, bad, last):
         n, self.poll = round(share * self.poll), None
         rejects = round(bad * n)
-        waiting = self.machine.phase in (Phase.WARMUP, Phase.LEARNING)
+        waiting = self.machine.phase is Phase.LEARNING
         if n and waiting:
             self.polled += 1
             self.records[self.polled] = n
@@ -146,7 +146,7 @@ class Life(RuleBasedStateMachine):
         elif isinstance(work, Learn):
             self.left -= sum(self.records[n] for n in range(self.learned + 1, work.batch + 1))
             self.learned = work.batch
-            self.tell(m.Learned(self.time, rounds=self.learned // 4))
+            self.tell(m.Learned(self.time))
         elif isinstance(work, Checkpoint):
             self.letters -= flushed or set()
             self.writing = work.batch

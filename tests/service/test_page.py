@@ -122,7 +122,8 @@ def test_the_page_shows_the_topics_of_a_model(visit, snapshots):
 
 
 @pytest.mark.long
-def test_the_page_shows_how_the_daemon_fares(visit, status):
+def test_the_page_shows_how_the_daemon_fares(visit, status, snapshots):
+    status.set_snapshot(snapshots.summary(1))
     status.set_budget(2.0, 1.5, 2.0, 1e-9)
     status.checkpoint(0.12, 5 * 2**20)
     seen = visit()
@@ -312,7 +313,6 @@ def test_shares_that_were_not_measured_are_not_shown(visit, snapshots):
 @pytest.mark.long
 def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, status):
     snapshots.path(1).unlink()
-    status.set_phase("warm-up")
     status.set_slots(9_000, 91_000)
     status.set_warmup((9_000, 20_000))
     seen = visit(cards=False)
@@ -336,8 +336,10 @@ def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, s
     seen.has(progress_text="9,000 of 15,000 records to the first snapshot")
     expect(meter).to_have_attribute("aria-valuemax", "15000")
     snapshots.publish(1, model(topics()))
+    status.set_snapshot(snapshots.summary(1))
     seen.page.reload()
     expect(seen.page.locator("#progress")).to_be_hidden()
+    seen.has(phase="learning")
 
 
 @pytest.mark.long
