@@ -91,7 +91,7 @@ def render_report(
             full_radius=charts.FULL_RADIUS,
             spectrum=charts.spectrum_plot(facts),
             lines=charts.course_lines(facts),
-            names={topic.id: " ".join(topic.label[:2]) for topic in facts.topics},
+            names={topic.id: wording.join_words(topic.label[:2]) for topic in facts.topics},
             data=script_data(facts),
         )
     )

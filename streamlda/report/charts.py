@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamlda.report.facts import Facts, Topic
 from streamlda.report.over_time import Course
-from streamlda.report.wording import short
+from streamlda.report.wording import join_words, short
 
 Array = NDArray[np.float64]
 
@@ -86,12 +86,11 @@ def _tried(
     for n, (aside, line) in product(
         range(len(words), 0, -1), ((0, 1), (0, -1), (1, 0), (-1, 0), (0.7, 0.8), (-0.7, 0.8))
     ):
-        text = " ".join(words[:n])
-        half = _width(text) * size / 2
+        half = _width(" ".join(words[:n])) * size / 2
         middle = x + aside * (radius + half + 0.3 * size)
         base = y + 0.3 * size + line * (radius + 0.55 * size + 2)
         yield (
-            Label(middle, base, text),
+            Label(middle, base, join_words(words[:n])),
             (middle - half, base - 0.8 * size, middle + half, base + 0.3 * size),
         )
 

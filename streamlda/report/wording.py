@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, exp, inf
 from typing import Any, NamedTuple
+from unicodedata import bidirectional
 
 from streamlda.errors import InvalidSettingError
 from streamlda.model.table import percent, plural
@@ -34,6 +35,15 @@ def pairs(values: Mapping[str, Any]) -> str:
     )
 
 
+def join_words(words: Iterable[str], between: str = " ") -> str:
+    """Return words in a line, those that run from the right isolated, so that all stay in order."""
+    return between.join(f"\u2068{word}\u2069" if _from_right(word) else word for word in words)
+
+
+def _from_right(word: str) -> bool:
+    return any(bidirectional(letter) in ("R", "AL", "AN") for letter in word)
+
+
 def lines(value: Any) -> str:
     """Return a list in lines, and nothing for what is not a list: diagnostics may hold anything."""
     return "\n".join(map(str, value)) if isinstance(value, list) else ""
@@ -46,7 +56,7 @@ def counts_slots(model: TopicModel) -> bool:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (percent, plural, short, utc, pairs, lines, counts_slots)
+    for function in (percent, plural, short, utc, pairs, join_words, lines, counts_slots)
 }
 
 

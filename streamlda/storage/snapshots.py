@@ -206,16 +206,20 @@ class Snapshots:
 
         Time O(K V) besides `model` and `summary`.
 
-        Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``, and what
-        is known of how good it is; ``timeline`` has shares by event time; ``privacy`` is the
-        privacy statement, ``privacy_lines`` the same in words.
+        Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``, its
+        representative ``documents``, and what is known of how good it is; ``timeline`` has shares
+        by event time; ``privacy`` is the privacy statement, ``privacy_lines`` the same in words.
         """
         with self._lock:
             model, found = self.model(number), self.summary(number).json()
         ids = [topic["id"] for topic in found["topics"]]
-        about = zip(model.top_words(n_words), _quality(model, ids), strict=True)
-        for topic, (words, quality) in zip(found["topics"], about, strict=True):
-            topic |= {"words": [list(pair) for pair in words], **quality}
+        # A document that is shown is not private.
+        claims = model.privacy.get("statement") == PRIVATE
+        held = None if claims else model.representative_documents
+        documents: list[Any] = [None] * len(ids) if held is None else list(held)
+        about = zip(model.top_words(n_words), documents, _quality(model, ids), strict=True)
+        for topic, (words, shown, quality) in zip(found["topics"], about, strict=True):
+            topic |= {"words": [list(pair) for pair in words], "documents": shown, **quality}
         statement = dict(model.privacy)
         return {
             **found,

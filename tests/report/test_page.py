@@ -14,7 +14,7 @@ from streamlda.model.diagnostics import hellinger
 from streamlda.model.over_time import Timeline
 from streamlda.report import write_report
 from streamlda.text.vocabulary import Vocabulary
-from tests.browser import CONTRASTS, HOSTILE, check_outline
+from tests.browser import CONTRASTS, HOSTILE, MIXED, check_order, check_outline
 from tests.report.test_report import hostile_model, pair, spectral
 from tests.service.planted import model, private, shifted, topics, words
 
@@ -305,6 +305,24 @@ def test_words_are_only_ever_text(visit):
     for link in page.locator(".map a").all():
         link.focus()
     assert HOSTILE[0] in page.locator("#detail .word").all_text_contents()
+
+
+def test_words_that_run_from_the_right_stand_in_their_order(visit):
+    falling = np.linspace(2, 1, 60) / 90
+    steep = 0.5 ** np.arange(60)
+    named = Vocabulary.given([*MIXED, *words(54)])
+    before = model([falling[::-1], steep / steep.sum()], vocabulary=named)
+    newest = model([falling, *topics(2)], alpha=[9, 1, 1], vocabulary=named)
+    page = visit(before, newest)
+    for summary in page.locator("summary").all():
+        summary.press("Enter")
+    lists = page.locator("text.wide, .named, .tree text, #changes li, dd, #pair, #likeness td")
+    lists = lists.filter(has_text=MIXED[0], visible=True)
+    # Map, chart over time, tree, what is gone, what rose (beside the map, too), pair, neighbours.
+    expect(lists).to_have_count(8)
+    for each in lists.all():
+        said = each.text_content()
+        check_order(each, [word for word in MIXED if word in said])
 
 
 def test_the_policy_stops_what_does_not_belong_to_the_page(browser, tmp_path):

@@ -84,6 +84,15 @@ def test_snapshots_are_served_with_their_words_and_sent_again_only_when_changed(
     assert (changed.status, changed.json["latest"]) == (200, 3)
 
 
+def test_representative_documents_are_of_a_snapshot_and_never_of_a_private_one(serve, snapshots):
+    documents = [[{"id": "a:1", "proportion": 0.5, "text": "Whole."}], [], [{"id": "b"}], []]
+    for number, more in ((3, {}), (4, {"privacy": private()})):
+        snapshots.publish(number, model(topics(), representative_documents=documents, **more))
+    for number, wanted in ((1, [None] * 4), (3, documents), (4, [None] * 4)):
+        shown = ask(serve(), f"/snapshots/{number}").json["topics"]
+        assert [topic["documents"] for topic in shown] == wanted
+
+
 def test_inference_is_that_of_the_latest_model_if_it_reads_texts(serve, snapshots):
     server = serve()
     texts = ["waa wab wac wac", "nothing known", "", "wbd " * 50]

@@ -16,7 +16,7 @@ from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary
-from tests.browser import HOSTILE
+from tests.browser import HOSTILE, MIXED, check_order
 from tests.service.planted import model, outcomes, private, shifted, topics, words
 from tests.service.web import TOKEN
 
@@ -378,6 +378,39 @@ def test_words_are_only_ever_text(visit, snapshots):
     shown = seen.page.locator(".card").first.locator(".word").all_text_contents()
     assert set(HOSTILE) <= set(shown)
     assert seen.page.locator(".card img, .card script").count() == 0
+
+
+def test_words_that_run_from_the_right_stand_in_their_order(visit, snapshots):
+    snapshots.path(1).unlink()
+    rising = np.linspace(1, 2, 60) / 90
+    named = Vocabulary.given([*MIXED, *words(54)])
+    for number, first in ((2, rising), (3, rising[::-1])):
+        snapshots.publish(number, model([first, topics(1)[0]], alpha=[2, 1], vocabulary=named))
+    seen = visit(cards=False)
+    check_order(seen.page.locator("#legend .name").first, MIXED[:3])
+    seen.card("Topic 1").get_by_role("button").click()
+    expect(seen.page.locator("#came")).to_contain_text("came")
+    check_order(seen.page.locator("#came"), MIXED)
+
+
+@pytest.mark.parametrize("is_private", [False, True])
+def test_representative_documents_are_shown_but_never_of_a_private_run(
+    visit, snapshots, is_private
+):
+    first = {"id": "a.txt:7", "proportion": 0.875, "text": HOSTILE[0]}
+    others = [{"id": f"{HOSTILE[3]} {n}", "proportion": 0.5} for n in (1, 2)]
+    documents = [[first], [], [], others]
+    more = {"privacy": private()} if is_private else {}
+    snapshots.publish(2, model(topics(), representative_documents=documents, **more))
+    seen = visit(is_private=is_private, quiet=not is_private)
+    region = seen.page.get_by_role("region", name="Documents with most of this topic")
+    for number, held in enumerate(documents, 1):
+        seen.card(f"Topic {number}").get_by_role("button").click()
+        expect(seen.page.locator("#topic-title")).to_have_text(f"Topic {number}")
+        lines = [f"{d['id']} {100 * d['proportion']:.1f} %{d.get('text', '')}" for d in held]
+        expect(region.locator("li")).to_have_text([] if is_private else lines)
+        expect(region).to_be_visible(visible=bool(held) and not is_private)
+        seen.page.locator("#close").click()
 
 
 @pytest.mark.long

@@ -58,7 +58,7 @@ const heat = {
     const [i, j] = this.pair.map((each) => data.order[each]);
     const [one, other] = [data.topics[i], data.topics[j]];
     const common = one.words.filter((each) => other.words.includes(each)).slice(0, 6);
-    const words = common.map((each) => data.words[each]).join(" ");
+    const words = common.map((each) => isolated(data.words[each])).join(" ");
     at("pair").textContent =
       `Topic ${one.id} and Topic ${other.id}: ${far(i, j)} apart` + (words && `; both have ${words}`);
     this.draw();

@@ -35,6 +35,11 @@ function drawn(tag, attributes) {
   return made;
 }
 
+// A word that runs from the right, isolated: those around it stay in their order.
+function isolated(word) {
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(word) ? `\u2068${word}\u2069` : word;
+}
+
 function order() {
   const sorted = [...data.topics].sort(ORDERS[at("order").value]);
   at("cards").append(...sorted.map((topic) => cards.get(topic.id)));

@@ -230,6 +230,14 @@ async function showCame(id) {
   at("came").textContent = `Among the first ${SHOWN_WORDS} since snapshot ${first.number}: came ${came}; went ${went}.`;
 }
 
+/** Representative documents: their ids, and their texts where the model holds these. */
+function showDocuments(documents) {
+  at("topic-documents").hidden = !documents.length;
+  at("topic-documents").querySelector("ul").replaceChildren(...documents.map(({ id, text, proportion }) =>
+    make("li", {}, make("span", { dir: "auto" }, id), " ", make("span", { class: "quiet" }, percent(proportion)),
+      ...(known(text) ? [make("p", { class: "quiet", dir: "auto" }, text)] : []))));
+}
+
 function showTopic() {
   const topic = inLatest(view.open);
   if (!topic) {
@@ -253,6 +261,7 @@ function showTopic() {
   at("topic-facts").replaceChildren(...facts.map(([name, ...values]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, ...values))));
   at("topic-words").replaceChildren(wordList(topic, topic.words.length));
+  showDocuments(topic.documents ?? []);
   at("one-chart").hidden = !view.course;
   if (!view.course) return;
   const values = valuesOf(view.course, topic.id);
