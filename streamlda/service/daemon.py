@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +24,6 @@ from streamlda.service.machine import Machine, Phase
 from streamlda.service.rules import Rules
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.service.threads import Threads
 from streamlda.service.worker import Committed, Worker
 from streamlda.stream.source import Position, RecordBatch, Source, poll
@@ -83,13 +83,12 @@ class Daemon:
         rules: Rules,
         open_run: Callable[[], Run],
         status: Status,
-        supervisor: Supervisor,
         *,
         flush: Callable[[float], None],
         memory_limit_bytes: int | None = None,
         threads: Threads | None = None,
     ) -> None:
-        self._rules, self._status, self._supervisor = rules, status, supervisor
+        self._rules, self._status = rules, status
         self._open_run, self._flush_letters = open_run, flush
         self._limit = memory_limit_bytes
         self._threads = threads or Threads()
@@ -168,7 +167,7 @@ class Daemon:
             while self.code is None:
                 self.turn()
         finally:
-            self._status.set_ready(False, "the daemon is ending")
+            self._status.note(not_ready="the daemon is ending")
             for source in (self._source, self._failed):
                 if source is not None:
                     source.close()
@@ -199,26 +198,24 @@ class Daemon:
         now = self._threads.now()
         if now - self._told_at >= TICK_SECONDS and self.code is None:
             self._told_at = now
-            self._supervisor.alive()
             self._look(now)
             self._tell(m.Tick(now))
 
     def _look(self, now: float) -> None:
         """Look at memory, lag and losses."""
         resident = resident_bytes()
-        self._status.set_memory(resident)
-        self._status.set_queue(self._machine.queued_bytes)
+        self._status.note(resident_bytes=resident, queue_bytes=self._machine.queued_bytes)
         lag = getattr(self._source, "lag", None)
         if lag is not None:
             waits_for = getattr(self._source, "waits_for", lambda: None)
             unit = getattr(self._source, "lag_unit", "records")
-            self._status.set_lag(lag(), unit, waits_for=waits_for())
+            self._status.note(lag=lag(), lag_unit=unit, waits_for=waits_for())
         last_answer = getattr(self._source, "last_answer", None)
         if last_answer is not None and (at := last_answer()) is not None:
-            self._status.answered(now - at)
+            self._status.note(last_answer=time.time() - (now - at))
         lost = getattr(self._source, "lost", None)
         if lost is not None:
-            self._status.set_lost(lost())
+            self._status.note(lost=lost())
         if self._limit is not None:
             share = resident / self._limit
             short = share > (RELIEVED if self._short else SHORT)
@@ -262,10 +259,10 @@ class Daemon:
         for instruction in instructions:
             self._carry_out(instruction)
         phase = self._machine.phase
-        self._status.set_phase(phase.value)
+        self._status.note(phase=phase.value)
         if phase is Phase.EXHAUSTED:
             self._batches.clear()
-            self._status.set_ready(True)
+            self._status.note(not_ready="")
 
     def _carry_out(self, instruction: m.Instruction) -> None:
         match instruction:
@@ -292,14 +289,14 @@ class Daemon:
             case m.Rebuild():
                 self._open()
             case m.Stalled() | m.Recovered():
-                show(instruction, self._status, self._supervisor)
+                self._status.show([instruction])
             case m.LogLine(level, event, values):
                 log(level, event, **values)
             case m.Reopen():
                 self._refused += 1
                 self._reopens = True
             case m.Exit(code):
-                self._supervisor.stopping()
+                self._status.supervisor.stopping()
                 self.code = code
 
     def _call(self, name: str) -> None:
@@ -345,9 +342,9 @@ class Daemon:
         silent = source.silent() if hasattr(source, "silent") else 0.0
         reason = source.reason() if silent and hasattr(source, "reason") else ""
         if silent == 0:
-            self._status.set_ready(True)
+            self._status.note(not_ready="")
         if not hasattr(source, "last_answer"):
-            self._status.answered()
+            self._status.note(last_answer=time.time())
         if batch.n_records:
             assert batch.behind is not None
             self._newest_batch += 1
@@ -385,7 +382,7 @@ class Daemon:
             return
         self._started = None
         self._polled_to = found.position()
-        self._supervisor.ready()
+        self._status.supervisor.ready()
         self._tell(replace(started, time=now))
 
     def _source_failed(self, event: str, error: Exception) -> None:
@@ -406,16 +403,3 @@ class Daemon:
         self._status.count_failure(what, reason)
         code = exit_codes.exit_code(error)
         self._tell(m.SourceFailed(self._threads.now(), away, reason, code, what))
-
-
-def show(instruction: m.Instruction, status: Status, supervisor: Supervisor) -> None:
-    """Show what is out of reach, or no longer; who reads it in the log finds it in the status."""
-    match instruction:
-        case m.Stalled(what, reason, seconds):
-            status.stalled(what, reason, seconds)
-            log("warning", "stalled", what=what, reason=reason, since_seconds=round(seconds, 1))
-            # To a supervisor, a daemon that waits has started.
-            supervisor.ready()
-        case m.Recovered(what, seconds):
-            status.recovered(what)
-            log("info", "recovered", what=what, after_seconds=round(seconds, 1))

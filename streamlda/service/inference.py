@@ -27,13 +27,10 @@ from streamlda.errors import (
 )
 from streamlda.run.parts import dead_letter_sink, open_exchange
 from streamlda.run.proportions import infer
-from streamlda.service import messages as m
-from streamlda.service.daemon import show
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.newest import NamedModel, NewestModel
 from streamlda.storage.snapshots import Snapshots, is_private
@@ -69,13 +66,12 @@ class Inference:
         settings: RunSettings,
         newest: NewestModel,
         status: Status,
-        supervisor: Supervisor,
         *,
         with_letters: bool,
         strict: bool,
     ) -> None:
         self._settings, self._newest, self._status = settings, newest, status
-        self._supervisor, self._with_letters, self._strict = supervisor, with_letters, strict
+        self._with_letters, self._strict = with_letters, strict
         self._retry = Retry("infer")
         self._exchange: Exchange | None = None
         self._letters: DeadLetterSink | None = None
@@ -85,8 +81,9 @@ class Inference:
         self._count(0, 0)
 
     def _count(self, *records: int, snapshot: int | None = None, lost: int = 0) -> None:
-        outcomes = dict(zip(("inferred", "rejected"), records, strict=True))
-        self._status.count_inference(outcomes, snapshot, lost)
+        for outcome, n in zip(("inferred", "rejected"), records, strict=True):
+            self._status.count("inferred", outcome, n)
+        self._status.note(inference_by=snapshot, inference_lost=lost)
 
     def end(self) -> None:
         """End after the open transaction."""
@@ -115,12 +112,12 @@ class Inference:
         log_failure("infer-failed", error)
         self._status.count_failure("infer", reason_of(error))
         self._close()
-        self._show(self._retry.failed(time.monotonic(), reason_of(error)))
+        self._status.show(self._retry.failed(time.monotonic(), reason_of(error)))
 
     def _close(self) -> None:
         exchange, self._exchange = self._exchange, None
         letters, self._letters = self._letters, None
-        self._status.set_inference_lag({})
+        self._status.note(inference_lag={})
         for part in (exchange, letters):
             try:
                 if part is not None:
@@ -128,10 +125,6 @@ class Inference:
             except Exception as error:
                 # It is given up all the same; the thread must go on.
                 log_failure("infer-close-failed", error)
-
-    def _show(self, instructions: list[m.Instruction]) -> None:
-        for instruction in instructions:
-            show(instruction, self._status, self._supervisor)
 
     def _step(self) -> None:
         if self._exchange is None:
@@ -148,16 +141,16 @@ class Inference:
             self._answer(self._exchange, received)
         else:
             self._exchange.check_answers()
-            self._show(self._retry.done(time.monotonic()))
+            self._status.show(self._retry.done(time.monotonic()))
         if self._exchange is not None:
-            self._status.set_inference_lag(self._exchange.lag())
+            self._status.note(inference_lag=self._exchange.lag())
         if time.monotonic() - self._logged_at >= LOG_SECONDS:
             self.log()
 
     def _put(self, record: Any, reason: str) -> None:
         assert self._letters is not None
         self._letters.put(record, reason)
-        self._status.count_dead_letter(reason)
+        self._status.count("dead_letters", reason)
 
     def _answer(self, exchange: Exchange, received: Received) -> None:
         newest = self._newest.find()
@@ -174,7 +167,7 @@ class Inference:
         unreadable = received.batch.n_documents - len(answers)
         rejected = len(received.batch.rejects) + unreadable
         self._count(len(answers), rejected, snapshot=newest.number, lost=exchange.lost())
-        self._show(self._retry.done(time.monotonic()))
+        self._status.show(self._retry.done(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:
         require(
@@ -218,12 +211,10 @@ def answers_of(received: Received, newest: NamedModel, settings: RunSettings) ->
     return answers
 
 
-def start(
-    settings: RunSettings, snapshots: Snapshots, status: Status, supervisor: Supervisor
-) -> Callable[[float], None]:
+def start(settings: RunSettings, snapshots: Snapshots, status: Status) -> Callable[[float], None]:
     """Infer in a thread, by the newest snapshot of a daemon; return what ends it in time."""
     inference = Inference(
-        *(settings, NewestModel(snapshots.folder, snapshots), status, supervisor),
+        *(settings, NewestModel(snapshots.folder, snapshots), status),
         with_letters=False,
         strict=False,
     )
@@ -248,7 +239,6 @@ def run(path: str, settings: RunSettings) -> int:
     inference = Inference(
         *(settings, NewestModel(Path(path))),
         Status(private=False, stream=f"kafka:{settings.kafka.topic}"),
-        Supervisor(),
         with_letters=True,
         strict=True,
     )

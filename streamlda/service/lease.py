@@ -21,7 +21,6 @@ from streamlda.refinement.shared_start import SharedStart
 from streamlda.run.opening import check_same, open_pipeline
 from streamlda.run.parts import name_stream, open_stream, snapshot_sink
 from streamlda.service.logs import log, log_failure, reason_of
-from streamlda.service.opening import Start
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.build import (
@@ -97,13 +96,13 @@ class Lease(Thread):
     """
 
     def __init__(
-        self, settings: RunSettings, folder: SharedFolder, start: Start, snapshots: Snapshots
+        self, settings: RunSettings, folder: SharedFolder, status: Status, snapshots: Snapshots
     ) -> None:
         super().__init__(name="streamlda-lease", daemon=True)
         #: What is made here is of all partitions.
         kafka = replace(settings.kafka, partitions="all", group=None)
         self.settings, self._folder = replace(settings, kafka=kafka), folder
-        self._show, self._status = start.show, start.status
+        self._status = status
         self._shown, self._snapshots = 0, snapshots
         self._lock: FileLock | None = None
         self._publisher: Publisher | None = None
@@ -149,7 +148,7 @@ class Lease(Thread):
                 self._error = error
             return
         self._status.count_failure("output", reason_of(error))
-        self._show(self._retry.failed(time.monotonic(), reason_of(error)))
+        self._status.show(self._retry.failed(time.monotonic(), reason_of(error)))
 
     def _do(self) -> None:
         if self._lock is None or not self._lock.in_place:
@@ -157,7 +156,7 @@ class Lease(Thread):
                 self._publisher.close()
                 self._publisher = None
             self._lock = self._folder.lease()
-            self._status.share(lease=self._lock is not None)
+            self._status.note_group(lease=self._lock is not None)
             if self._lock is None:
                 return
             log("info", "lease-taken")
@@ -169,16 +168,16 @@ class Lease(Thread):
             self._publish(self._publisher)
         else:
             self._replace_start()
-        self._show(self._retry.done(time.monotonic()))
+        self._status.show(self._retry.done(time.monotonic()))
 
     def _show_newest(self) -> None:
         newest = self._snapshots.latest() or 0
         if newest != self._shown:
             self._shown = newest
-            self._status.set_snapshot(self._snapshots.summaries()[-1])
+            self._status.note_snapshot(self._snapshots.summaries()[-1])
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + COUNT_SECONDS
-            self._status.share(places=sum(self._folder.saved().values()))
+            self._status.note_group(places=sum(self._folder.saved().values()))
 
     def _replace_start(self) -> None:
         """Make a start of more documents, once there are enough."""
@@ -297,7 +296,7 @@ def make_beginning(settings: RunSettings, folder: SharedFolder, status: Status) 
             engine = _learned(pipeline, source, status)
             assert pipeline.vocabulary is not None
             save_projection(folder.projection, engine, pipeline.vocabulary)
-            status.set_warmup(None)
+            status.note(warmup=None)
             log("info", "beginning-learned", documents=engine.documents_seen)
         else:
             load_projection(settings.topics.projection_file)
@@ -374,7 +373,7 @@ def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
             ended_at = time.monotonic()
             documents = 0 if engine is None else engine.documents_seen
         if engine is None or engine.warmup is not None:
-            status.set_warmup(pipeline.warmup)
+            status.note(warmup=pipeline.warmup)
             continue
         most = ANNEALING_WARMUPS * engine.settings.warmup_documents
         seconds = 0.0 if ended_at is None else time.monotonic() - ended_at
@@ -383,4 +382,4 @@ def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
             seconds >= IDLE_SECONDS and coming < (most - engine.documents_seen) * seconds
         ):
             return engine
-        status.set_warmup((engine.documents_seen, most))
+        status.note(warmup=(engine.documents_seen, most))

@@ -10,12 +10,10 @@ from streamlda.checks import require
 from streamlda.errors import SourceAwayError
 from streamlda.run.opening import OpenedRun
 from streamlda.run.parts import OnRejected, skip_records
-from streamlda.service import messages as m
-from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, show
+from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS
 from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.sink import DeadLetterSink
 from streamlda.stream.source import Position, Source, stand
@@ -23,34 +21,22 @@ from streamlda.stream.source import Position, Source, stand
 _T = TypeVar("_T")
 
 
-class Start:
-    """Waits for what is needed before the loop begins; a signal ends it at once."""
-
-    def __init__(self, status: Status, supervisor: Supervisor) -> None:
-        self.status, self.supervisor = status, supervisor
-
-    def wait_for(self, what: str, open_it: Callable[[], _T]) -> _T:
-        """Return what `open_it` does, called again while that is away; other errors are raised."""
-        retry = Retry(what)
-        while True:
-            try:
-                found = open_it()
-            except SourceAwayError as error:
-                log_failure("open-failed", error)
-                self.status.count_failure(what, reason_of(error))
-                self.show(retry.failed(time.monotonic(), reason_of(error)))
-            else:
-                self.show(retry.done(time.monotonic()))
-                return found
-            while retry.waits(time.monotonic()):
-                self.status.beat()
-                self.supervisor.alive()
-                time.sleep(TICK_SECONDS)
-
-    def show(self, instructions: list[m.Instruction]) -> None:
-        """Show what is waited for, or no longer."""
-        for instruction in instructions:
-            show(instruction, self.status, self.supervisor)
+def wait_for(status: Status, what: str, open_it: Callable[[], _T]) -> _T:
+    """Return what `open_it` does, called again while that is away; other errors are raised."""
+    retry = Retry(what)
+    while True:
+        try:
+            found = open_it()
+        except SourceAwayError as error:
+            log_failure("open-failed", error)
+            status.count_failure(what, reason_of(error))
+            status.show(retry.failed(time.monotonic(), reason_of(error)))
+        else:
+            status.show(retry.done(time.monotonic()))
+            return found
+        while retry.waits(time.monotonic()):
+            status.beat()
+            time.sleep(TICK_SECONDS)
 
 
 class Letters:
@@ -67,7 +53,7 @@ class Letters:
     def _put(self, record: Any, reason: str) -> None:
         assert self._sink is not None
         self._sink.put(record, reason)
-        self._status.count_dead_letter(reason)
+        self._status.count("dead_letters", reason)
 
     def flush(self, timeout_seconds: float) -> None:
         """Make them durable."""

@@ -22,12 +22,11 @@ from streamlda.service.lease import Lease
 from streamlda.service.logs import log
 from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
-from streamlda.service.opening import Letters, SourceOpening, Start
+from streamlda.service.opening import Letters, SourceOpening, wait_for
 from streamlda.service.rules import Rules
 from streamlda.service.sharing import run_shared, shares_partitions
 from streamlda.service.signals import end_at_signals
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import shared_clashes
@@ -89,11 +88,11 @@ def run(settings: RunSettings) -> int:
         snapshots = publisher.snapshots
         assert snapshots is not None
         serve(settings.http, status, snapshots, opened, private=settings.private)
-        start = Start(status, Supervisor())
-        letters = open_letters(settings, start, opened)
-        publisher.sink = start.wait_for("publish", lambda: snapshot_sink(settings))
+        letters = open_letters(settings, status, opened)
+        publisher.sink = wait_for(status, "publish", lambda: snapshot_sink(settings))
         closed_with(opened, publisher.sink)
-        ledger = start.wait_for(
+        ledger = wait_for(
+            status,
             "publish",
             lambda: open_ledger(
                 settings,
@@ -127,12 +126,11 @@ def run(settings: RunSettings) -> int:
             return Run(source.open, worker_of, _started(found, snapshots))
 
         found = open_found()
-        _infer(settings, snapshots, start, opened)
+        _infer(settings, snapshots, status, opened)
         daemon = Daemon(
             rules_of(settings),
             lambda: run_of(open_found()),
             status,
-            start.supervisor,
             flush=letters.flush,
             memory_limit_bytes=memory_limit(settings),
         )
@@ -142,10 +140,10 @@ def run(settings: RunSettings) -> int:
         return code
 
 
-def open_letters(settings: RunSettings, start: Start, opened: ExitStack) -> Letters:
+def open_letters(settings: RunSettings, status: Status, opened: ExitStack) -> Letters:
     """Open the topic for rejected records, if there is one, as soon as it is there."""
-    sink = start.wait_for("dead-letters", lambda: dead_letter_sink(settings))
-    return Letters(closed_with(opened, sink), start.status)
+    sink = wait_for(status, "dead-letters", lambda: dead_letter_sink(settings))
+    return Letters(closed_with(opened, sink), status)
 
 
 def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
@@ -158,17 +156,16 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     folder, status = SharedFolder(settings.checkpoint.folder), make_status(settings)
     snapshots = Snapshots(settings.output.folder)
     serve(settings.http, status, snapshots, opened, private=settings.private)
-    start = Start(status, Supervisor())
-    letters = open_letters(settings, start, opened)
-    lease = Lease(settings, folder, start, snapshots)
-    _infer(settings, snapshots, start, opened)
-    return run_shared(settings, rules_of(settings), folder, lease, start, letters, opened)
+    letters = open_letters(settings, status, opened)
+    lease = Lease(settings, folder, status, snapshots)
+    _infer(settings, snapshots, status, opened)
+    return run_shared(settings, rules_of(settings), folder, lease, status, letters, opened)
 
 
-def _infer(settings: RunSettings, snapshots: Snapshots, start: Start, opened: ExitStack) -> None:
+def _infer(settings: RunSettings, snapshots: Snapshots, status: Status, opened: ExitStack) -> None:
     """Begin to infer what comes in another topic, if there is one."""
     if settings.infer.topic is not None:
-        end = start_inference(settings, snapshots, start.status, start.supervisor)
+        end = start_inference(settings, snapshots, status)
         opened.callback(end, INFERENCE_SECONDS)
 
 

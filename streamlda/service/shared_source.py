@@ -118,14 +118,14 @@ class SharedSource:
         self._joined = self._joined or assignment.generation is not None
         wanted, now = assignment.partitions - self._ours.keys(), time.monotonic()
         self._known |= self._source.known_partitions()
-        self._status.share(
+        self._status.note_group(
             partitions=sorted(self._ours),
             waiting=sorted(wanted),
             elsewhere=sorted(self._known - assignment.partitions - self._ours.keys()),
             generation=assignment.generation,
         )
         # Also where nothing is learned: partitions bring their records, and take them along.
-        self._status.set_slots(self._partitions.records, None)
+        self._status.note(places=self._partitions.records, places_left=None)
         if not wanted:
             self._show(self._waiting.done(now))
         # Without a generation nothing would hold back one that the group does not know any more.

@@ -16,10 +16,11 @@ from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, Daemon, Run
 from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.memory import memory_limit
-from streamlda.service.opening import Letters, Start
+from streamlda.service.opening import Letters
 from streamlda.service.partitions import Partitions, PartitionsWorker
 from streamlda.service.rules import Retry, Rules
 from streamlda.service.shared_source import SharedSource
+from streamlda.service.status import Status
 from streamlda.service.worker import Committed
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
@@ -38,17 +39,15 @@ def run_shared(
     rules: Rules,
     folder: SharedFolder,
     lease: Lease,
-    start: Start,
+    status: Status,
     letters: Letters,
     opened: ExitStack,
 ) -> int:
     """Learn the partitions that are ours, as they come and go; return the exit code."""
-    status, supervisor = start.status, start.supervisor
-
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(rules, snapshot_seconds=None, release_at_end=False)
     lease.start()
-    _wait_for_beginning(folder, lease, start)
+    _wait_for_beginning(folder, lease, status)
     beginning = folder.beginning()
     assert beginning is not None
     check_beginning(settings, folder, beginning)
@@ -78,7 +77,7 @@ def run_shared(
         found: Any = SharedSource(
             *(settings, partitions, status, workers[0].in_order),
             flush=flush,
-            show=start.show,
+            show=status.show,
             on_rejected=letters.on_rejected,
         )
         return cast("Source", found)
@@ -90,21 +89,19 @@ def run_shared(
         rules,
         open_run,
         status,
-        supervisor,
         flush=letters.flush,
         memory_limit_bytes=memory_limit(settings),
     )
     return daemon.run(open_run())
 
 
-def _wait_for_beginning(folder: SharedFolder, lease: Lease, start: Start) -> None:
+def _wait_for_beginning(folder: SharedFolder, lease: Lease, status: Status) -> None:
     """Wait until what daemons share is there: made here, by whoever has the lease, or given."""
     retry = Retry("beginning")
     while folder.beginning() is None:
         lease.check()
         reason = "made-here" if lease.held else "made-by-another"
-        start.show(retry.stalled(time.monotonic(), reason))
-        start.status.beat()
-        start.supervisor.alive()
+        status.show(retry.stalled(time.monotonic(), reason))
+        status.beat()
         time.sleep(TICK_SECONDS)
-    start.show(retry.done(time.monotonic()))
+    status.show(retry.done(time.monotonic()))

@@ -11,10 +11,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from streamlda.service import messages as m
+from streamlda.service.logs import log
+from streamlda.service.supervisor import Supervisor
 from streamlda.stream.time_bins import InNoBin
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 #: The loop must go round within this time, in seconds, or the daemon is taken for dead.
 LIVE_SECONDS = 30.0
+
+#: How often systemd is told that the loop goes round, in seconds.
+WATCHDOG_SECONDS = 0.5
 
 #: Documents per second are taken over this time, in samples this far apart, in seconds.
 RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
@@ -48,6 +54,61 @@ CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
 MOST_REASONS = 64
 
 
+class Figures(TypedDict, total=False):
+    """Figures of a daemon, each told anew when it changes; None is not known."""
+
+    phase: str
+    #: Why the daemon does not do its work; empty if it does.
+    not_ready: str
+    #: Of the state, which goes back with a checkpoint: records by outcome, rejects by reason (no
+    #: text), snapshots and rounds.
+    documents: Mapping[str, int]
+    rejects: Mapping[str, int]
+    releases: int
+    rounds: int
+    #: Record slots read in all, and those left until the next snapshot is due.
+    places: int | None
+    places_left: int | None
+    #: As of `Pipeline`.
+    account: Mapping[str, int] | None
+    warmup: tuple[int, int] | None
+    in_no_bin: InNoBin | None
+    #: What waits in each partition, in `lag_unit`, and the partition without a record for which
+    #: those of the others wait.
+    lag: Mapping[int, int | None]
+    lag_unit: str
+    waits_for: int | None
+    #: When the last record that was learned of each partition was made.
+    newest: Mapping[int, float]
+    #: When the source answered last, with documents or not, by the clock on the wall.
+    last_answer: float
+    #: What the source could not read any more, by its unit.
+    lost: Mapping[str, int]
+    #: Bytes between reading and learning, and of the process.
+    queue_bytes: int
+    resident_bytes: int
+    #: Of units that spent most, of those yet to come, and of all.
+    budget: Mapping[str, float]
+    #: What waits to be inferred, by partition; the snapshot of the last results; records that were
+    #: gone before they were read.
+    inference_lag: Mapping[int, int | None]
+    inference_by: int | None
+    inference_lost: int
+
+
+class Group(TypedDict, total=False):
+    """What is known of partitions that are shared with other daemons."""
+
+    #: Learned here, to be learned here, and those of the topic that are with others.
+    partitions: list[int]
+    waiting: list[int]
+    elsewhere: list[int]
+    generation: int | None
+    #: Whether the lease is here, and the record slots of all partitions.
+    lease: bool
+    places: int
+
+
 class Status:
     """The state of one daemon, for `/status`, `/metrics` and the probes; safe between threads.
 
@@ -66,233 +127,107 @@ class Status:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._private, self._stream, self._clock = private, stream, clock
-        self._lock = threading.Lock()
-        self._began = self._beat = clock()
-        self._ready, self._reason = False, "starting"
-        self._phase = "starting"
-        self._documents = dict.fromkeys(OUTCOMES, 0)
+        self._memory_limit_bytes = memory_limit_bytes
+        self.supervisor = Supervisor()
+        self._lock = threading.RLock()
+        self._began = self._beat = self._told = clock()
+        self._known: dict[str, Any] = {
+            **dict.fromkeys(Figures.__annotations__),
+            **{"phase": "starting", "not_ready": "starting", "lag_unit": "records"},
+            **{name: {} for name in ("lag", "newest", "inference_lag", "rejects")},
+            **dict.fromkeys(("queue_bytes", "rounds", "releases", "inference_lost"), 0),
+            "documents": dict.fromkeys(OUTCOMES, 0),
+        }
         #: Of counters that belong to the state: the last values, and how much this process added.
         self._counted: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+        #: Counters of this process.
+        self._counts: dict[str, dict[str, int]] = {
+            **{name: {} for name in ("dead_letters", "failure_reasons", "inferred")},
+            **{"failures": dict.fromkeys(FAILURES, 0), "bytes": {"": 0}},
+        }
         self._samples: deque[tuple[float, int]] = deque()
-        self._rejects: dict[str, int] = {}
-        self._dead_letters: dict[str, int] = {}
-        self._failures = dict.fromkeys(FAILURES, 0)
-        self._failure_reasons: dict[str, int] = {}
         self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
-        self._bytes = 0
-        self._account: dict[str, int] | None = None
-        self._slots: int | None = None
-        self._slots_left: int | None = None
-        self._lag: dict[int, int | None] = {}
-        self._waits_for: int | None = None
-        self._lag_unit = "records"
-        #: Of each partition, when the last record that was learned was made.
-        self._newest: dict[int, float] = {}
-        self._queue_bytes = 0
-        self._resident_bytes: int | None = None
-        self._memory_limit_bytes = memory_limit_bytes
-        self._rounds = self._releases = 0
         self._saved: tuple[float, float, int] | None = None  # when, seconds it took, bytes
         self._save_seconds = 0.0
         self._save_buckets = [0] * len(CHECKPOINT_SECONDS)
-        self._budget: dict[str, float] | None = None
-        self._last_answer: float | None = None
         self._topics: list[tuple[str, str, float]] = []
         self._snapshot: str | None = None
-        self._warmup: tuple[int, int] | None = None
-        self._in_no_bin: InNoBin | None = None
-        self._lost: dict[str, int] | None = None
-        self._group: dict[str, Any] | None = None
-        self._inferred: dict[str, int] | None = None
-        self._inferred_by: int | None = None
-        self._infer_lag: dict[int, int | None] = {}
-        self._infer_lost = 0
+        self._group: Group | None = None
 
     def beat(self) -> None:
         """Note that the loop went round."""
         with self._lock:
-            self._beat = self._clock()
+            now = self._beat = self._clock()
+            tells = now - self._told >= WATCHDOG_SECONDS
+            if tells:
+                self._told = now
+        if tells:
+            self.supervisor.alive()
 
     def alive(self) -> bool:
         """Return whether the loop went round within `LIVE_SECONDS`."""
         with self._lock:
-            return self._is_alive()
-
-    def set_ready(self, ready: bool, reason: str = "") -> None:
-        """Note whether the daemon does its work, and why not."""
-        with self._lock:
-            self._ready, self._reason = ready, reason
+            return self._clock() - self._beat < LIVE_SECONDS
 
     def ready(self) -> tuple[bool, str]:
         """Return whether the daemon does its work, and why not."""
         with self._lock:
-            return self._is_ready()
+            why = [self._known["not_ready"]] if self._known["not_ready"] else []
+            for what, (since, reason) in self._stalled.items():
+                why.append(f"{what} stalled since {_iso(since)}: {reason}")
+            return not why, "; ".join(why)
 
-    def stalled(self, what: str, reason: str, seconds: float) -> None:
-        """Note what cannot be reached, read or written, since when, and why: a word of no text."""
+    def show(self, instructions: Iterable[m.Instruction]) -> None:
+        """Show what is out of reach, or no longer; who reads it in the log finds it here."""
+        for instruction in instructions:
+            match instruction:
+                case m.Stalled(what, reason, seconds):
+                    with self._lock:
+                        self._stalled[what] = time.time() - seconds, reason
+                        if what == "source":
+                            self._known["lag"] = dict.fromkeys(self._known["lag"])
+                            self._known["waits_for"] = None
+                    since = round(seconds, 1)
+                    log("warning", "stalled", what=what, reason=reason, since_seconds=since)
+                    # To a supervisor, a daemon that waits has started.
+                    self.supervisor.ready()
+                case m.Recovered(what, seconds):
+                    with self._lock:
+                        self._stalled.pop(what, None)
+                    log("info", "recovered", what=what, after_seconds=round(seconds, 1))
+
+    def note(self, **figures: Unpack[Figures]) -> None:
+        """Take figures that changed."""
+        given: dict[str, Any] = dict(figures)
         with self._lock:
-            self._stalled[what] = time.time() - seconds, reason
-            if what == "source":
-                self._lag, self._waits_for = dict.fromkeys(self._lag), None
+            if "rejects" in given:
+                given["rejects"] = {}
+                for reason, n in figures["rejects"].items():
+                    _count(given["rejects"], reason, n)
+            self._known |= given
+            for name in given.keys() & {"documents", "rejects", "releases", "rounds"}:
+                value = given[name]
+                self._add(name, value if isinstance(value, Mapping) else {"": value})
+            if "documents" in given:
+                self._sample()
 
-    def recovered(self, what: str) -> None:
-        """Note that it can be again."""
+    def note_group(self, **group: Unpack[Group]) -> None:
+        """Take what is known of shared partitions."""
+        none: Group = {"partitions": [], "waiting": [], "elsewhere": [], "lease": False}
         with self._lock:
-            self._stalled.pop(what, None)
+            unknown: Any = dict.fromkeys(("generation", "places"))
+            self._group = {**unknown, **none, **(self._group or {}), **group}
 
-    def share(self, **group: Any) -> None:
-        """Note what is known of partitions that are shared with other daemons.
-
-        ``partitions`` that are learned here, those that are ``waiting`` to be, and those of the
-        topic that are ``elsewhere``; the ``generation`` of the group, whether the ``lease`` is
-        here, and the ``places`` of all partitions.
-        """
-        with self._lock:
-            unknown = dict.fromkeys(("partitions", "waiting", "elsewhere"), ())
-            none = unknown | dict.fromkeys(("generation", "places")) | {"lease": False}
-            self._group = (self._group or none) | group
-
-    def set_phase(self, phase: str) -> None:
-        """Note the value of a `streamlda.service.machine.Phase`."""
-        with self._lock:
-            self._phase = phase
-
-    def set_records(
-        self, outcomes: Mapping[str, int], rejects: Mapping[str, int], snapshots: int
-    ) -> None:
-        """Note what became of all records so far, why some were rejected, and the snapshots made.
-
-        They are of the state, so a checkpoint goes back to those that stand after it. A reason
-        never holds document text.
-        """
-        with self._lock:
-            self._documents, self._releases = dict(outcomes), snapshots
-            self._rejects = {}
-            for reason, n in rejects.items():
-                _count(self._rejects, reason, n)
-            self._add("documents", self._documents)
-            self._add("rejects", self._rejects)
-            self._add("releases", {"": snapshots})
-            now = self._clock()
-            if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
-                self._samples.pop()
-            self._samples.append((now, sum(outcomes.values())))
-            self._forget_samples(now)
-
-    def count_failure(self, what: str, reason: str) -> None:
-        """Count a failure of one of `FAILURES`, and the word for why."""
-        with self._lock:
-            self._failures[what] += 1
-            _count(self._failure_reasons, f"{what} {reason}", 1)
-
-    def count_dead_letter(self, reason: str) -> None:
-        """Count a record that was written to the dead-letter topic."""
-        with self._lock:
-            _count(self._dead_letters, reason, 1)
-
-    def count_bytes(self, n: int) -> None:
-        """Add bytes read from the stream."""
-        with self._lock:
-            self._bytes += n
-
-    def set_slots(self, done: int, left: int | None) -> None:
-        """Note the record slots read in all, and those left until the next snapshot is due."""
-        with self._lock:
-            self._slots, self._slots_left = done, left
-
-    def set_lag(
-        self,
-        lag: Mapping[int, int | None],
-        unit: str = "records",
-        *,
-        waits_for: int | None = None,
-    ) -> None:
-        """Note what waits in each partition, records or bytes; None where it is not known.
-
-        `waits_for` is the partition without a record for which those of the others wait.
-        """
-        with self._lock:
-            self._lag, self._lag_unit = dict(sorted(lag.items())), unit
-            self._waits_for = waits_for
-
-    def set_newest(self, newest: Mapping[int, float]) -> None:
-        """Note when the last records that were learned of partitions were made."""
-        with self._lock:
-            self._newest |= newest
-
-    def count_inference(self, outcomes: Mapping[str, int], snapshot: int | None, lost: int) -> None:
-        """Add records whose results are written, and note the snapshot that they are by.
-
-        `lost` are records that were gone before they were read.
-        """
-        with self._lock:
-            total = self._inferred or dict.fromkeys(outcomes, 0)
-            self._inferred = {outcome: total[outcome] + n for outcome, n in outcomes.items()}
-            self._inferred_by, self._infer_lost = snapshot, lost
-
-    def set_inference_lag(self, lag: Mapping[int, int | None]) -> None:
-        """Note what waits to be inferred in each partition held; None where it is not known."""
-        with self._lock:
-            self._infer_lag = dict(sorted(lag.items()))
-
-    def set_queue(self, size_bytes: int) -> None:
-        """Note the bytes that wait between reading and learning."""
-        with self._lock:
-            self._queue_bytes = size_bytes
-
-    def set_memory(self, resident_bytes: int) -> None:
-        """Note the resident memory of the process."""
-        with self._lock:
-            self._resident_bytes = resident_bytes
-
-    def set_rounds(self, n: int) -> None:
-        """Note the rounds finished, as `Pipeline.rounds` counts them."""
-        with self._lock:
-            self._rounds = n
-            self._add("rounds", {"": n})
-
-    def set_warmup(self, warmup: tuple[int, int] | None) -> None:
-        """Note the documents that came and are needed for topics, as `Pipeline.warmup`."""
-        with self._lock:
-            self._warmup = warmup
-
-    def set_in_no_bin(self, found: InNoBin | None) -> None:
-        """Note documents in no time bin, as `Pipeline.in_no_bin`."""
-        with self._lock:
-            self._in_no_bin = found
-
-    def set_account(self, account: Mapping[str, int] | None) -> None:
-        """Note the records in the state and those that the source has passed; None if unknown."""
-        with self._lock:
-            self._account = None if account is None else dict(account)
-
-    def set_lost(self, lost: Mapping[str, int]) -> None:
-        """Note what the source could not read any more, by its unit."""
-        with self._lock:
-            self._lost = dict(lost)
-
-    def checkpoint(self, seconds: float, size_bytes: int) -> None:
-        """Note a finished checkpoint: the time it took and the bytes it wrote."""
+    def note_checkpoint(self, seconds: float, size_bytes: int) -> None:
+        """Take a finished checkpoint: the time it took and the bytes it wrote."""
         with self._lock:
             self._saved = (self._clock(), seconds, size_bytes)
             self._save_seconds += seconds
             for i, bound in enumerate(CHECKPOINT_SECONDS):
                 self._save_buckets[i] += seconds <= bound
 
-    def set_budget(
-        self, epsilon_spent: float, epsilon_left: float, epsilon_total: float, delta: float
-    ) -> None:
-        """Note the privacy budget: of the units that spent most, and of those yet to come."""
-        with self._lock:
-            self._budget = {
-                "epsilon_spent": epsilon_spent,
-                "epsilon_left": epsilon_left,
-                "epsilon_total": epsilon_total,
-                "delta": delta,
-            }
-
-    def set_snapshot(self, newest: Summary | None) -> None:
-        """Note when the newest snapshot was made, and the prevalence of its topics.
+    def note_snapshot(self, newest: Summary | None) -> None:
+        """Take when the newest snapshot was made, and the prevalence of its topics.
 
         In private mode, if it is private. Prevalence is so far and since the snapshot before;
         unknown shares have no sample.
@@ -310,25 +245,27 @@ class Status:
         with self._lock:
             self._topics, self._snapshot = found, newest.created
 
-    def answered(self, seconds: float = 0.0) -> None:
-        """Note how many seconds ago the source answered, with documents or not."""
+    def count(self, name: str, key: str, n: int = 1) -> None:
+        """Add to a counter of this process: ``dead_letters``, ``inferred`` or ``bytes``."""
         with self._lock:
-            self._last_answer = time.time() - seconds
+            _count(self._counts[name], key, n)
+
+    def count_failure(self, what: str, reason: str) -> None:
+        """Count a failure of one of `FAILURES`, and the word for why."""
+        self.count("failures", what)
+        self.count("failure_reasons", f"{what} {reason}")
 
     def status(self) -> dict[str, Any]:
         """Return all of it as plain JSON values; what is not known yet is None."""
         with self._lock:
-            now = self._clock()
-            saved = self._saved
-            known = [lag for lag in self._lag.values() if lag is not None]
-            unknown = dict.fromkeys(("records", "bytes"))
-            waiting = unknown | {self._lag_unit: sum(known) if known else None}
-            ready, reason = self._is_ready()
+            now, known, counts = self._clock(), self._known, self._counts
+            ready, reason = self.ready()
+            bins, warmup, saved = known["in_no_bin"], known["warmup"], self._saved
             return {
                 "stream": self._stream,
                 "private": self._private,
                 "phase": self._shown_phase(),
-                "alive": self._is_alive(),
+                "alive": self.alive(),
                 "ready": ready,
                 "reason": reason,
                 "stalled": {
@@ -336,33 +273,21 @@ class Status:
                     for what, (since, why) in self._stalled.items()
                 },
                 "uptime_seconds": now - self._began,
-                "documents": dict(self._documents),
+                **{name: known[name] for name in ("documents", "rejects", "account", "lost")},
                 "documents_per_second": self._rate(now),
-                "bytes": self._bytes,
-                "rejects": dict(self._rejects),
-                "dead_letters": dict(self._dead_letters),
-                "failures": dict(self._failures),
-                "failure_reasons": dict(self._failure_reasons),
-                "places": self._slots,
-                "places_left": self._slots_left,
-                "account": self._account,
-                "lag": {
-                    **waiting,
-                    "partitions": {str(number): lag for number, lag in self._lag.items()},
-                    "waits_for": self._waits_for,
-                    **self._ages(),
-                },
-                **dict(zip(InNoBin._fields, self._in_no_bin or (None,) * 3, strict=True)),
-                "lost": self._lost,
-                "warmup": self._warmup
-                and dict(zip(("documents", "of"), self._warmup, strict=True)),
-                "queue_bytes": self._queue_bytes,
+                "bytes": counts["bytes"][""],
+                "dead_letters": dict(counts["dead_letters"]),
+                "failures": dict(counts["failures"]),
+                "failure_reasons": dict(counts["failure_reasons"]),
+                **{name: known[name] for name in ("places", "places_left", "queue_bytes")},
+                "lag": self._lag(),
+                **dict(zip(InNoBin._fields, bins or (None,) * 3, strict=True)),
+                "warmup": warmup and dict(zip(("documents", "of"), warmup, strict=True)),
                 "memory": {
-                    "resident_bytes": self._resident_bytes,
+                    "resident_bytes": known["resident_bytes"],
                     "limit_bytes": self._memory_limit_bytes,
                 },
-                "rounds": self._rounds,
-                "releases": self._releases,
+                **{name: known[name] for name in ("rounds", "releases", "budget")},
                 "last_snapshot": self._snapshot,
                 "checkpoint": saved
                 and {
@@ -370,39 +295,44 @@ class Status:
                     "seconds": saved[1],
                     "size_bytes": saved[2],
                 },
-                "budget": self._budget and dict(self._budget),
-                "last_answer": _iso(self._last_answer),
-                "group": self._group and dict(self._group),
+                "last_answer": _iso(known["last_answer"]),
+                "group": self._group,
                 "inference": self._inference(),
             }
 
-    def _ages(self) -> dict[str, Any]:
-        """Return when the newest learned record of each partition was made, and the largest age.
+    def _lag(self) -> dict[str, Any]:
+        """Return what waits, and the largest age of newest learned records where records wait.
 
-        Only partitions where records wait have an age; it is None where one is not known.
+        The age is None where that of one of these partitions is not known.
         """
-        held = self._newest if self._group is None else self._group["partitions"]
-        newest = {n: at for n, at in sorted(self._newest.items()) if n in held}
-        behind = [newest.get(n) for n, lag in self._lag.items() if lag != 0]
+        lag, unit = dict(sorted(self._known["lag"].items())), self._known["lag_unit"]
+        waiting = [n for n in lag.values() if n is not None]
+        newest = dict(sorted(self._known["newest"].items()))
+        if self._group is not None:
+            newest = {n: newest[n] for n in self._group["partitions"] if n in newest}
+        behind = [newest.get(n) for n, left in lag.items() if left != 0]
         known = [at for at in behind if at is not None]
+        is_known = lag and unit == "records" and len(known) == len(behind)
         seconds = max(0.0, time.time() - min(known, default=math.inf))
-        is_known = self._lag and self._lag_unit == "records" and len(known) == len(behind)
         return {
-            "seconds": seconds if is_known and None not in self._lag.values() else None,
+            **{"records": None, "bytes": None, unit: sum(waiting) if waiting else None},
+            "partitions": {str(number): left for number, left in lag.items()},
+            "waits_for": self._known["waits_for"],
+            "seconds": seconds if is_known and None not in lag.values() else None,
             "newest": {str(n): _iso(at) for n, at in newest.items()},
         }
 
     def _inference(self) -> dict[str, Any] | None:
-        if self._inferred is None:
+        if not self._counts["inferred"]:
             return None
-        known = [lag for lag in self._infer_lag.values() if lag is not None]
-        complete = known and len(known) == len(self._infer_lag)
+        lag = dict(sorted(self._known["inference_lag"].items()))
+        known = [left for left in lag.values() if left is not None]
         return {
-            "records": dict(self._inferred),
-            "snapshot": self._inferred_by,
-            "lag": sum(known) if complete else None,
-            "partitions": {str(number): lag for number, lag in self._infer_lag.items()},
-            "lost": self._infer_lost,
+            "records": dict(self._counts["inferred"]),
+            "snapshot": self._known["inference_by"],
+            "lag": sum(known) if known and len(known) == len(lag) else None,
+            "partitions": {str(number): left for number, left in lag.items()},
+            "lost": self._known["inference_lost"],
         }
 
     def counted(self, name: str) -> dict[str, int]:
@@ -418,11 +348,6 @@ class Status:
             added[key] = added.get(key, 0) + max(0, value - before.get(key, first))
         self._counted[name] = dict(values), added
 
-    def last_answer(self) -> float | None:
-        """Return when the source answered last, by the clock on the wall."""
-        with self._lock:
-            return self._last_answer
-
     def shares(self) -> list[tuple[str, str, float]]:
         """Return number, what it is of, and prevalence, of each topic of the newest snapshot."""
         with self._lock:
@@ -433,19 +358,18 @@ class Status:
         with self._lock:
             return list(self._save_buckets), self._save_seconds
 
-    def _is_ready(self) -> tuple[bool, str]:
-        why = [] if self._ready else [self._reason]
-        for what, (since, reason) in self._stalled.items():
-            why.append(f"{what} stalled since {_iso(since)}: {reason}")
-        return not why, "; ".join(why)
-
     def _shown_phase(self) -> str:
         """Return the phase: learning is warm-up until the first round ends, or topics are shown."""
-        has_topics = self._rounds > 0 or self._snapshot is not None
-        return self._phase if self._phase != "learning" or has_topics else "warm-up"
+        phase: str = self._known["phase"]
+        has_topics = self._known["rounds"] > 0 or self._snapshot is not None
+        return phase if phase != "learning" or has_topics else "warm-up"
 
-    def _is_alive(self) -> bool:
-        return self._clock() - self._beat < LIVE_SECONDS
+    def _sample(self) -> None:
+        now = self._clock()
+        if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
+            self._samples.pop()
+        self._samples.append((now, sum(self._known["documents"].values())))
+        self._forget_samples(now)
 
     def _rate(self, now: float) -> float:
         self._forget_samples(now)
@@ -453,7 +377,8 @@ class Status:
         # Nothing came between a sample that is older and the time looked at; and over a very short
         # time one batch would look like a rate.
         seconds = min(max(now - since, 1.0), RATE_SECONDS)
-        return (sum(self._documents.values()) - total) / seconds
+        records: int = sum(self._known["documents"].values())
+        return (records - total) / seconds
 
     def _forget_samples(self, now: float) -> None:
         """Keep one sample from before the time looked at, so that the whole of it is covered."""

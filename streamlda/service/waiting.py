@@ -18,7 +18,6 @@ from streamlda.service.logs import log
 from streamlda.service.running import make_status, serve
 from streamlda.service.signals import SIGNALS, leave
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import HttpSettings
 from streamlda.storage.snapshots import Snapshots
@@ -42,12 +41,9 @@ def wait_for_signal(code: int, reason: str, settings: RunSettings | HttpSettings
             # Nothing is shown of what no settings are known of.
             status, http, private = Status(private=True, stream="refused"), settings, True
             folder = opened.enter_context(TemporaryDirectory())
-        status.set_phase("refused")
-        status.set_ready(False, reason)
+        status.note(phase="refused", not_ready=reason)
         serve(http, status, Snapshots(folder), opened, private=private)
-        supervisor = Supervisor()
-        supervisor.ready()
+        status.supervisor.ready()
         while True:
             status.beat()
-            supervisor.alive()
             time.sleep(TICK_SECONDS)

@@ -70,10 +70,12 @@ class Worker:
         self._ledger, self._unstored = ledger, unstored
         self._pipeline, self._store, self._publisher = pipeline, store, publisher
         self._status, self._tell, self._committed = status, tell, committed
+        #: Of each partition, when the last record that was learned was made.
+        self._newest: dict[int, float] = {}
         self._show()
         self._show_budget()
         if publisher is not None:
-            self._status.set_snapshot(publisher.newest())
+            self._status.note_snapshot(publisher.newest())
         self._tasks, self._writes = map(self._threads.lane, ("engine", "writer"))
 
     def stop(self, timeout_seconds: float) -> bool:
@@ -125,26 +127,36 @@ class Worker:
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
             self._pipeline.add(batch)
-            self._status.count_bytes(sum(map(_n_bytes, batch.documents)))
-            self._status.set_newest(batch.newest)
+            self._status.count("bytes", "", sum(map(_n_bytes, batch.documents)))
+            self._newest |= batch.newest
             self._show()
         self._tell(Learned(self._threads.now(), self._pipeline.fraction_of_window))
 
     def _show(self) -> None:
         pipeline = self._pipeline
-        self._status.set_records(pipeline.outcomes, pipeline.counts.rejects, pipeline.snapshots)
-        self._status.set_slots(pipeline.records, _until_topics(pipeline))
-        self._status.set_rounds(pipeline.rounds)
-        self._status.set_warmup(pipeline.warmup)
-        self._status.set_in_no_bin(pipeline.in_no_bin)
-        self._status.set_account(pipeline.shown_account())
+        self._status.note(
+            documents=pipeline.outcomes,
+            rejects=pipeline.counts.rejects,
+            releases=pipeline.snapshots,
+            rounds=pipeline.rounds,
+            places=pipeline.records,
+            places_left=_until_topics(pipeline),
+            warmup=pipeline.warmup,
+            in_no_bin=pipeline.in_no_bin,
+            account=pipeline.shown_account(),
+            newest=dict(self._newest),
+        )
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
             ledger, terms = self._ledger, self._ledger.terms
-            self._status.set_budget(
-                ledger.epsilon_spent, ledger.epsilon_left, terms.epsilon, terms.delta
-            )
+            budget = {
+                "epsilon_spent": ledger.epsilon_spent,
+                "epsilon_left": ledger.epsilon_left,
+                "epsilon_total": terms.epsilon,
+                "delta": terms.delta,
+            }
+            self._status.note(budget=budget)
 
     def _release(self) -> None:
         try:
@@ -162,7 +174,7 @@ class Worker:
             return
         self._unstored = None
         if made:
-            self._status.set_snapshot(self._publisher.newest())
+            self._status.note_snapshot(self._publisher.newest())
         self._show()
         self._show_budget()
         pipeline = self._pipeline
@@ -187,7 +199,7 @@ class Worker:
         start = self._threads.now()
         generation = self._store.write(captured)
         seconds = self._threads.now() - start
-        self._status.checkpoint(seconds, captured.size_bytes)
+        self._status.note_checkpoint(seconds, captured.size_bytes)
         log(
             "debug",
             "checkpoint",

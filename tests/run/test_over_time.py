@@ -74,7 +74,7 @@ def test_the_topics_of_a_theme_that_comes_rise_in_snapshots_and_metrics(whole):
     _, snapshots = whole
     status, seen = Status(private=False, stream="s"), []
     for summary in snapshots.summaries():
-        status.set_snapshot(summary)
+        status.note_snapshot(summary)
         of_interval = {topic: share for (of, topic), share in shares(status).items() if of != "all"}
         assert list(of_interval.values()) == summary.interval["prevalence"]
         seen.append(of_interval)

@@ -11,11 +11,9 @@ import pytest
 from streamlda.service.http import Server, make_app
 from streamlda.service.lease import Lease, make_beginning
 from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
-from streamlda.service.opening import Start
 from streamlda.service.partitions import Partitions, PartitionsWorker
 from streamlda.service.shared_source import RETRY_SECONDS, SharedSource
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.settings.load import load_settings
 from streamlda.storage.identity import Topic
 from streamlda.storage.shared_folder import SharedFolder
@@ -23,7 +21,7 @@ from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.stream.time_bins import InNoBin
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
-from tests.service.planted import model, over_time, shifted, topics
+from tests.service.planted import budget, model, over_time, shifted, topics
 from tests.service.sharing import Shared, Truth
 from tests.service.web import PLENTY
 
@@ -32,21 +30,25 @@ from tests.service.web import PLENTY
 def status():
     """A status in which nothing is unknown, and which stays alive: its clock stands."""
     made = Status(private=False, stream="planted", memory_limit_bytes=2**30, clock=lambda: 0.0)
-    made.set_ready(True)
-    made.set_slots(10, 5)
-    made.set_account({"records": 10, "passed": 10})
-    made.set_lag({0: 3, 1: None})
-    made.checkpoint(0.1, 100)
-    made.share(partitions=[0], waiting=[1], generation=3, lease=True, places=9)
-    made.set_newest({0: 1.8e9, 1: 1.8e9})
-    made.set_lost({"records": 2})
-    made.set_in_no_bin(InNoBin(4, 0, 1))
-    made.count_inference({"inferred": 6, "rejected": 1}, 1, 0)
-    made.set_inference_lag({0: 2, 1: None})
-    made.set_warmup((1, 2))
-    made.set_budget(1.0, 1.0, 2.0, 1e-9)
-    made.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 0.5, None)]))
-    made.answered()
+    made.note(
+        not_ready="",
+        places=10,
+        places_left=5,
+        account={"records": 10, "passed": 10},
+        lag={0: 3, 1: None},
+        newest={0: 1.8e9, 1: 1.8e9},
+        lost={"records": 2},
+        in_no_bin=InNoBin(4, 0, 1),
+        inference_by=1,
+        inference_lag={0: 2, 1: None},
+        warmup=(1, 2),
+        budget=budget(1.0, 1.0, 2.0, 1e-9),
+        last_answer=time.time(),
+    )
+    made.note_checkpoint(0.1, 100)
+    made.note_group(partitions=[0], waiting=[1], generation=3, lease=True, places=9)
+    made.count("inferred", "inferred", 6)
+    made.note_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 0.5, None)]))
     return made
 
 
@@ -97,7 +99,7 @@ def here(request, shared, topics, tmp_path):
     settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
     folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
     snapshots = Snapshots(tmp_path / "snapshots")
-    lease = Lease(settings, folder, Start(status, Supervisor({})), snapshots)
+    lease = Lease(settings, folder, status, snapshots)
     make_beginning(lease.settings, folder, status)
     partitions, events = Partitions(settings, folder, lease, None), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)

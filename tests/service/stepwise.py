@@ -13,7 +13,6 @@ from streamlda.service import messages as m
 from streamlda.service.daemon import Daemon, PollEndedError, Run
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.service.threads import Threads
 from streamlda.service.worker import Worker
 from streamlda.stream.pipeline import Pipeline
@@ -172,7 +171,7 @@ class Bench:
         self.status = Status(private=False, stream="s", clock=self.steps.now)
         self.source, self.fault, self.faults, self.signals = None, None, 0, 0
         self.daemon = Daemon(
-            *(RULES, self._run, self.status, Supervisor({})),
+            *(RULES, self._run, self.status),
             flush=lambda seconds: None,
             threads=self.steps,
         )

@@ -67,12 +67,12 @@ def expressions():
 @pytest.fixture
 def exported(status):
     """Return kind and labels of all that a daemon exports, by name."""
-    status.set_records(outcomes(), {}, 0)
-    status.set_rounds(1)
-    status.set_records(outcomes(learned=1), {"not-json": 1}, 1)
-    status.count_dead_letter("not-json")
+    status.note(documents=outcomes(), rejects={}, releases=0)
+    status.note(rounds=1)
+    status.note(documents=outcomes(learned=1), rejects={"not-json": 1}, releases=1)
+    status.count("dead_letters", "not-json")
     status.count_failure("source", "away")
-    status.set_memory(1)
+    status.note(resident_bytes=1)
     families = list(text_string_to_metric_families(Metrics(status).text().decode()))
     assert [family.name for family in families if not family.samples] == []
     samples = [(family.type, sample) for family in families for sample in family.samples]

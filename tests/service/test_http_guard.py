@@ -93,7 +93,7 @@ def test_with_a_token_all_but_probes_and_the_empty_page_need_it(serve, status):
                 assert answer.headers["www-authenticate"] == "Bearer"
         assert ask(server, there, method=method, headers=right).status in (200, 415)
     assert free == {"/livez", "/readyz", "/", "/page.css", "/page.js", "/icon.svg"}
-    status.set_ready(False, "why")
+    status.note(not_ready="why")
     assert ask(server, "/readyz").json == {"ready": False, "reason": None}
     assert ask(server, "/readyz", headers=right).json["reason"] == "why"
     lower = {"Authorization": f"bearer {TOKEN}"}
@@ -152,14 +152,14 @@ def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
 
     def seen(learned, token, sent, client):
         status = Status(private=True, stream="planted", clock=lambda: 0.0)
-        status.set_ready(True)
-        status.set_slots(100_001, 5)
+        status.note(not_ready="")
+        status.note(places=100_001, places_left=5)
         reasons = {"not JSON": 100_001 - learned}
         found = outcomes(learned=learned, rejected=100_001 - learned)
-        status.set_records(found, reasons, 1)
-        status.count_bytes(600 * learned)
-        status.set_queue(99 * learned)
-        status.set_warmup((learned, 200_000))
+        status.note(documents=found, rejects=reasons, releases=1)
+        status.count("bytes", "", 600 * learned)
+        status.note(queue_bytes=99 * learned)
+        status.note(warmup=(learned, 200_000))
         app = make_app(
             status, snapshots, private=True, token=token, operator_token="other", limits=PLENTY
         )

@@ -16,7 +16,6 @@ from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import load
 from streamlda.service.inference import WAIT_SECONDS, Inference
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.settings.load import load_settings
 from streamlda.settings.setting import INFER
 from streamlda.storage.newest import NewestModel
@@ -111,7 +110,7 @@ def inference_of(topics, topic, tmp_path):
             settings = load_settings(environment={}, flags=flags, command=INFER)
             status = Status(private=False, stream=topic)
             newest = NewestModel(Snapshots(tmp_path / "snapshots").folder)
-            parts = (settings, newest, status, Supervisor())
+            parts = (settings, newest, status)
             made = Inference(*parts, with_letters=True, strict=True)
             opened.callback(made.end)
             return pool.submit(made.run), status

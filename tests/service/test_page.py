@@ -11,24 +11,25 @@ from playwright.sync_api import expect
 
 from streamlda.model.diagnostics import DOUBTS
 from streamlda.model.over_time import Interval, Timeline
+from streamlda.service import messages as m
 from streamlda.service.http import Limits, Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import HOSTILE, MIXED, check_order
-from tests.service.planted import model, outcomes, private, shifted, topics, words
+from tests.service.planted import budget, model, outcomes, private, shifted, topics, words
 from tests.service.web import TOKEN
 
 
 @pytest.fixture
 def status():
     made = Status(private=False, stream="kafka: planted", memory_limit_bytes=2**30)
-    made.set_ready(True)
-    made.set_phase("learning")
-    made.set_slots(1_234_000, 66_000)
-    made.set_lag({0: 1500, 1: None})
-    made.set_memory(2**28)
+    made.note(not_ready="")
+    made.note(phase="learning")
+    made.note(places=1_234_000, places_left=66_000)
+    made.note(lag={0: 1500, 1: None})
+    made.note(resident_bytes=2**28)
     return made
 
 
@@ -123,43 +124,43 @@ def test_the_page_shows_the_topics_of_a_model(visit, snapshots):
 
 @pytest.mark.long
 def test_the_page_shows_how_the_daemon_fares(visit, status, snapshots):
-    status.set_snapshot(snapshots.summary(1))
-    status.set_budget(2.0, 1.5, 2.0, 1e-9)
-    status.checkpoint(0.12, 5 * 2**20)
+    status.note_snapshot(snapshots.summary(1))
+    status.note(budget=budget(2.0, 1.5, 2.0, 1e-9))
+    status.note_checkpoint(0.12, 5 * 2**20)
     seen = visit()
     seen.has(link="live", stream="kafka: planted", phase="learning", lag="1.5K", left="66K")
     seen.has(lag_note="records in 2 partitions, 1 not known", memory="256 MiB", rate="0.0")
     seen.has(saved_note="5.0 MiB in 0.12 s", unused="0", unused_note="none")
-    budget = seen.page.get_by_role("meter", name="Privacy budget spent")
-    expect(budget).to_have_attribute("aria-valuenow", "0.5")
-    expect(budget).to_have_attribute("aria-valuetext", "epsilon 1.50 of 2.00 left")
-    expect(budget).not_to_have_attribute("data-full", "")
-    status.set_budget(2.0, 0.0, 2.0, 1e-9)
-    expect(budget).to_have_attribute("aria-valuetext", "epsilon 0.00 of 2.00 left")
-    expect(budget).to_have_attribute("data-full", "")
+    spent = seen.page.get_by_role("meter", name="Privacy budget spent")
+    expect(spent).to_have_attribute("aria-valuenow", "0.5")
+    expect(spent).to_have_attribute("aria-valuetext", "epsilon 1.50 of 2.00 left")
+    expect(spent).not_to_have_attribute("data-full", "")
+    status.note(budget=budget(2.0, 0.0, 2.0, 1e-9))
+    expect(spent).to_have_attribute("aria-valuetext", "epsilon 0.00 of 2.00 left")
+    expect(spent).to_have_attribute("data-full", "")
     expect(seen.page.get_by_text("They are not private")).to_be_visible()
-    status.set_records(outcomes(), {}, 0)
+    status.note(documents=outcomes(), rejects={}, releases=0)
     found = outcomes(learned=5000, rejected=3, short=40)
-    status.set_records(found, {"not-json": 2, "too-long": 1}, 0)
+    status.note(documents=found, rejects={"not-json": 2, "too-long": 1}, releases=0)
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
-    status.set_lost({"records": 25})
-    status.set_lag({0: 2048}, "bytes")
-    status.set_in_no_bin(InNoBin(0, 0, 12))
+    status.note(lost={"records": 25})
+    status.note(lag={0: 2048}, lag_unit="bytes")
+    status.note(in_no_bin=InNoBin(0, 0, 12))
     seen.page.reload()
     notes = ["too short 40, not json 2, too long 1", "used, but far from the time bins kept: 12"]
     seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))
     seen.has(lag="2.0 KiB", lag_note="in files")
-    status.set_lag({3: 5}, "records")
-    status.share(partitions=[0, 3], waiting=[5], generation=7, lease=True)
+    status.note(lag={3: 5}, lag_unit="records")
+    status.note_group(partitions=[0, 3], waiting=[5], generation=7, lease=True)
     seen.page.reload()
     shared = ["here: 0, 3", "to come: 5", "generation 7", "makes the snapshots of all daemons"]
     seen.has(lag_note="; ".join(["records in 1 partition", *shared]))
-    status.stalled("source", "KafkaTimeoutError", 60.0)
+    status.show([m.Stalled("source", "KafkaTimeoutError", 60.0)])
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
     seen.has(link="source away", lag="\N{EN DASH}")
     expect(seen.page.locator("#trouble")).to_contain_text("Source away since")
     expect(seen.page.locator("#trouble")).to_contain_text("(KafkaTimeoutError).")
-    status.recovered("source")
+    status.show([m.Recovered("source", 1.0)])
     expect(seen.page.locator("#link")).to_have_text("live")
     expect(seen.page.locator("#trouble")).to_be_hidden()
 
@@ -313,8 +314,8 @@ def test_shares_that_were_not_measured_are_not_shown(visit, snapshots):
 @pytest.mark.long
 def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, status):
     snapshots.path(1).unlink()
-    status.set_slots(9_000, 91_000)
-    status.set_warmup((9_000, 20_000))
+    status.note(places=9_000, places_left=91_000)
+    status.note(warmup=(9_000, 20_000))
     seen = visit(cards=False)
     seen.has(
         phase="warming up",
@@ -323,20 +324,20 @@ def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, s
     )
     meter = seen.page.get_by_role("meter", name="Progress")
     expect(meter).to_have_attribute("aria-valuenow", "9000")
-    status.set_warmup(None)
+    status.note(warmup=None)
     seen.page.reload()
     seen.has(progress_text="9,000 of 100,000 records to the first snapshot")
-    status.set_slots(30_000, None)
+    status.note(places=30_000, places_left=None)
     seen.page.reload()
     seen.has(progress_text="records to the first snapshot: not known")
     expect(meter).to_be_hidden()
-    status.set_slots(9_000, 6_000)
-    status.set_warmup((9_000, 20_000))  # The first snapshot comes in the warm-up, with topics.
+    status.note(places=9_000, places_left=6_000)
+    status.note(warmup=(9_000, 20_000))  # The first snapshot comes in the warm-up, with topics.
     seen.page.reload()
     seen.has(progress_text="9,000 of 15,000 records to the first snapshot")
     expect(meter).to_have_attribute("aria-valuemax", "15000")
     snapshots.publish(1, model(topics()))
-    status.set_snapshot(snapshots.summary(1))
+    status.note_snapshot(snapshots.summary(1))
     seen.page.reload()
     expect(seen.page.locator("#progress")).to_be_hidden()
     seen.has(phase="learning")

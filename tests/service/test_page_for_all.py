@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from streamlda.service.http import Server, make_app
 from tests.browser import CONTRASTS, check_outline
-from tests.service.planted import model, private, shifted, topics
+from tests.service.planted import budget, model, private, shifted, topics
 from tests.service.test_page import snapshots, status, visit
 from tests.service.web import TOKEN
 
@@ -53,7 +53,7 @@ def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, 
 @pytest.mark.long
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1400)])
 def test_text_is_legible_and_fits_in_both_schemes(visit, snapshots, status, scheme, width):
-    status.set_budget(2.0, 0.1, 2.0, 1e-9)
+    status.note(budget=budget(2.0, 0.1, 2.0, 1e-9))
     fresh = [*shifted(topics(), 0.5)[:3], *topics(1, seed=7)]
     snapshots.publish(2, model(fresh))
     seen = visit(width=width, scheme=scheme)
@@ -103,7 +103,7 @@ def test_all_can_be_done_from_the_keyboard(visit, snapshots):
 @pytest.mark.long
 def test_what_a_screen_reader_is_told(visit, snapshots, status):
     snapshots.publish(2, model(shifted(topics(), 0.2)))
-    status.set_budget(0.5, 1.5, 2.0, 1e-9)
+    status.note(budget=budget(0.5, 1.5, 2.0, 1e-9))
     seen = visit()
     page = seen.page
     check_outline(page, ("banner", "main", "contentinfo"), ("Now", "What moved", "Topics"))

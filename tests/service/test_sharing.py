@@ -46,7 +46,7 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     assert here.status.status()["lag"]["newest"].keys() == {"0", "1"}
     # What a state is made of shows when it is opened, though nothing more comes.
     here.learn(here.give_up({0, 1}))
-    here.status.set_slots(0, None)
+    here.status.note(places=0, places_left=None)
     wait_until(
         lambda: (
             here.source.poll(200, 0.1).n_records == 0

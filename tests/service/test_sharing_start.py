@@ -9,9 +9,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceAwayError
 from streamlda.service.lease import Lease, check_beginning, make_beginning
-from streamlda.service.opening import Start
 from streamlda.service.status import Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.settings.load import load_settings
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.projection import load_projection
@@ -57,7 +55,7 @@ def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_pat
     given = shared.settings("here", kafka__partitions="0/1", topics__refine=True, **more)
     settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
     folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
-    lease = Lease(settings, folder, Start(status, Supervisor({})), Snapshots(tmp_path / "out"))
+    lease = Lease(settings, folder, status, Snapshots(tmp_path / "out"))
     documents = as_json(texts(700))
     topics.fill(shared.topic, documents[:300], documents[300:400])
     with ThreadPoolExecutor() as pool:

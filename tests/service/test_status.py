@@ -11,15 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.errors import MissingExtraError
-from streamlda.service import daemon
 from streamlda.service import messages as m
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
-from streamlda.service.supervisor import Supervisor
 from streamlda.storage.identity import Topic
 from streamlda.storage.snapshots import Summary
 from streamlda.stream.time_bins import InNoBin
-from tests.service.planted import outcomes
+from tests.service.planted import budget, outcomes
 
 #: Lag of records whose times nobody has told.
 NO_TIMES = {"seconds": None, "newest": {}}
@@ -60,20 +58,20 @@ def test_it_is_alive_for_as_long_as_the_loop_goes_round_and_ready_with_a_reason(
     status.beat()
     assert status.alive()
     assert status.ready() == (False, "starting")
-    status.set_ready(False, "the broker is away")
+    status.note(not_ready="the broker is away")
     assert status.ready() == (False, "the broker is away")
 
 
 def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status):
-    status.set_ready(True)
-    status.set_lag({0: 5, 1: 7})
-    status.answered(30.0)
+    status.note(not_ready="")
+    status.note(lag={0: 5, 1: 7})
+    status.note(last_answer=time.time() - 30.0)
     answered = samples(status)["source_last_answer_timestamp_seconds",]
     assert answered == pytest.approx(time.time() - 30.0, abs=5.0)
     for _ in range(3):
         status.count_failure("source", "KafkaTimeoutError")
-    status.stalled("source", "KafkaTimeoutError", 12.0)
-    status.stalled("output", "ENOSPC", 0.0)
+    status.show([m.Stalled("source", "KafkaTimeoutError", 12.0)])
+    status.show([m.Stalled("output", "ENOSPC", 0.0)])
     told = status.status()
     since = datetime.fromisoformat(told["stalled"]["source"]["since"])
     assert since.timestamp() == pytest.approx(time.time() - 12.0, abs=5.0)
@@ -93,16 +91,16 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status):
     assert reason.split("; ")[0] == f"source stalled since {since}: KafkaTimeoutError"
     assert found["ready",] == 0
     for what in ("source", "output"):
-        status.recovered(what)
+        status.show([m.Recovered(what, 1.0)])
     assert status.ready() == (True, "")
 
 
 def test_what_is_shared_with_other_daemons_is_said(status):
     assert not any(name in ("partition", "lease") for name, *_ in samples(status))
-    status.share(lease=True)
-    none = {"partitions": (), "waiting": (), "elsewhere": (), "generation": None, "lease": True}
+    status.note_group(lease=True)
+    none = {"partitions": [], "waiting": [], "elsewhere": [], "generation": None, "lease": True}
     assert status.status()["group"] == none | {"places": None}
-    status.share(partitions=[0, 3], waiting=[5], elsewhere=[1, 2], generation=7, places=90)
+    status.note_group(partitions=[0, 3], waiting=[5], elsewhere=[1, 2], generation=7, places=90)
     found = samples(status)
     held = {labels[0][1]: n for (name, *labels), n in found.items() if name == "partition"}
     assert held == {"0": 1, "3": 1, "5": 0, "1": 0, "2": 0}
@@ -140,10 +138,11 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
 
 
 def test_lag_of_inference_is_known_where_that_of_all_its_partitions_is(status):
-    status.count_inference({"inferred": 5, "rejected": 0}, 7, 0)
-    status.count_inference({"inferred": 2, "rejected": 1}, 8, 3)
+    for outcome, n in (("inferred", 7), ("rejected", 1)):
+        status.count("inferred", outcome, n)
+    status.note(inference_by=8, inference_lost=3)
     for lag, wanted in (({}, None), ({0: 4}, 4), ({0: 4, 1: None}, None), ({0: 0, 1: 2}, 2)):
-        status.set_inference_lag(lag)
+        status.note(inference_lag=lag)
         told = status.status()["inference"]
         assert told["lag"] == wanted
     assert told == {
@@ -157,31 +156,34 @@ def test_lag_of_inference_is_known_where_that_of_all_its_partitions_is(status):
 
 
 def test_the_page_and_prometheus_are_told_the_same(status, clock):
-    status.set_records(outcomes(), {}, 0)
-    status.set_rounds(0)
-    status.set_phase("learning")
-    status.set_ready(True)
+    status.note(documents=outcomes(), rejects={}, releases=0, rounds=0)
     documents = outcomes(learned=70, short=5, rejected=3, blank=2)
-    status.set_records(documents, {"not JSON": 2, "too long": 1}, 1)
-    status.count_dead_letter("not JSON")
+    status.note(
+        phase="learning",
+        not_ready="",
+        documents=documents,
+        rejects={"not JSON": 2, "too long": 1},
+        releases=1,
+        rounds=3,
+        places=80,
+        places_left=920,
+        lag={2: None, 0: 7, 1: 5},
+        lost={"records": 4},
+        in_no_bin=InNoBin(17, 5, 3),
+        warmup=(9_000, 20_000),
+        queue_bytes=4096,
+        resident_bytes=2**28,
+        budget=budget(0.5, 1.25, 2.0, 1e-9),
+        last_answer=time.time(),
+    )
+    status.count("dead_letters", "not JSON")
     status.count_failure("checkpoint", "ENOSPC")
-    status.count_bytes(12345)
-    status.set_slots(80, 920)
-    status.set_lag({2: None, 0: 7, 1: 5})
-    status.set_lost({"records": 4})
-    status.set_in_no_bin(InNoBin(17, 5, 3))
-    status.set_warmup((9_000, 20_000))
-    status.set_queue(4096)
-    status.set_memory(2**28)
-    status.set_rounds(3)
-    status.checkpoint(0.2, 1000)
+    status.count("bytes", "", 12345)
+    status.note_checkpoint(0.2, 1000)
     clock.now += 4
-    status.checkpoint(2.0, 2000)
+    status.note_checkpoint(2.0, 2000)
     clock.now += 6
-    status.set_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, True, []))
-    status.set_budget(0.5, 1.25, 2.0, 1e-9)
-    status.answered()
-
+    status.note_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, True, []))
     told = status.status()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     expected = {
@@ -256,7 +258,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
 
 
 def test_bytes_that_wait_are_no_records(status):
-    status.set_lag({0: 100}, "bytes")
+    status.note(lag={0: 100}, lag_unit="bytes")
     lag = {"records": None, "bytes": 100, "partitions": {"0": 100}, "waits_for": None, **NO_TIMES}
     assert status.status()["lag"] == lag
     assert not [key for key in samples(status) if key[0] == "kafka_lag_records"]
@@ -265,20 +267,21 @@ def test_bytes_that_wait_are_no_records(status):
 def test_lag_in_seconds_is_the_largest_age_where_records_wait_and_none_if_one_is_unknown(status):
     now = time.time()
 
-    def told(lag, newest):
-        status.set_newest(newest)
-        status.set_lag(lag)
-        return status.status()["lag"]["seconds"]
-
-    assert told({0: 0, 1: 0}, {}) == 0
-    assert told({0: 5, 1: 0}, {}) is None
-    assert told({0: 5, 1: 0}, {0: now - 60, 1: now - 900}) == pytest.approx(60, abs=5)
-    assert told({0: 5, 1: 1}, {}) == pytest.approx(900, abs=5)
-    assert told({0: 5, 1: None}, {}) is None
-    assert told({0: 5}, {0: now + 3600}) == 0, "a clock that is ahead"
+    ages = {0: now - 60, 1: now - 900}
+    for lag, newest, seconds in (
+        ({0: 0, 1: 0}, {}, 0),
+        ({0: 5, 1: 0}, {}, None),
+        ({0: 5}, {0: now + 3600}, 0),  # A clock that is ahead.
+        ({0: 5, 1: 0}, ages, 60),
+        ({0: 5, 1: None}, ages, None),
+        ({0: 5, 1: 1}, ages, 900),
+    ):
+        status.note(lag=lag, newest=newest)
+        found = status.status()["lag"]["seconds"]
+        assert found is seconds is None or found == pytest.approx(seconds, abs=5)
     found = samples(status)["source_record_timestamp_seconds", ("partition", "1")]
     assert found == pytest.approx(now - 900, abs=5)
-    status.share(partitions=[0])
+    status.note_group(partitions=[0])
     assert list(status.status()["lag"]["newest"]) == ["0"], "the other has moved away"
 
 
@@ -290,23 +293,23 @@ def shares(status):
 
 def test_prevalence_is_that_of_the_newest_snapshot_and_unknown_shares_are_left_out(clock):
     status = Status(private=False, stream="a topic", clock=clock)
-    status.set_snapshot(None)
+    status.note_snapshot(None)
     topics = [Topic(3, 0.25, None), Topic(None, 0.5, None), Topic(7, None, 0.1)]
     newest = Summary(
         1, "2026-11-22T12:00:00+00:00", 9, False, topics, {"prevalence": [0.5, 0.25, 0.25]}
     )
-    status.set_snapshot(newest)
+    status.note_snapshot(newest)
     assert shares(status) == {("all", "3"): 0.25, ("interval", "3"): 0.5, ("interval", "7"): 0.25}
     for interval in (None, {"prevalence": None}):
-        status.set_snapshot(replace(newest, topics=topics[:1], interval=interval))
+        status.note_snapshot(replace(newest, topics=topics[:1], interval=interval))
         assert shares(status) == {("all", "3"): 0.25}
 
 
 def test_a_private_daemon_shows_only_the_prevalence_of_private_snapshots(status):
     newest = Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 1.0, None)])
-    status.set_snapshot(newest)
+    status.note_snapshot(newest)
     assert shares(status) == {}
-    status.set_snapshot(replace(newest, private=True))
+    status.note_snapshot(replace(newest, private=True))
     assert shares(status) == {("all", "1"): 1.0}
 
 
@@ -314,24 +317,28 @@ def test_documents_per_second_are_those_of_the_last_seconds_from_few_samples(sta
     # A state that is gone on with brings its records along: they came before.
     for i in range(1000):
         clock.now += 0.01
-        status.set_records(outcomes(learned=10**6 + 5 * i), {}, 0)
+        status.note(documents=outcomes(learned=10**6 + 5 * i), rejects={}, releases=0)
     assert len(status._samples) < 30
     assert status.status()["documents_per_second"] == pytest.approx(500, rel=0.02)
     learned = outcomes(learned=10**6 + 4995)
     for i in range(1, 201):
         clock.now += 0.1
-        status.set_records(learned | {"short": 10 * i}, {}, 0)
+        status.note(documents=learned | {"short": 10 * i}, rejects={}, releases=0)
     assert status.status()["documents_per_second"] == pytest.approx(100, rel=0.06)
     assert len(status._samples) < 30
     clock.now += 60
     assert status.status()["documents_per_second"] == 0
     # A batch after a pause is not spread over the pause.
-    status.set_records(learned | {"short": 3000}, {}, 0)
+    status.note(documents=learned | {"short": 3000}, rejects={}, releases=0)
     assert status.status()["documents_per_second"] == pytest.approx(100)
 
 
 def test_reasons_without_end_stay_a_small_table(status):
-    status.set_records(outcomes(rejected=1000), {f"reason {i}": 1 for i in range(1000)}, 0)
+    status.note(
+        documents=outcomes(rejected=1000),
+        rejects={f"reason {i}": 1 for i in range(1000)},
+        releases=0,
+    )
     told = status.status()["rejects"]
     assert len(told) == MOST_REASONS + 1
     assert told["other"] == 1000 - MOST_REASONS
@@ -339,12 +346,14 @@ def test_reasons_without_end_stay_a_small_table(status):
 
 
 def test_counters_of_metrics_begin_with_the_process_and_those_of_status_with_the_state(status):
-    status.set_records(outcomes(learned=90, rejected=10), {"bad": 10}, 1)
-    status.set_rounds(3)
-    status.set_records(outcomes(learned=150, rejected=50), {"bad": 45, "worse": 5}, 2)
+    status.note(documents=outcomes(learned=90, rejected=10), rejects={"bad": 10}, releases=1)
+    status.note(rounds=3)
+    status.note(
+        documents=outcomes(learned=150, rejected=50), rejects={"bad": 45, "worse": 5}, releases=2
+    )
     # The state goes back to a checkpoint, and what is read again counts again.
-    status.set_records(outcomes(learned=90, rejected=10), {"bad": 10}, 1)
-    status.set_records(outcomes(learned=95, rejected=10), {"bad": 10}, 1)
+    status.note(documents=outcomes(learned=90, rejected=10), rejects={"bad": 10}, releases=1)
+    status.note(documents=outcomes(learned=95, rejected=10), rejects={"bad": 10}, releases=1)
     assert status.status()["documents"]["learned"] == 95
     found = samples(status)
     assert found["documents_total", ("outcome", "learned")] == 65
@@ -357,8 +366,8 @@ def test_counters_of_metrics_begin_with_the_process_and_those_of_status_with_the
 def test_threads_lose_no_count(status):
     def work():
         for _ in range(500):
-            status.count_bytes(2)
-            status.count_dead_letter("bad")
+            status.count("bytes", "", 2)
+            status.count("dead_letters", "bad")
             status.status()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -379,12 +388,12 @@ def test_without_the_package_metrics_say_what_to_install(status, monkeypatch):
 
 def test_what_the_log_says_is_away_or_back_the_status_knows_already(status, monkeypatch):
     said = []
-    status.set_ready(True)
+    status.note(not_ready="")
     monkeypatch.setattr(
-        daemon, "log", lambda _, event, **values: said.append((event, *status.ready()))
+        "streamlda.service.status.log",
+        lambda _, event, **values: said.append((event, *status.ready())),
     )
-    for instruction in (m.Stalled("source", "no-answer", 0.0), m.Recovered("source", 1.0)):
-        daemon.show(instruction, status, Supervisor({}))
+    status.show([m.Stalled("source", "no-answer", 0.0), m.Recovered("source", 1.0)])
     (stalled, ready, reason), recovered = said
     assert (stalled, ready) == ("stalled", False)
     assert reason.startswith("source stalled since")
