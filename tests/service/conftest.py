@@ -23,7 +23,6 @@ from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
 from tests.service.planted import budget, model, over_time, shifted, topics
 from tests.service.sharing import Shared, Truth
-from tests.service.web import PLENTY
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def snapshots(tmp_path):
 
 @pytest.fixture
 def app_of(status, snapshots):
-    def make(*, of=snapshots, private=False, token=None, limits=PLENTY, **more):
+    def make(*, of=snapshots, private=False, token=None, limits=None, **more):
         return make_app(status, of, private=private, token=token, limits=limits, **more)
 
     return make
@@ -107,7 +106,7 @@ def here(request, shared, topics, tmp_path):
     letters, shown = SimpleNamespace(durable=True), []
     source = SharedSource(
         *(settings, partitions, status, worker.in_order),
-        flush=lambda: letters.durable,
+        flush=lambda: "" if letters.durable else "Refused",
         show=shown.append,
     )
 

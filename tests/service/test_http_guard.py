@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.service.http import Limits, make_app
-from streamlda.service.http.guard import TokenBucket
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, outcomes, private, topics
-from tests.service.web import JSON, JSON_VALUES, PLENTY, TOKEN, ask, call, error_of, infer
+from tests.service.web import JSON, JSON_VALUES, TOKEN, ask, call, error_of, infer
 
 AS_JSON = (b"content-type", b"application/json")
 
@@ -160,9 +159,7 @@ def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
         status.count("bytes", "", 600 * learned)
         status.note(queue_bytes=99 * learned)
         status.note(warmup=(learned, 200_000))
-        app = make_app(
-            status, snapshots, private=True, token=token, operator_token="other", limits=PLENTY
-        )
+        app = make_app(status, snapshots, private=True, token=token, operator_token="other")
         headers = [(b"content-type", b"application/json"), *([bearer(sent)] if sent else [])]
         found = {}
         for method, route in product(("GET", "HEAD", "OPTIONS", "POST"), app.routes):
@@ -210,25 +207,6 @@ def test_a_name_that_was_bound_to_this_address_elsewhere_is_refused(app_of, boun
         assert host == "" or host not in answer.body.decode()
 
 
-def test_requests_beyond_the_rate_are_told_when_to_come_back(serve):
-    server = serve(limits=Limits(per_second=0.5, burst=3))
-    codes = [ask(server, "/status").status for _ in range(4)]
-    assert codes == [200, 200, 200, 429]
-    answer = ask(server, "/snapshots")
-    error_of(answer, 429)
-    assert answer.headers["retry-after"] == "2"
-    assert [ask(server, path).status for path in ("/livez", "/readyz")] == [200, 200]
-
-
-def test_the_bucket_fills_at_its_rate_and_no_higher_than_its_brim():
-    now = [0.0]
-    bucket = TokenBucket(2.0, 3.0, lambda: now[0])
-    assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
-    for wait, waits in ((0.5, [0.0]), (100.0, [0.0, 0.0, 0.0, 0.5])):
-        now[0] += wait
-        assert [bucket.take() for _ in waits] == waits
-
-
 def test_what_fails_inside_is_told_without_what_was_sent(app_of, snapshots, monkeypatch, caplog):
     def fail(number):
         raise RuntimeError("the text was: a secret")
@@ -246,7 +224,7 @@ def fuzzed(tmp_path_factory):
     snapshots = Snapshots(tmp_path_factory.mktemp("fuzz"))
     snapshots.publish(1, model(topics()))
     status = Status(private=False, stream="x")
-    app = make_app(status, snapshots, private=False, token=None, limits=PLENTY)
+    app = make_app(status, snapshots, private=False, token=None)
     yield app
     app.state.pool.shutdown()
 

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from streamlda.model.diagnostics import DOUBTS
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.service import messages as m
-from streamlda.service.http import Limits, Server, make_app
+from streamlda.service.http import Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.time_bins import InNoBin
@@ -83,8 +83,7 @@ def visit(browser, status, snapshots):
             *, is_private=False, width=1400, scheme="light", quiet=True, cards=True, **tokens
         ):
             tokens = {"token": None} | tokens
-            limits = Limits(burst=1e6)
-            app = make_app(status, snapshots, private=is_private, limits=limits, **tokens)
+            app = make_app(status, snapshots, private=is_private, **tokens)
             server = Server(app)
             size = {"width": width, "height": 900}
             context = browser.new_context(

@@ -6,9 +6,6 @@ import json
 
 from hypothesis import strategies as st
 
-from streamlda.service.http import Limits
-
-PLENTY = Limits(per_second=1e6, burst=1e6)
 TOKEN = "correct horse"
 JSON = {"Content-Type": "application/json"}
 JSON_VALUES = st.recursive(

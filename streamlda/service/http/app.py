@@ -87,7 +87,6 @@ def make_app(
                 private=private,
                 token=token,
                 operator_token=operator_token,
-                limits=limits,
             )
         ],
         exception_handlers={HTTPException: _not_there},

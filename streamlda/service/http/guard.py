@@ -1,4 +1,4 @@
-"""What holds for every request: its host, its rate, its token, its size, and how errors look.
+"""The guard of every request: its host, its token, its size, and how errors look.
 
 It stands before the routes, so that nothing a route does, or a client that none knows, gets past
 it. An error is one JSON object, ``{"error": {"rule": ..., "found": ..., "remedy": ...}}``; it never
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import hmac
 import logging
-import math
 import re
-import threading
-import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -23,11 +20,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streamlda.service.http.connections import CROWDED, MOST_CONNECTIONS, MOST_OF_ADDRESS
-
 logger = logging.getLogger(__name__)
 
-#: Cheap, and asked by what would stop the daemon: never refused for the rate of others.
+#: Asked by what would stop the daemon: they need no token.
 PROBES = ("/livez", "/readyz")
 
 #: Member of a scope: whether the client has a token, where one is needed.
@@ -63,10 +58,6 @@ class Limits:
     body_seconds: float = 10.0
     #: Most texts to infer at once.
     texts: int = 100
-    #: Requests but the probes, in the long run, and at once after a pause: of all clients with a
-    #: token together, and of all without one. Where there is no token, it is all clients.
-    per_second: float = 30.0
-    burst: float = 120.0
 
 
 class Refused(Exception):
@@ -89,28 +80,6 @@ class Refused(Exception):
         return json_response({"error": self.problem}, self.code, self.headers)
 
 
-class TokenBucket:
-    """Allows `burst` at once and `per_second` in the long run; safe between threads."""
-
-    def __init__(
-        self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._rate, self._burst, self._clock = per_second, burst, clock
-        self._level, self._then = burst, clock()
-        self._lock = threading.Lock()
-
-    def take(self) -> float:
-        """Take one, and return 0; or return the seconds until there is one."""
-        with self._lock:
-            now = self._clock()
-            self._level = min(self._burst, self._level + (now - self._then) * self._rate)
-            self._then = now
-            if self._level >= 1:
-                self._level -= 1
-                return 0.0
-            return (1 - self._level) / self._rate
-
-
 class Guard:
     """The middleware; see the module."""
 
@@ -122,14 +91,10 @@ class Guard:
         private: bool,
         token: str | None,
         operator_token: str | None,
-        limits: Limits,
     ) -> None:
         self._app, self._private = app, private
         self._hosts = allowed_hosts(host)
         self._token, self._operator_token = token, operator_token
-        self._bucket, self._strangers = (
-            TokenBucket(limits.per_second, limits.burst) for _ in range(2)
-        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -177,20 +142,6 @@ class Guard:
             )
         is_operator = _carries(headers, self._operator_token)
         is_known = self._token is None or is_operator or _carries(headers, self._token)
-        if path not in PROBES:
-            if scope.get("state", {}).get(CROWDED):
-                raise _CROWDED
-            # Who has no token can use up nothing of those who have.
-            wait = (self._bucket if is_known else self._strangers).take()
-            if wait > 0:
-                raise Refused(
-                    429,
-                    "requests must not come faster than the server allows",
-                    f"wait_seconds={wait:.2f}",
-                    "wait, then ask again",
-                    # More of them may be here already, and are not read.
-                    {"Retry-After": str(math.ceil(wait)), "Connection": "close"},
-                )
         scope[KNOWN] = is_known
         if path in PROBES or path in PAGE:
             return
@@ -212,13 +163,6 @@ class Guard:
             )
 
 
-_CROWDED = Refused(
-    503,
-    "connections must not be more than the server answers at a time",
-    f"most={MOST_CONNECTIONS} of_one_address={MOST_OF_ADDRESS}",
-    "wait for the other answers, then ask again",
-    {"Retry-After": "1", "Connection": "close"},
-)
 _FAILED = Refused(
     500, "a request must not fail", "error=internal", "see the log of the daemon, and report it"
 )
