@@ -42,9 +42,6 @@ WAIT_SECONDS = 0.1
 #: How often memory and lag are looked at, and a `Tick` is sent.
 TICK_SECONDS = 0.5
 
-#: How long dead letters may take to become durable before a checkpoint is put off.
-FLUSH_SECONDS = 5.0
-
 #: How long a poll under way holds up the end: a client may connect in it, or ask for offsets.
 LAST_POLL_SECONDS = 3.0
 
@@ -75,7 +72,7 @@ class Daemon:
     """Runs a machine until it says `Exit`.
 
     `open_run` opens the run again where its last checkpoint stands; `flush` makes dead letters
-    durable within a time.
+    durable, or returns a word for why it cannot.
     """
 
     def __init__(
@@ -84,7 +81,7 @@ class Daemon:
         open_run: Callable[[], Run],
         status: Status,
         *,
-        flush: Callable[[float], None],
+        flush: Callable[[], str],
         memory_limit_bytes: int | None = None,
         threads: Threads | None = None,
     ) -> None:
@@ -121,8 +118,6 @@ class Daemon:
         self._newest_batch = 0
         self._asked: int | None = None
         self._to_commit: tuple[Position, str] | None = None
-        # Of the current instructions: why the checkpoint after it is left out.
-        self._letters_failed = ""
         self._reopens = False
         self._open()
 
@@ -255,7 +250,6 @@ class Daemon:
         if isinstance(event, m.CheckpointDone):
             self._refused = 0
         instructions = self._machine.handle(event)
-        self._letters_failed = ""
         for instruction in instructions:
             self._carry_out(instruction)
         phase = self._machine.phase
@@ -273,10 +267,8 @@ class Daemon:
                 self._worker.learn([self._batches.pop(n) for n in numbers])
             case m.Release():
                 self._worker.release()
-            case m.FlushDeadLetters():
-                self._flush()
             case m.Checkpoint():
-                if why := self._letters_failed:
+                if why := self._flush_letters():
                     self._events.put(m.Failed(self._threads.now(), "dead-letters", reason=why))
                 else:
                     self._worker.checkpoint()
@@ -304,14 +296,6 @@ class Daemon:
         method = getattr(self._source, name, None)
         if method is not None:
             method()
-
-    def _flush(self) -> None:
-        try:
-            self._flush_letters(FLUSH_SECONDS)
-        except StreamLDAError as error:
-            log_failure("dead-letters-failed", error)
-            self._letters_failed = reason_of(error)
-            self._status.count_failure("dead-letters", self._letters_failed)
 
     def _poll(self) -> None:
         asked, self._asked = self._asked, None

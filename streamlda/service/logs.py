@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 logger = logging.getLogger("streamlda.service")
@@ -24,17 +21,6 @@ SELDOM_SECONDS = 60.0
 def log(level: str, event: str, **values: Any) -> None:
     """Log an event with plain values, at ``debug``, ``info``, ``warning`` or ``error``."""
     logger.log(logging.getLevelNamesMapping()[level.upper()], event, extra={"values": values})
-
-
-def log_from_signal(level: str, event: str, **values: Any) -> None:
-    """Log from a signal handler, which may have cut in where a line is being written."""
-    number = logging.getLevelNamesMapping()[level.upper()]
-    handlers = logging.getLogger().handlers
-    if logger.isEnabledFor(number) and handlers:
-        record = logger.makeRecord(
-            logger.name, number, "", 0, event, (), None, extra={"values": values}
-        )
-        os.write(2, f"{handlers[0].format(record)}\n".encode())
 
 
 def reason_of(error: BaseException) -> str:
@@ -66,7 +52,7 @@ def log_failure(event: str, error: BaseException, **values: Any) -> None:
 def start_logging(style: str, level: str) -> None:
     """Send all log lines to standard error, as ``console`` or ``json``."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if style == "json" else _Console())
+    handler.setFormatter(_Lines(as_json=style == "json"))
     handler.addFilter(_Seldom())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -116,28 +102,23 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return record.name.partition(".")[0] in OURS
 
 
-class _Lines(logging.Formatter, ABC):
+class _Lines(logging.Formatter):
+    """Lines of events, as JSON or for people."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
     def format(self, record: logging.LogRecord) -> str:
         event = record.getMessage() if _is_ours(record) else "library"
-        return self.line(record, event, getattr(record, "values", {}))
-
-    @abstractmethod
-    def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:
-        """Return the line of an event."""
-
-
-class _Json(_Lines):
-    def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        head = {"time": f"{at}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
-        return json.dumps({**head, "event": event, **values}, default=str)
-
-
-class _Console(_Lines):
-    def line(self, record: logging.LogRecord, event: str, values: Mapping[str, Any]) -> str:
+        level, values = record.levelname.lower(), getattr(record, "values", {})
+        if self._as_json:
+            at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            head = {"time": f"{at}.{int(record.msecs):03d}Z", "level": level, "event": event}
+            return json.dumps({**head, **values}, default=str)
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         said = " ".join(f"{name}={_plain(value)}" for name, value in values.items())
-        return f"{at} {record.levelname.lower():7} {event} {said}".rstrip()
+        return f"{at} {level:7} {event} {said}".rstrip()
 
 
 def _plain(value: Any) -> str:

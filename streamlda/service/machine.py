@@ -16,7 +16,7 @@ What it holds to, whatever comes (``tests/service/test_machine_life.py``):
   learned: positions and state are of one moment, though polls run ahead.
 - No poll reaches beyond the slot where the next release is due. No release is made while a
   checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
-  before each checkpoint, dead letters of its batches are flushed.
+  before each checkpoint, dead letters are made durable.
 - A state that has not each record before its position once is neither saved nor released: a new
   machine resumes from the last checkpoint.
 - The queue holds at most its limit and one poll; the source is resumed at half of it.
@@ -89,11 +89,6 @@ class Machine:
         self._clock = SnapshotClock(rules.snapshot_seconds, counts_slots=rules.counts_slots)
         self._fraction = 1.0
         self._saved_at = 0.0
-        # The first batch with dead letters that may not be durable, and the last with any; the
-        # newest batch when letters were flushed for the checkpoint under way.
-        self._unflushed: int | None = None
-        self._last_rejects = 0
-        self._flushed_to: int | None = None
         self._breaker = Breaker(rules)
         self._signals = 0
         self._code = exit_codes.OK
@@ -123,7 +118,7 @@ class Machine:
                 self._no_release_left(event.time, out)
             case m.CheckpointTaken():
                 self._done(m.Checkpoint)
-                self._note_flushed(event.time, out)
+                out += self._letters.done(event.time)
                 self._writing = True
                 # What is learned from now on is not in it.
                 self._dirty = False
@@ -195,9 +190,6 @@ class Machine:
             self.queued_bytes += event.size_bytes
             assert self._left_to_poll is not None
             self._left_to_poll -= event.records
-            if event.rejects:
-                self._last_rejects = self._batches
-                self._unflushed = self._unflushed or self._batches
             rejected = self._breaker.count(event.records, event.rejects)
             if rejected is not None:
                 out.append(m.LogLine("error", "breaker", rejected))
@@ -291,15 +283,6 @@ class Machine:
             return
         out += self._saving.failed(event.time, event.reason)
 
-    def _note_flushed(self, time: float, out: list[m.Instruction]) -> None:
-        """Note that letters are durable, if they were flushed for the checkpoint."""
-        flushed, self._flushed_to = self._flushed_to, None
-        if flushed is not None:
-            # Batches polled since then may have brought more.
-            self._unflushed = flushed + 1 if self._last_rejects > flushed else None
-        if flushed is not None or self._unflushed is None:
-            out += self._letters.done(time)
-
     def _on_source_failed(self, event: m.SourceFailed, out: list[m.Instruction]) -> None:
         self._asked = None
         out += self._source.refused(event)
@@ -365,10 +348,6 @@ class Machine:
     def _next(self, time: float, out: list[m.Instruction]) -> None:
         if self._work is None:
             self._work = self._next_work(time)
-            pending = self._unflushed is not None and self._unflushed <= self._learned
-            if isinstance(self._work, m.Checkpoint) and pending:
-                self._flushed_to = self._batches
-                out.append(m.FlushDeadLetters())
             if self._work is not None:
                 out.append(self._work)
             elif self.phase is Phase.DRAINING and not (

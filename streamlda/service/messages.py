@@ -15,40 +15,36 @@ from streamlda.utils import exit_codes
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened; `time` is in seconds of one clock that never goes back."""
+    """Something that happened; `time` is in seconds of one clock that never goes back."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True)
 class Started(Event):
-    """All is open and restored; `slots_left` to the next release, None if none is left.
+    """All is open and restored."""
 
-    `snapshot` if one was restored: it is published again, for the last time may have failed.
-    `unsaved` if the state is after a release that no checkpoint knows of yet, and whose model is
-    still to be stored, by a `Release`; `since_release` are the records learned since the last one,
-    and `fraction` is that of a window that they are of.
-    """
-
+    #: Record slots to the next release; None if none is left.
     slots_left: int | None
+    #: A snapshot was restored: it is published again, for the last time may have failed.
     snapshot: bool = False
+    #: The state is after a release that no checkpoint knows of; a `Release` stores its model.
     unsaved: bool = False
+    #: Records learned since the last release, and the fraction of a window that they are of.
     since_release: int = 0
     fraction: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Polled(Event):
-    """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected.
-
-    `silent` is for how many seconds of polling the source, or a part of it, has not answered; 0 if
-    it does, None if that is not known yet. `reason` is why, if the source knows.
-    """
+    """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected."""
 
     records: int
     size_bytes: int
     rejects: int = 0
     exhausted: bool = False
+    #: Seconds of polling for which the source, or a part of it, has not answered; 0 if it does,
+    #: None if that is not known yet. And why, if the source knows.
     silent: float | None = 0.0
     reason: str = ""
 
@@ -62,7 +58,7 @@ class Learned(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDone(Event):
-    """A `Release` is durable; `snapshot` if it gave topics. `slots_left` as in `Started`."""
+    """A `Release` is durable; `snapshot` if it gave topics. The rest is as in `Started`."""
 
     snapshot: bool
     slots_left: int | None
@@ -74,7 +70,7 @@ class BudgetExhausted(Event):
 
 
 class CheckpointTaken(Event):
-    """What a `Checkpoint` saves is copied: the engine may go on while the copy is written."""
+    """A `Checkpoint` is copied, behind durable dead letters: the engine may resume."""
 
 
 class CheckpointDone(Event):
@@ -83,14 +79,11 @@ class CheckpointDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Event):
-    """An instruction failed. Behind failed dead letters, the checkpoint must not be made.
+    """An instruction failed, with the exit code of the error and a word for it.
 
-    ``account`` answers a `Checkpoint` or a `Release` that was refused: the state does not have each
-    record before its position once.
-
-    All other instructions of the same list are carried out all the same. ``output`` answers a
-    `Release` that was made, but could not be stored: the next one stores it. `code` is the exit
-    code of the error, `reason` a word for it.
+    ``dead-letters`` answers a `Checkpoint` before which they could not be made durable. ``account``
+    answers a `Checkpoint` or a `Release`: the state does not have each record before its position
+    once. ``output`` answers a `Release` that was made and not stored: the next one stores it.
     """
 
     what: Literal["learn", "release", "output", "checkpoint", "account", "dead-letters", "publish"]
@@ -108,10 +101,10 @@ class Opened(Event):
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed(Event):
-    """A `Poll` failed, or a `Rebuild`, or what `Started` tells the end of.
+    """A `Poll` failed, or a `Rebuild`, or the opening that `Started` tells the end of.
 
-    `away` if the source cannot be reached, but nothing says that it is not what it was; or what of
-    it goes elsewhere cannot be written, as `what` says. `code` and `reason` as in `Failed`.
+    `away` if the source cannot be reached, but nothing says that it is not what it was; or dead
+    letters cannot be written, as `what` says. `code` and `reason` as in `Failed`.
     """
 
     away: bool = False
@@ -122,7 +115,7 @@ class SourceFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPressure(Event):
-    """Memory is short (`short`), or no longer."""
+    """Memory is short, or no longer."""
 
     short: bool = True
 
@@ -140,7 +133,7 @@ class Tick(Event):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What is to be done."""
+    """Something to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +180,9 @@ class Publish(Instruction):
     """Give the newest snapshot out; the same bytes, however often. Answered by `Published`."""
 
 
-class FlushDeadLetters(Instruction):
-    """Make all dead letters durable that were written so far."""
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Instruction):
-    """Save the engine, with the position after its last batch.
+    """Make dead letters durable; then save the engine, with the position after its last batch.
 
     Answered by `CheckpointTaken`, and then by `CheckpointDone`.
     """

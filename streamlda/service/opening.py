@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from streamlda.checks import require
-from streamlda.errors import SourceAwayError
+from streamlda.errors import SourceAwayError, StreamLDAError
 from streamlda.run.opening import OpenedRun
 from streamlda.run.parts import OnRejected, skip_records
-from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS
+from streamlda.service.daemon import TICK_SECONDS
 from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
@@ -19,6 +19,9 @@ from streamlda.stream.sink import DeadLetterSink
 from streamlda.stream.source import Position, Source, stand
 
 _T = TypeVar("_T")
+
+#: How long dead letters may take to become durable before a checkpoint is put off.
+FLUSH_SECONDS = 5.0
 
 
 def wait_for(status: Status, what: str, open_it: Callable[[], _T]) -> _T:
@@ -55,10 +58,20 @@ class Letters:
         self._sink.put(record, reason)
         self._status.count("dead_letters", reason)
 
-    def flush(self, timeout_seconds: float) -> None:
-        """Make them durable."""
+    def flush(self) -> None:
+        """Make them durable; raise `SinkAwayError` if that takes too long."""
         if self._sink is not None:
-            self._sink.flush(timeout_seconds)
+            self._sink.flush(FLUSH_SECONDS)
+
+    def try_to_flush(self) -> str:
+        """Make them durable, or log and return a word for why that is not possible now."""
+        try:
+            self.flush()
+        except StreamLDAError as error:
+            log_failure("dead-letters-failed", error)
+            self._status.count_failure("dead-letters", reason_of(error))
+            return reason_of(error)
+        return ""
 
 
 class SourceOpening:
@@ -103,7 +116,7 @@ class SourceOpening:
         skip_records(source, self._left_to_skip, found.pipeline, on_poll)
         if found.slots_to_skip:
             # The checkpoint after them comes next.
-            self._letters.flush(FLUSH_SECONDS)
+            self._letters.flush()
 
 
 def _check_there(source: Source) -> None:

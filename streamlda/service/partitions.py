@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from streamlda.errors import AccountError, FencedError
 from streamlda.learner import NEVER_BY_ITSELF
@@ -105,6 +105,11 @@ class Partitions:
 
     #: When it is looked at the start next.
     look_at: float = 0.0
+    #: As of a pipeline that releases nothing by itself, and whose topics were given.
+    due: ClassVar[int] = NEVER_BY_ITSELF
+    fraction_of_window: ClassVar[float] = 1.0
+    rounds: ClassVar[int] = 1
+    warmup: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         topics = replace(self.settings.topics, projection_file=str(self.folder.projection))
@@ -214,26 +219,6 @@ class Partitions:
         """Return what tells the file of the start from those that were in its place."""
         found = self.folder.projection.stat()
         return found.st_mtime_ns, found.st_ino
-
-    @property
-    def due(self) -> int:
-        """Snapshots are made from checkpoints, and not by the worker."""
-        return NEVER_BY_ITSELF
-
-    @property
-    def fraction_of_window(self) -> float:
-        """As of a pipeline that is in no window."""
-        return 1.0
-
-    @property
-    def rounds(self) -> int:
-        """As of a pipeline whose projection was given."""
-        return 1
-
-    @property
-    def warmup(self) -> None:
-        """What comes before topics is over."""
-        return None
 
     @property
     def snapshots(self) -> int:

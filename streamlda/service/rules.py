@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamlda.checks import above, at_least, between, require
 from streamlda.service import messages as m
 
 #: Longest pause before a failed thing is tried again, in seconds; it doubles from 1.
@@ -41,15 +40,6 @@ class Rules:
     #: When the source ends, release once more what was learned since the last time. Only where
     #: releases are not private: those end at slots that were fixed in advance.
     release_at_end: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("queue_bytes", "poll_records", "breaker_records", "attempts"):
-            at_least(1, **{name: getattr(self, name)})
-        above(0, checkpoint_seconds=self.checkpoint_seconds)
-        between(0, 1, breaker_share=self.breaker_share)
-        require(
-            self.grace_seconds >= 0, "grace_seconds must be >= 0", grace_seconds=self.grace_seconds
-        )
 
 
 @dataclass(slots=True)

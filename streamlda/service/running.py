@@ -131,7 +131,7 @@ def run(settings: RunSettings) -> int:
             rules_of(settings),
             lambda: run_of(open_found()),
             status,
-            flush=letters.flush,
+            flush=letters.try_to_flush,
             memory_limit_bytes=memory_limit(settings),
         )
         code = daemon.run(run_of(found))

@@ -42,8 +42,8 @@ class Handover(NamedTuple):
 class SharedSource:
     """A source whose partitions are opened when they are ours, and closed when they are not.
 
-    `flush` makes dead letters durable: whether it could. `show` is called with what is waited for.
-    Polled from one thread.
+    `flush` makes dead letters durable, or returns why it cannot. `show` is called with what is
+    waited for. Polled from one thread.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SharedSource:
         status: Status,
         in_order: InOrder,
         *,
-        flush: Callable[[], bool],
+        flush: Callable[[], str],
         show: Callable[[list[m.Instruction]], None],
         on_rejected: OnRejected | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class SharedSource:
             except Empty:
                 break
             if with_letters is None:
-                with_letters = self._flush()
+                with_letters = not self._flush()
             self._drop(numbers)
             self._partitions.leave(numbers, with_letters, self._in_order, done)
         self._partitions.lease.check()

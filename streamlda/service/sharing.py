@@ -8,13 +8,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, cast
 
-from streamlda.errors import StreamLDAError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.parts import RejectsFile
 from streamlda.service import messages as m
-from streamlda.service.daemon import FLUSH_SECONDS, TICK_SECONDS, Daemon, Run
+from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.lease import Lease, check_beginning
-from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.memory import memory_limit
 from streamlda.service.opening import Letters
 from streamlda.service.partitions import Partitions, PartitionsWorker
@@ -64,19 +62,10 @@ def run_shared(
         workers.append(PartitionsWorker(partitions, status, tell, committed))
         return workers[0]
 
-    def flush() -> bool:
-        try:
-            letters.flush(FLUSH_SECONDS)
-        except StreamLDAError as error:
-            log_failure("dead-letters-failed", error)
-            status.count_failure("dead-letters", reason_of(error))
-            return False
-        return True
-
     def open_source(position: Position | None) -> Source:
         found: Any = SharedSource(
             *(settings, partitions, status, workers[0].in_order),
-            flush=flush,
+            flush=letters.try_to_flush,
             show=status.show,
             on_rejected=letters.on_rejected,
         )
@@ -89,7 +78,7 @@ def run_shared(
         rules,
         open_run,
         status,
-        flush=letters.flush,
+        flush=letters.try_to_flush,
         memory_limit_bytes=memory_limit(settings),
     )
     return daemon.run(open_run())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Thread, Timer
 from typing import NoReturn
 
-from streamlda.service.logs import log_from_signal
+from streamlda.service.logs import log
 from streamlda.utils import exit_codes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -24,7 +24,7 @@ def watch_signals(take: Callable[[int], None], late: Callable[[], None]) -> None
 
     All in threads, whatever the main thread does. Python's own handlers run there, and a library
     may keep it waiting: it does not return at a signal, or the signal came just before the wait
-    began.
+    began. Called again, it replaces what was to be called.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -55,13 +55,12 @@ def _watch(reader: int, take: Callable[[int], None], late: Callable[[], None]) -
 
 def end_at_signals() -> None:
     """Let a signal end the process at once with code 0: nothing was begun that must be finished."""
-    for number in SIGNALS:
-        signal.signal(number, _end_at_once)
+    watch_signals(_end_at_once, late=lambda: None)
 
 
-def _end_at_once(number: int, frame: object) -> None:
-    log_from_signal("info", "signal", number=number, phase="starting")
-    os._exit(exit_codes.OK)
+def _end_at_once(number: int) -> None:
+    log("info", "signal", number=number, phase="starting")
+    leave(exit_codes.OK)
 
 
 def leave(code: int) -> NoReturn:

@@ -7,7 +7,6 @@ they would read the same records, and write their dead letters, again and again.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from typing import NoReturn
 from streamlda.service.daemon import TICK_SECONDS
 from streamlda.service.logs import log
 from streamlda.service.running import make_status, serve
-from streamlda.service.signals import SIGNALS, leave
+from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import HttpSettings
@@ -28,9 +27,7 @@ def wait_for_signal(code: int, reason: str, settings: RunSettings | HttpSettings
 
     Where the settings were refused, those of HTTP are enough.
     """
-    signal.set_wakeup_fd(-1)
-    for number in SIGNALS:
-        signal.signal(number, lambda number, frame: leave(code))
+    watch_signals(lambda number: leave(code), late=lambda: None)
     log("error", "waits-after-refusal", code=code, reason=reason)
     with ExitStack() as opened:
         if isinstance(settings, RunSettings):

@@ -84,12 +84,17 @@ def lose_a_resume(patch):
     patch.setattr(Daemon, "_call", lambda self, name: name == "resume" or call(self, name))
 
 
+def save_before_letters(patch):
+    patch.setattr(Bench, "flush", lambda self: "")
+
+
 PLANTED = [
     drop_the_answer_of_a_poll_for_none,
     drop_a_batch,
     learn_twice,
     save_the_position_early,
     lose_a_resume,
+    save_before_letters,
 ]
 
 

@@ -118,21 +118,6 @@ def test_a_start_goes_on_where_the_last_run_ended(stop, start, instructions):
     assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
 
 
-def test_dead_letters_are_flushed_before_the_checkpoint_that_passes_them():
-    machine = started(checkpoint_seconds=60)
-    assert told(machine, Polled(1.0, 10, 10, rejects=3)) == [Learn(1), Poll(10)]
-    assert told(machine, Learned(60.0)) == [m.FlushDeadLetters(), m.Checkpoint(1)]
-    assert told(machine, m.Failed(61.0, "dead-letters")) == []
-    assert told(machine, Tick(62.0)) == [m.FlushDeadLetters(), m.Checkpoint(1)]
-    # A reject that comes while it is copied is flushed before the next.
-    assert told(machine, Polled(62.5, 10, 10, rejects=1)) == [Poll(10)]
-    assert saved(machine, 63.0) == [Learn(2)]
-    assert told(machine, Learned(130.0)) == [m.FlushDeadLetters(), m.Checkpoint(2)]
-    assert saved(machine, 131.0) == []
-    assert told(machine, Polled(132.0, 10, 10)) == [Learn(3), Poll(10)]
-    assert told(machine, Learned(200.0)) == [m.Checkpoint(3)]
-
-
 def test_a_signal_finishes_the_batch_saves_and_exits_0():
     machine = started(batches=2)
     assert told(machine, m.SignalReceived(2.0)) == [Pause()]
@@ -276,8 +261,7 @@ def test_a_rebuilt_source_is_paused_again():
 def test_dead_letters_that_cannot_be_written_hold_up_the_checkpoint_and_never_end_it():
     machine = started(checkpoint_seconds=60, attempts=3)
     told(machine, Polled(1.0, 10, 10, rejects=3))
-    flushed = [m.FlushDeadLetters(), m.Checkpoint(1)]
-    assert told(machine, Learned(60.0)) == flushed
+    assert told(machine, Learned(60.0)) == [m.Checkpoint(1)]
     failed = m.Failed(61.0, "dead-letters", reason="Refused")
     assert shown(machine, failed) == [m.Stalled("dead-letters", "Refused")]
     time = 61.0
@@ -287,7 +271,7 @@ def test_dead_letters_that_cannot_be_written_hold_up_the_checkpoint_and_never_en
             assert shown(machine, m.Failed(time, "dead-letters", reason="Refused")) == []
     while not (out := told(machine, Tick(time))):
         time += 1.0
-    assert out == flushed
+    assert out == [m.Checkpoint(1)]
     assert shown(machine, m.CheckpointTaken(time)) == [m.Recovered("dead-letters", time - 61.0)]
     assert told(machine, m.CheckpointDone(time)) == []
     # Where too many wait, a poll fails for them: it is not the source that is shown.
@@ -414,18 +398,8 @@ def test_a_signal_while_letters_are_pending_ends_with_0_before_the_oldest_of_the
     told(machine, m.Failed(260.0, "dead-letters"))
     # The next attempt, of half a minute later, is not waited for.
     out = told(machine, m.SignalReceived(261.0))
-    assert out == [m.FlushDeadLetters(), m.Checkpoint(2), Pause()]
+    assert out == [m.Checkpoint(2), Pause()]
     assert told(machine, m.Failed(266.0, "dead-letters")) == [m.Exit(0)]
-
-
-def test_letters_of_batches_that_are_not_learned_hold_up_no_checkpoint():
-    machine = started(checkpoint_seconds=60, batches=1)
-    told(machine, Polled(59.0, 10, 10, rejects=1))
-    assert told(machine, Learned(60.0)) == [m.Checkpoint(1)]
-    assert told(machine, m.CheckpointTaken(60.0)) == [Learn(2)]
-    assert told(machine, m.CheckpointDone(61.0)) == []
-    assert told(machine, m.SignalReceived(62.0)) == [Pause()]
-    assert told(machine, Learned(63.0)) == [m.FlushDeadLetters(), m.Checkpoint(2)]
 
 
 def test_a_failed_publication_is_tried_again():
@@ -455,17 +429,3 @@ def test_a_failed_publication_is_tried_again():
 def test_answers_to_nothing_are_refused(event):
     with pytest.raises(InvalidSettingError, match="correct the shell"):
         started().handle(event)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"queue_bytes": 0},
-        {"checkpoint_seconds": 0.0},
-        {"breaker_share": 1.5},
-        {"grace_seconds": -1.0},
-    ],
-)
-def test_rules_out_of_range_are_refused(wrong):
-    with pytest.raises(InvalidSettingError, match=next(iter(wrong))):
-        Rules(**wrong)

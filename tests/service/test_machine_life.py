@@ -30,7 +30,7 @@ class Life(RuleBasedStateMachine):
         rules = Rules(**RULES, stop_when_exhausted=stop, release_at_end=at_end)
         self.machine, self.at_end, self.time = Machine(rules), at_end, 0.0
         self.polled, self.learned, self.saved = 0, 0, 0
-        self.letters, self.flushed, self.lost_letters = set(), None, False
+        self.lost_letters = False
         self.writing, self.records = None, {}
         self.left = self.left_to_poll = slots
         self.poll = self.work = self.code = self.signalled_at = None
@@ -66,12 +66,9 @@ class Life(RuleBasedStateMachine):
                 assert self.left == 0 or (self.ended and self.at_end) or self.unstored
                 assert not self.owed, "never two releases without a checkpoint between"
                 assert self.writing is None, "a release is not made beside a checkpoint"
-            case m.FlushDeadLetters():
-                self.flushed = set(self.letters)
             case Checkpoint(n):
                 self.begin(instruction, after_signal=True)
                 assert n == self.learned
-                assert not any(batch <= n for batch in self.letters - (self.flushed or set()))
                 assert not self.unstored, "what is released is stored before a state behind it is"
                 assert self.writing is None
             case m.Pause():
@@ -115,8 +112,6 @@ class Life(RuleBasedStateMachine):
             self.polled += 1
             self.records[self.polled] = n
             self.left_to_poll -= n
-            if rejects:
-                self.letters.add(self.polled)
         self.ended = self.ended or (last and waiting)
         self.tell(m.Polled(self.time, n, size, rejects, exhausted=last))
 
@@ -133,9 +128,8 @@ class Life(RuleBasedStateMachine):
 
     def answer(self, fails=False, slots=10, refused=False, full=False, pending=False):
         work, self.work = self.work, None
-        flushed, self.flushed = self.flushed, None
         names = {Learn: "learn", Release: "release", Checkpoint: "checkpoint"}
-        if pending and flushed is not None:
+        if pending and isinstance(work, Checkpoint):
             self.lost_letters = True
             self.tell(m.Failed(self.time, "dead-letters"))
         elif full and isinstance(work, Release):
@@ -148,7 +142,6 @@ class Life(RuleBasedStateMachine):
             self.learned = work.batch
             self.tell(m.Learned(self.time))
         elif isinstance(work, Checkpoint):
-            self.letters -= flushed or set()
             self.writing = work.batch
             self.tell(m.CheckpointTaken(self.time))
         elif refused:
