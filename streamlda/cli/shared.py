@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def list_earlier_models(output: str) -> list[str]:
     """Return the line that says where the private models are that a file held before, if any."""
-    from streamlda.storage.publishing import earlier_snapshots
+    from streamlda.storage.store import earlier_snapshots
 
     kept = earlier_snapshots(output)
     return [f"earlier snapshots: {kept}"] if kept.exists() else []

@@ -330,7 +330,7 @@ def aggregate(
     from streamlda.sites.federation import FederationConfig
     from streamlda.sites.rounds import Round
     from streamlda.sites.share import Share
-    from streamlda.storage.publishing import Publisher
+    from streamlda.storage.store import Store
 
     inputs = [*shares, config_path, round_file, *filter(None, [key])]
     check_output(next_round, inputs)
@@ -344,8 +344,8 @@ def aggregate(
     if found.next_round is not None:
         lines.append(f"next {save_round(found.next_round, key, next_round)}")
     if found.model is not None:
-        with Publisher(None, output, private=True) as publisher:
-            publisher.store(found.model)
+        with Store.open(file=output, private=True) as store:
+            store.publish(found.model)
         lines += [
             f"{plural(found.model.n_components, 'topic')}, {found.model.privacy['statement']}: "
             f"epsilon {plain(config.settings.epsilon)}, delta {plain(config.settings.delta)} for "

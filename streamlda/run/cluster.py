@@ -17,7 +17,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import LedgerError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
-from streamlda.run.opening import OpenedRun, open_run
+from streamlda.run.opening import OpenedRun, open_run, open_store
 from streamlda.run.parts import RejectsFile, file_options, skip_records
 from streamlda.scaleout import (
     ClusterFit,
@@ -33,7 +33,7 @@ from streamlda.scaleout import (
 )
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
@@ -66,7 +66,8 @@ def fit_on_cluster(
     start, address, stopped = time.monotonic(), settings.cluster.dask, None
     assert address is not None
     with ExitStack() as opened:
-        run, publisher = open_run(settings, opened, warn=warn)
+        store = opened.enter_context(open_store(settings, checkpoints=False))
+        run = open_run(settings, opened, store, warn=warn)
         pipeline = run.pipeline
         client = opened.enter_context(connect(address))
         # Before files are listed and cut, which takes long where there are many.
@@ -84,7 +85,7 @@ def fit_on_cluster(
             on_opened()
             try:
                 with closing(run.open_source(settings)) as source:
-                    model = _fit_privately(client, corpus, run, publisher, source, on_progress)
+                    model = _fit_privately(client, corpus, run, store, source, on_progress)
             except BaseException:
                 if message := run.spending:
                     warn(message)
@@ -95,7 +96,7 @@ def fit_on_cluster(
             )
             stopped = found.stopped
             model = found.model(pipeline.facts())
-            publisher.store(model)
+            store.publish(model)
             if settings.source.rejects is not None:
                 with RejectsFile(settings.source.rejects) as file:
                     for reject in found.rejects:
@@ -164,7 +165,7 @@ def _fit_privately(
     client: Any,
     corpus: Corpus,
     run: OpenedRun,
-    publisher: Publisher,
+    store: Store,
     source: Source,
     on_progress: Progress,
 ) -> TopicModel:
@@ -177,7 +178,7 @@ def _fit_privately(
     if run.released is not None:
         newest, missed = run.released.model, run.released.missed
         if newest is not None:
-            publisher.store(newest)
+            store.publish(newest)
     assert pipeline.learner is not None
     assert run.census is not None
     run.skip(source)
@@ -191,7 +192,7 @@ def _fit_privately(
             missed = released.missed or missed
             if released.model is not None:
                 newest = released.model
-                publisher.store(newest)
+                store.publish(newest)
     if newest is None:
         raise pipeline.insufficient(missed)
     return newest

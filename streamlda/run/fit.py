@@ -17,11 +17,10 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
-from streamlda.run.opening import OpenedRun, capture, open_run
+from streamlda.run.opening import OpenedRun, capture, open_run, open_store
 from streamlda.run.parts import RejectsFile, name_published_stream
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.checkpoint import Checkpoints
 from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
@@ -147,11 +146,10 @@ class FitLoop:
         self._ended, self._empty_polls = False, 0
         self._newest: TopicModel | None = None
         self._missed, self._shows_nothing = "", False
-        folder = settings.checkpoint.folder
-        self._store = None if folder is None else opened.enter_context(Checkpoints.open(folder))
+        self._store = opened.enter_context(open_store(settings))
         self._rejects: RejectsFile | None = None
         rejects = settings.source.rejects
-        run, self._publisher = open_run(
+        run = open_run(
             *(settings, opened, self._store, None if rejects is None else self._on_reject),
             warn=warn,
             should_stop=should_stop,
@@ -169,8 +167,7 @@ class FitLoop:
         opened.callback(self._source.close)
         if rejects is not None:
             # After the source: a name that is wrong must not empty the file of an earlier run.
-            append = self._store is not None and not self._store.empty
-            file = RejectsFile(rejects, append=append)
+            file = RejectsFile(rejects, append=not self._store.is_empty)
             self._rejects = opened.enter_context(file)
         self._go_on(run)
 
@@ -297,10 +294,10 @@ class FitLoop:
         self._shows_nothing = released.shows_nothing
         if released.model is not None:
             self._newest = released.model
-            self._publisher.store(released.model)
+            self._store.publish(released.model)
 
     def _save(self) -> None:
-        if self._store is not None:
+        if self._store.folder is not None:
             captured = capture(self._pipeline, self._store)
             if captured is not None:
                 self._store.write(captured)

@@ -52,9 +52,9 @@ from streamlda.settings.build import (
 )
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import read_seeds, seed_by_words
-from streamlda.storage.checkpoint import Checkpoint, Checkpoints, PendingCheckpoint
+from streamlda.storage.checkpoint import Checkpoint, PendingCheckpoint
 from streamlda.storage.projection import SharedProjection, load_projection
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import Behind, Log, Reject, Source, stand
@@ -165,42 +165,49 @@ def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
     return found
 
 
+def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:
+    """Open the folders of checkpoints and snapshots that the settings name."""
+    output, private = settings.output, settings.private
+    return Store.open(
+        settings.checkpoint.folder if checkpoints else None,
+        output=output.folder,
+        file=output.file,
+        private=private,
+        keep=output.keep,
+    )
+
+
 def open_run(
     settings: RunSettings,
     opened: ExitStack,
-    store: Checkpoints | None = None,
+    store: Store,
     on_reject: OnReject | None = None,
     *,
     warn: Callable[[str], None],
     should_stop: Callable[[], bool] = lambda: False,
-) -> tuple[OpenedRun, Publisher]:
-    """Open a run that ends: its outputs, its ledger, and its pipeline where it begins or resumes.
+) -> OpenedRun:
+    """Open a run that ends: its ledger, and its pipeline where it begins or resumes.
 
     Errors as `open_ledger` and `open_pipeline`.
     """
-    output = settings.output
-    publisher = opened.enter_context(
-        Publisher(output.folder, output.file, private=settings.private)
-    )
-    ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), publisher)
+    ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), store)
     paid = None
-    if ledger is not None and store is None:
-        paid = find_cut_short(settings, ledger, publisher)
-    run = open_pipeline(
+    if ledger is not None and store.folder is None:
+        paid = find_cut_short(settings, ledger, store)
+    return open_pipeline(
         settings, store, ledger, on_reject, warn=warn, should_stop=should_stop, paid=paid
     )
-    return run, publisher
 
 
 def open_ledger(
     settings: RunSettings,
     opened: ExitStack,
     on_recovery: Callable[[str], None],
-    publisher: Publisher,
+    store: Store,
 ) -> Ledger | None:
     """Open the ledger of a private run as `streamlda.private` does; None without privacy.
 
-    What the publisher adds to must have been made with it.
+    Snapshots in the store must have been made with it.
     """
     if not settings.private:
         return None
@@ -211,14 +218,14 @@ def open_ledger(
         asked.settings,
         words=asked.choice,
         on_recovery=on_recovery,
-        evidence=publisher.evidence(name_published_stream(settings)),
+        evidence=store.evidence(name_published_stream(settings)),
     )
     return opened.enter_context(ledger)
 
 
 def open_pipeline(
     settings: RunSettings,
-    store: Checkpoints | None = None,
+    store: Store | None = None,
     ledger: Ledger | None = None,
     on_reject: OnReject | None = None,
     *,
@@ -292,7 +299,7 @@ def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
     check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
 
 
-def capture(pipeline: Pipeline[Any], store: Checkpoints) -> PendingCheckpoint | None:
+def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
     """Copy what a checkpoint holds; None while there is nothing but records to read again.
 
     Raises `AccountError` where the state has not each record before its position once.
@@ -365,7 +372,7 @@ class ResumedReleaseManager(ReleaseManager):
 
 def _open_private(
     settings: RunSettings,
-    store: Checkpoints | None,
+    store: Store | None,
     ledger: Ledger,
     warn: Callable[[str], None],
     should_stop: Callable[[], bool],

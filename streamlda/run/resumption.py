@@ -21,9 +21,8 @@ from streamlda.run.parts import (
 from streamlda.run.private_terms import PrivateTerms
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
 from streamlda.storage.state import OWNER_ONLY
+from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released
 from streamlda.stream.source import Source
@@ -45,13 +44,13 @@ class RunRecord(NamedTuple):
     began: int
 
 
-def find_run(store: Checkpoints | None, ledger: Ledger, *, saved: bool) -> tuple[RunRecord, int]:
+def find_run(store: Store | None, ledger: Ledger, *, saved: bool) -> tuple[RunRecord, int]:
     """Return the run that goes on in a folder, or a new one, and how many releases it has made.
 
     With a checkpoint (`saved`) it goes on in any case, and its releases are not counted.
     """
     fresh = RunRecord(secrets.token_hex(8), ledger.ledger_id, ledger.generation)
-    if store is None:
+    if store is None or store.folder is None:
         return fresh, 0
     path = store.folder / RUN_FILE
     if path.exists():
@@ -81,7 +80,7 @@ class PaidRun(NamedTuple):
     releases: tuple[Intent, ...]
 
 
-def find_cut_short(settings: RunSettings, ledger: Ledger, publisher: Publisher) -> PaidRun | None:
+def find_cut_short(settings: RunSettings, ledger: Ledger, store: Store) -> PaidRun | None:
     """Return the interrupted run that the settings resume; None if they begin a new one.
 
     A private run over files without checkpoints is made again of what it released:
@@ -101,7 +100,7 @@ def find_cut_short(settings: RunSettings, ledger: Ledger, publisher: Publisher) 
     Only the newest run of the ledger resumes, if source, reading and settings are its own, its
     noise was from the secure source, and no model of its whole last window is out. Prefix sums do
     not: their noise is correlated with noise that went with the process. Time as to read the
-    releases, and the newest models of the `publisher`; memory of one release.
+    releases, and the newest models of the `store`; memory of one release.
     """
     terms = PrivateTerms.of(settings)
     if get_source_kind(settings) != "files" or terms.settings.mode != "window":
@@ -122,7 +121,7 @@ def find_cut_short(settings: RunSettings, ledger: Ledger, publisher: Publisher) 
     if last is None:
         return None
     no_words = last.metadata["stage"] == WORDS and not last.arrays["words"].size
-    out = publisher.evidence(name_published_stream(settings))
+    out = store.evidence(name_published_stream(settings))
     if (no_words and not terms.besides) or any(
         found.whole and found.generation >= ledger.generation for found in out
     ):

@@ -7,7 +7,6 @@ import math
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Thread
@@ -34,6 +33,7 @@ from streamlda.settings.build import time_bins as time_bins_of
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
 from streamlda.storage.projection import (
     SharedProjection,
     check_same_words,
@@ -41,9 +41,8 @@ from streamlda.storage.projection import (
     save_projection,
     write_projection,
 )
-from streamlda.storage.publishing import Publisher
-from streamlda.storage.shared_folder import LOG, SharedFolder
 from streamlda.storage.snapshots import Snapshots
+from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
 from streamlda.utils.lock import FileLock
@@ -77,13 +76,14 @@ def terms_of(settings: RunSettings) -> dict[str, Any]:
     return found
 
 
-def check_beginning(settings: RunSettings, folder: SharedFolder, found: Mapping[str, Any]) -> None:
+def check_beginning(settings: RunSettings, folder: Path, found: Beginning) -> None:
     """Raise `InvalidSettingError` or `VocabularyError` where it is that of other settings."""
-    terms, saved = terms_of(settings), found["settings"]
+    terms, saved = terms_of(settings), found.settings
     check_same({name: (terms.get(name), saved.get(name)) for name in {**terms, **saved}})
-    shared, words = load_projection(folder.projection), public_words(settings)
+    path = folder / PROJECTION
+    shared, words = load_projection(path), public_words(settings)
     if words is not None:
-        check_same_words(shared.vocabulary, words, str(folder.projection))
+        check_same_words(shared.vocabulary, words, str(path))
     if settings.topics.projection_file is not None:
         own = load_projection(settings.topics.projection_file)
         check_same({"projection": (own.digest, shared.digest)})
@@ -96,7 +96,7 @@ class Lease(Thread):
     """
 
     def __init__(
-        self, settings: RunSettings, folder: SharedFolder, status: Status, snapshots: Snapshots
+        self, settings: RunSettings, folder: Path, status: Status, snapshots: Snapshots
     ) -> None:
         super().__init__(name="streamlda-lease", daemon=True)
         #: What is made here is of all partitions.
@@ -105,7 +105,7 @@ class Lease(Thread):
         self._status = status
         self._shown, self._snapshots = 0, snapshots
         self._lock: FileLock | None = None
-        self._publisher: Publisher | None = None
+        self._store: Store | None = None
         self._retry = Retry("output")
         self._made_at, self._count_at = time.monotonic(), 0.0
         #: How many records there must be to look at the start.
@@ -139,7 +139,7 @@ class Lease(Thread):
 
     def _failed(self, error: StreamLDAError | OSError) -> None:
         log_failure("lease-failed", error)
-        if self._folder.beginning() is None:
+        if Beginning.read(self._folder) is None:
             # All wait for it, and say so; what cannot be made is said by `check`.
             if isinstance(error, SourceAwayError):
                 self._status.count_failure("source", reason_of(error))
@@ -152,20 +152,20 @@ class Lease(Thread):
 
     def _do(self) -> None:
         if self._lock is None or not self._lock.in_place:
-            if self._publisher is not None:
-                self._publisher.close()
-                self._publisher = None
-            self._lock = self._folder.lease()
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+            self._lock = take_lease(self._folder)
             self._status.note_group(lease=self._lock is not None)
             if self._lock is None:
                 return
             log("info", "lease-taken")
-        if self._folder.beginning() is None:
+        if Beginning.read(self._folder) is None:
             make_beginning(self.settings, self._folder, self._status)
-        if self._publisher is None:
-            self._publisher = self._opened()
+        if self._store is None:
+            self._store = self._opened()
         elif self._due():
-            self._publish(self._publisher)
+            self._publish(self._store)
         else:
             self._replace_start()
         self._status.show(self._retry.done(time.monotonic()))
@@ -177,15 +177,16 @@ class Lease(Thread):
             self._status.note_snapshot(self._snapshots.summaries()[-1])
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + COUNT_SECONDS
-            self._status.note_group(places=sum(self._folder.saved().values()))
+            self._status.note_group(places=sum(count_saved(self._folder).values()))
 
     def _replace_start(self) -> None:
         """Make a start of more documents, once there are enough."""
         given = self.settings.topics.projection_file is not None
-        records = 0 if given else sum(self._folder.saved().values())
+        records = 0 if given else sum(count_saved(self._folder).values())
         if given or records < self._replace_at:
             return
-        before, lock = load_projection(self._folder.projection), self._lock
+        path, lock = self._folder / PROJECTION, self._lock
+        before = load_projection(path)
         start = before.beginning
         if not isinstance(start, SharedStart) or start.annealed:
             self._replace_at = math.inf
@@ -204,19 +205,19 @@ class Lease(Thread):
         # Where the log does not hold as many documents any more, it is looked at later.
         self._replace_at = GROWTH * records if found is None else 0
         if found is not None and lock is not None and lock.in_place:
-            write_projection(self._folder.projection, found, before.vocabulary, before.settings)
+            write_projection(path, found, before.vocabulary, before.settings)
             log("info", "start-made", documents=found.behind)
 
-    def _opened(self) -> Publisher:
+    def _opened(self) -> Store:
         output = self.settings.output
-        publisher = Publisher(output.folder, output.file, private=False, keep=output.keep)
+        store = Store.open(output=output.folder, file=output.file, keep=output.keep)
         try:
-            publisher.sink = snapshot_sink(self.settings)
-            publisher.send()
+            store.sink = snapshot_sink(self.settings)
+            store.send()
         except BaseException:
-            publisher.close()
+            store.close()
             raise
-        return publisher
+        return store
 
     def _newest(self) -> TopicModel | None:
         """Return the newest snapshot, if it is of what began here."""
@@ -225,21 +226,21 @@ class Lease(Thread):
         return model if model and model.settings.get("beginning") == self._id() else None
 
     def _id(self) -> str:
-        beginning = self._folder.beginning()
+        beginning = Beginning.read(self._folder)
         assert beginning is not None
-        return str(beginning["id"])
+        return beginning.id
 
     def _due(self) -> bool:
         newest = self._newest()
         before = 0 if newest is None else int(newest.settings["places"])
-        now, every = sum(self._folder.saved().values()), snapshot_every(self.settings)
+        now, every = sum(count_saved(self._folder).values()), snapshot_every(self.settings)
         seconds = self.settings.snapshots.seconds
         by_clock = seconds is not None and time.monotonic() - self._made_at >= seconds
         return now > before and (by_clock or (every is not None and now // every > before // every))
 
-    def _publish(self, publisher: Publisher) -> None:
+    def _publish(self, store: Store) -> None:
         """Publish the topics of all partitions, as their newest checkpoints have them."""
-        merged = merge_checkpoints([*self._folder.saved()])
+        merged = merge_checkpoints([*count_saved(self._folder)])
         for checkpoint in merged.checkpoints:
             for problem in checkpoint.skipped:
                 log("error", "checkpoint-skipped", message=problem)
@@ -248,11 +249,11 @@ class Lease(Thread):
         model = merged.engine.snapshot(merged.vocabulary, facts)
         account = {"records": places, "passed": sum(map(_passed, merged.checkpoints))}
         model = replace(model, diagnostics={**model.diagnostics, "account": account})
-        number = publisher.store(self._since(model))
+        number = store.publish(self._since(model))
         self._made_at = time.monotonic()
         self.snapshots += 1
         log("info", "snapshot", number=number, topics=model.n_components)
-        publisher.send()
+        store.send()
 
     def _since(self, model: TopicModel) -> TopicModel:
         """Return a model whose interval is since the newest snapshot.
@@ -282,55 +283,55 @@ def _passed(checkpoint: Checkpoint) -> int:
     return int(offsets - gaps - sum(begins.values()))
 
 
-def make_beginning(settings: RunSettings, folder: SharedFolder, status: Status) -> None:
+def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
     """Make what all daemons of a folder share, and let them begin; with the lease.
 
     The first documents of all partitions give the words and the projection, and nothing else: each
     is read once more, by whoever has its partition. Raises as `open_pipeline` and `open_stream`.
     """
-    source = open_stream(settings)
+    source, projection = open_stream(settings), folder / PROJECTION
     try:
         position = source.position()
         if settings.topics.projection_file is None:
             pipeline: Pipeline[Engine] = open_pipeline(settings, schedule=Schedule()).pipeline
             engine = _learned(pipeline, source, status)
             assert pipeline.vocabulary is not None
-            save_projection(folder.projection, engine, pipeline.vocabulary)
+            save_projection(projection, engine, pipeline.vocabulary)
             status.note(warmup=None)
             log("info", "beginning-learned", documents=engine.documents_seen)
         else:
             load_projection(settings.topics.projection_file)
-            fresh = folder.path / "projection.new"
+            fresh = folder / "projection.new"
             shutil.copyfile(settings.topics.projection_file, fresh)
-            fresh.rename(folder.projection)
+            fresh.rename(projection)
         latest = settings.kafka.start == "latest"
-        beginning = {
-            "id": secrets.token_hex(8),
-            "settings": terms_of(settings),
-            "log": {name: position[name] for name in LOG},
-            "offsets": position["offsets"] if latest else {},
-        }
+        beginning = Beginning(
+            id=secrets.token_hex(8),
+            settings=terms_of(settings),
+            log={name: position[name] for name in LOG},
+            offsets=position["offsets"] if latest else {},
+        )
     finally:
         source.close()
-    folder.begin(beginning)
-    log("info", "begun", projection=Path(folder.projection).name)
+    beginning.write(folder)
+    log("info", "begun", projection=PROJECTION)
 
 
 def start_after(
-    settings: RunSettings, folder: SharedFolder, before: SharedProjection
+    settings: RunSettings, folder: Path, before: SharedProjection
 ) -> SharedStart | None:
     """Return a start of more documents than the one before, which it replaces.
 
     They are those that are first in the log, and are read for it alone. None where that does not
     hold half as many again. Raises as `open_stream`.
     """
-    beginning, start = folder.beginning(), before.beginning
+    beginning, start = Beginning.read(folder), before.beginning
     assert beginning is not None
     assert isinstance(start, SharedStart)
     source = open_stream(settings)
     try:
-        if beginning["offsets"]:
-            source.seek({**source.position(), "offsets": beginning["offsets"]})
+        if beginning.offsets:
+            source.seek({**source.position(), "offsets": beginning.offsets})
         found = open_pipeline(settings, schedule=Schedule(), known=before.vocabulary)
         engine = _read_to_end(found.pipeline, source)
     finally:

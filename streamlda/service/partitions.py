@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -25,9 +26,10 @@ from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB
-from streamlda.storage.checkpoint import Checkpoints, Claim, PendingCheckpoint
+from streamlda.storage.checkpoint import PendingCheckpoint
+from streamlda.storage.partitions import PROJECTION, Beginning
 from streamlda.storage.projection import load_projection
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
@@ -42,7 +44,7 @@ class LearnedPartition:
     """One partition: its state, which stands at the position of its pipeline."""
 
     number: int
-    store: Checkpoints
+    store: Store
     pipeline: Pipeline[Any]
     #: Records that its newest checkpoint is made of.
     saved: int
@@ -93,7 +95,8 @@ class Partitions:
     """
 
     settings: RunSettings
-    folder: SharedFolder
+    folder: Path
+    beginning: Beginning
     lease: Lease
     on_reject: OnReject | None
     #: Called with the word for an account that was refused.
@@ -112,7 +115,7 @@ class Partitions:
     warmup: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        topics = replace(self.settings.topics, projection_file=str(self.folder.projection))
+        topics = replace(self.settings.topics, projection_file=str(self.folder / PROJECTION))
         self.settings = replace(self.settings, topics=topics)
 
     # What polls.
@@ -123,7 +126,7 @@ class Partitions:
         Raises `InvalidSettingError` from `LockedError` while another has it open, `FencedError` if
         a later generation has claimed it; else as `open_pipeline`.
         """
-        store = Checkpoints.open(self.folder.partition(number), claim=claim)
+        store = Store.open(self.folder, partition=number, claim=claim)
         file = self._file()
         try:
             found = open_pipeline(self.settings, store, None, self.on_reject, schedule=Schedule())
@@ -133,7 +136,7 @@ class Partitions:
         pipeline, saved = found.pipeline, found.checkpoint
         for problem in () if saved is None else saved.skipped:
             log("error", "checkpoint-skipped", partition=number, message=problem)
-        if saved is None and (first := self.folder.first_position(number)) is not None:
+        if saved is None and (first := self.beginning.find_position(number)) is not None:
             pipeline.behind = Behind(first, {})
         part = LearnedPartition(number, store, pipeline, pipeline.records, file=file)
         self.open_now[number] = part
@@ -208,7 +211,7 @@ class Partitions:
         behind = [part for part in self._parts() if part.file != file]
         if not behind:
             return
-        beginning = load_projection(self.folder.projection).beginning
+        beginning = load_projection(self.folder / PROJECTION).beginning
         for part in behind:
             part.file, learner = file, part.pipeline.learner
             if learner is not None and learner.go_on_from(beginning):
@@ -217,7 +220,7 @@ class Partitions:
 
     def _file(self) -> tuple[int, int]:
         """Return what tells the file of the start from those that were in its place."""
-        found = self.folder.projection.stat()
+        found = (self.folder / PROJECTION).stat()
         return found.st_mtime_ns, found.st_ino
 
     @property
@@ -298,7 +301,7 @@ class PartitionsWorker(Worker):
         committed: Committed,
     ) -> None:
         as_one: Any = partitions
-        super().__init__(as_one, as_one, None, status, tell, committed)
+        super().__init__(as_one, as_one, status, tell, committed)
         self._partitions = partitions
 
     def _copied(self) -> Any:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline, open_store
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
@@ -32,9 +32,7 @@ from streamlda.settings.build import public_words
 from streamlda.settings.rules import shared_clashes
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB, HttpSettings
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.partitions import open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 
 #: How long the end waits for the results that are being written; others are made again.
@@ -78,19 +76,14 @@ def run(settings: RunSettings) -> int:
         assert settings.checkpoint.folder is not None
         if shares_partitions(settings):
             return _run_shared(settings, opened)
-        store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-        status = make_status(settings)
-        output = settings.output
-        publisher = Publisher(
-            output.folder, output.file, private=settings.private, keep=output.keep
-        )
-        closed_with(opened, publisher)
-        snapshots = publisher.snapshots
+        store = opened.enter_context(open_store(settings))
+        status, snapshots = make_status(settings), store.snapshots
         assert snapshots is not None
+        status.note_snapshot(store.newest_summary())
         serve(settings.http, status, snapshots, opened, private=settings.private)
         letters = open_letters(settings, status, opened)
-        publisher.sink = wait_for(status, "publish", lambda: snapshot_sink(settings))
-        closed_with(opened, publisher.sink)
+        store.sink = wait_for(status, "publish", lambda: snapshot_sink(settings))
+        closed_with(opened, store.sink)
         ledger = wait_for(
             status,
             "publish",
@@ -98,12 +91,12 @@ def run(settings: RunSettings) -> int:
                 settings,
                 opened,
                 lambda ended: log("warning", "release-cut-short", outcome=ended),
-                publisher,
+                store,
             ),
         )
         rejects = settings.source.rejects
         if rejects is not None:
-            file = opened.enter_context(RejectsFile(rejects, append=not store.empty))
+            file = opened.enter_context(RejectsFile(rejects, append=not store.is_empty))
 
         def open_found() -> OpenedRun:
             found = open_pipeline(
@@ -118,7 +111,7 @@ def run(settings: RunSettings) -> int:
                 # Without a group there is nowhere to show offsets.
                 committed = commit if settings.kafka.group else lambda position, note: None
                 return Worker(
-                    *(found.pipeline, store, publisher, status, tell, committed, ledger),
+                    *(found.pipeline, store, status, tell, committed, ledger),
                     unstored=found.released,
                 )
 
@@ -153,7 +146,7 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     require(not refused, named, partitions=settings.kafka.partitions)
     assert settings.output.folder is not None
     assert settings.checkpoint.folder is not None
-    folder, status = SharedFolder(settings.checkpoint.folder), make_status(settings)
+    folder, status = open_shared_folder(settings.checkpoint.folder), make_status(settings)
     snapshots = Snapshots(settings.output.folder)
     serve(settings.http, status, snapshots, opened, private=settings.private)
     letters = open_letters(settings, status, opened)

@@ -24,7 +24,7 @@ from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.checkpoint import Claim
+from streamlda.storage.store import Claim
 from streamlda.stream.source import Behind, Position, RecordBatch
 from streamlda.utils.lock import LockedError
 
@@ -73,7 +73,7 @@ class SharedSource:
         # Its methods beyond those of `Source` are those of the connector for Kafka.
         self._source: Any = open_stream(settings, on_rejected, self._give_up)
         try:
-            partitions.folder.check_log(self._source.position())
+            partitions.beginning.check_log(self._source.position())
         except BaseException:
             self._source.close()
             raise

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from streamlda.learner import NEVER_BY_ITSELF
@@ -22,7 +23,7 @@ from streamlda.service.status import Status
 from streamlda.service.worker import Committed
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.partitions import Beginning
 from streamlda.stream.source import Position, Source
 
 
@@ -35,7 +36,7 @@ def shares_partitions(settings: RunSettings) -> bool:
 def run_shared(
     settings: RunSettings,
     rules: Rules,
-    folder: SharedFolder,
+    folder: Path,
     lease: Lease,
     status: Status,
     letters: Letters,
@@ -45,14 +46,12 @@ def run_shared(
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(rules, snapshot_seconds=None, release_at_end=False)
     lease.start()
-    _wait_for_beginning(folder, lease, status)
-    beginning = folder.beginning()
-    assert beginning is not None
+    beginning = _wait_for_beginning(folder, lease, status)
     check_beginning(settings, folder, beginning)
     rejects = settings.source.rejects
     file = None if rejects is None else opened.enter_context(RejectsFile(rejects, append=True))
     partitions = Partitions(
-        *(settings, folder, lease, None if file is None else file.write),
+        *(settings, folder, beginning, lease, None if file is None else file.write),
         on_account=lambda reason: status.count_failure("account", reason),
     )
     workers: list[PartitionsWorker] = []
@@ -84,13 +83,14 @@ def run_shared(
     return daemon.run(open_run())
 
 
-def _wait_for_beginning(folder: SharedFolder, lease: Lease, status: Status) -> None:
+def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> Beginning:
     """Wait until what daemons share is there: made here, by whoever has the lease, or given."""
     retry = Retry("beginning")
-    while folder.beginning() is None:
+    while (found := Beginning.read(folder)) is None:
         lease.check()
         reason = "made-here" if lease.held else "made-by-another"
         status.show(retry.stalled(time.monotonic(), reason))
         status.beat()
         time.sleep(TICK_SECONDS)
     status.show(retry.done(time.monotonic()))
+    return found

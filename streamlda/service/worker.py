@@ -23,8 +23,8 @@ from streamlda.service.messages import (
 )
 from streamlda.service.status import Status
 from streamlda.service.threads import Threads
-from streamlda.storage.checkpoint import Checkpoints, PendingCheckpoint
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.checkpoint import PendingCheckpoint
+from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released
 from streamlda.stream.source import Position, RecordBatch
@@ -34,13 +34,13 @@ from streamlda.utils.exit_codes import exit_code
 Committed = Callable[[Position, str], None]
 
 
-def publish_model(publisher: Publisher, released: Released) -> bool:
+def publish_model(store: Store, released: Released) -> bool:
     """Write the model of a release, if it has one; return whether it has."""
     if released.missed:
         log("warning", "no-snapshot", message=released.missed)
     if released.model is None:
         return False
-    number = publisher.store(released.model)
+    number = store.publish(released.model)
     log("info", "snapshot", number=number, topics=released.model.n_components)
     return True
 
@@ -51,14 +51,12 @@ class Worker:
     Nobody else uses the pipeline from now on. `tell` takes what each answers, from any thread;
     `committed` is called when a checkpoint with this position is on the disk. The `ledger` of a
     private run shows what was spent. `unstored` is a release of before, for the first `release`.
-    A pipeline that releases nothing has no `publisher`.
     """
 
     def __init__(
         self,
         pipeline: Pipeline[Any],
-        store: Checkpoints,
-        publisher: Publisher | None,
+        store: Store,
         status: Status,
         tell: Callable[[Event], None],
         committed: Committed,
@@ -68,14 +66,12 @@ class Worker:
     ) -> None:
         self._threads = threads or Threads()
         self._ledger, self._unstored = ledger, unstored
-        self._pipeline, self._store, self._publisher = pipeline, store, publisher
+        self._pipeline, self._store = pipeline, store
         self._status, self._tell, self._committed = status, tell, committed
         #: Of each partition, when the last record that was learned was made.
         self._newest: dict[int, float] = {}
         self._show()
         self._show_budget()
-        if publisher is not None:
-            self._status.note_snapshot(publisher.newest())
         self._tasks, self._writes = map(self._threads.lane, ("engine", "writer"))
 
     def stop(self, timeout_seconds: float) -> bool:
@@ -120,8 +116,7 @@ class Worker:
         self._tell(Failed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
 
     def _publish(self) -> None:
-        assert self._publisher is not None
-        self._publisher.send()
+        self._store.send()
         self._tell(Published(self._threads.now()))
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
@@ -166,15 +161,14 @@ class Worker:
             self._tell(BudgetExhausted(self._threads.now()))
             return
         self._unstored = released
-        assert self._publisher is not None
         try:
-            made = publish_model(self._publisher, released)
+            made = publish_model(self._store, released)
         except OSError as error:
             self._failed("output", error)
             return
         self._unstored = None
         if made:
-            self._status.note_snapshot(self._publisher.newest())
+            self._status.note_snapshot(self._store.newest_summary())
         self._show()
         self._show_budget()
         pipeline = self._pipeline

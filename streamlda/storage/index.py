@@ -1,7 +1,7 @@
-"""The index of a folder of checkpoints: which generations there are, and what is in each.
+"""The index of a folder of checkpoints: an SQLite database with a row for each generation.
 
-An SQLite database with a row for each generation that is kept: its number, a JSON body and a
-checksum over both. What an index says is true after a commit, and on the disk.
+A row has the number of its generation, a JSON body and a checksum over both. After a commit the
+index is on the disk.
 """
 
 from __future__ import annotations
@@ -12,35 +12,45 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from streamlda.checks import failure
 from streamlda.container import check_version, sync_folder, to_json
-from streamlda.errors import FencedError, ModelFileError
+from streamlda.errors import FencedError, ModelFileError, StreamLDAError
 from streamlda.storage.state import OWNER_ONLY
 
-#: Marks the index as one of ours ("sCKP"), and counts the formats.
+#: Marks the index as one of this program ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
 FORMAT_VERSION = 2
 
 BUSY_SECONDS = 30.0
-#: Who may write, if that changes: the last who came, and the number of its group by then.
+#: The last process that claimed the folder, and the generation of its group by then.
 FENCE = "CREATE TABLE IF NOT EXISTS fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)"
 SCHEMA = "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)"
 
-#: Number, body and digest of a generation.
-Row = tuple[int, str, str]
+
+class Row(NamedTuple):
+    """A generation: number, JSON body, and checksum over both."""
+
+    number: int
+    text: str
+    digest: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the row is as it was written."""
+        return self.digest == _digest(self.number, self.text)
 
 
 class CheckpointIndex:
     """The index in a folder. `step` is called with the name of each step, for tests of crashes."""
 
-    def __init__(self, folder: Path, step: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, step: Callable[[str], object] = str) -> None:
         self._folder, self._path, self._step = folder, folder / "index", step
 
     def make(self) -> None:
-        """Make it, whole or not at all, if there is neither an index nor a state without one."""
+        """Make the index, whole or not at all, unless it is there; refuse a state without one."""
         if self._path.exists():
             return
         states = sorted(self._folder.glob("state-*"))
@@ -57,7 +67,7 @@ class CheckpointIndex:
             leftover.unlink(missing_ok=True)
         self._step("open:begin")
         os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
-        with self._connected(fresh) as database:
+        with self._connect(fresh) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute(f"PRAGMA application_id={APPLICATION_ID}")
             database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
@@ -70,21 +80,20 @@ class CheckpointIndex:
         self._step("open:made")
 
     def rows(self) -> list[Row]:
-        """Return all generations, newest first; `has_checksum` tells which are whole."""
+        """Return all generations, newest first."""
         with self._open() as database:
             query = "SELECT number, body, digest FROM generations ORDER BY number DESC"
-            return database.execute(query).fetchall()
+            return [Row(*found) for found in database.execute(query)]
 
     def newest_number(self) -> int:
         """Return the number of the newest generation, 0 if there is none."""
-        return max((number for number, *_ in self.rows()), default=0)
+        return max((row.number for row in self.rows()), default=0)
 
     def claim(self, owner: str, number: int | None, *, reset: bool = False) -> None:
-        """Let none but this owner write, from now on.
+        """Let nobody but this owner write from now on.
 
-        Owners that come by a group have its `number`, which only grows while the group lasts: an
-        older one comes too late, unless it is known that numbers were `reset`. Raises
-        `FencedError`.
+        Owners of a group have its `number`, which only grows while the group lasts. Raises
+        `FencedError` for a number below the last one, unless the numbers were `reset`.
         """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
@@ -92,7 +101,7 @@ class CheckpointIndex:
             found = database.execute("SELECT number FROM fence").fetchone()
             newest = None if found is None or reset else found[0]
             if number is not None and newest is not None and newest > number:
-                raise _fenced(self._folder, number, newest)
+                raise self._fenced(number, newest)
             database.execute("INSERT OR REPLACE INTO fence VALUES (0, ?, ?)", (owner, number))
             database.execute("COMMIT")
 
@@ -109,7 +118,7 @@ class CheckpointIndex:
             if owner is not None:
                 found = database.execute("SELECT owner, number FROM fence").fetchone()
                 if found is None or found[0] != owner:
-                    raise _fenced(self._folder, None, found and found[1])
+                    raise self._fenced(None, found and found[1])
             row = (generation, text, _digest(generation, text))
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
@@ -119,22 +128,26 @@ class CheckpointIndex:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open the index, for reading and writing, once its kind and version are checked."""
-        with self._connected(self._path) as database:
-            ours = database.execute("PRAGMA application_id").fetchone()[0]
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            if ours != APPLICATION_ID:
+        """Open the index once its kind and version are checked."""
+        with self._connect(self._path) as database:
+            if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                 raise sqlite3.DatabaseError("it is a database of another program")
+            version = database.execute("PRAGMA user_version").fetchone()[0]
             check_version(version, FORMAT_VERSION, "checkpoints", self._folder)
             yield database
 
     @contextmanager
-    def _connected(self, path: Path) -> Iterator[sqlite3.Connection]:
+    def _connect(self, path: Path) -> Iterator[sqlite3.Connection]:
+        uri = f"file:{quote(os.fsencode(path))}?mode=rw"
         try:
-            with closing(_connect(path)) as database:
+            database = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+            with closing(database):
+                # As in the ledger: after a commit the one file holds everything, on the disk.
+                database.execute("PRAGMA synchronous=EXTRA")
+                database.execute("PRAGMA trusted_schema=OFF")
                 yield database
         except sqlite3.OperationalError as error:
-            # Of a full or failing disk, say: what is there may well be whole.
+            # A full or failing disk: the index may well be whole.
             raise OSError(f"the index of checkpoints cannot be used: {error}") from error
         except sqlite3.Error as error:
             raise failure(
@@ -144,37 +157,15 @@ class CheckpointIndex:
                 error=ModelFileError,
             ) from error
 
-
-def _fenced(folder: Path, number: int | None, newest: int | None) -> FencedError:
-    error = failure(
-        "a partition must have one daemon, and another has taken it over",
-        path=str(folder),
-        generation=number,
-        taken_in=newest,
-        remedy="nothing was written; the other goes on with it",
-        error=FencedError,
-    )
-    assert isinstance(error, FencedError)
-    return error
-
-
-def has_checksum(row: Row) -> bool:
-    """Tell whether a row is as it was written."""
-    number, text, digest = row
-    return digest == _digest(number, text)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(
-        f"file:{quote(os.fsencode(path))}?mode=rw",
-        uri=True,
-        isolation_level=None,
-        timeout=BUSY_SECONDS,
-    )
-    # As in the ledger: after a commit the one file holds everything, and is on the disk.
-    database.execute("PRAGMA synchronous=EXTRA")
-    database.execute("PRAGMA trusted_schema=OFF")
-    return database
+    def _fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
+        return failure(
+            "another daemon has taken over this partition",
+            path=str(self._folder),
+            generation=number,
+            taken_in=newest,
+            remedy="nothing was written; the other daemon resumes it",
+            error=FencedError,
+        )
 
 
 def _digest(number: int, text: str) -> str:

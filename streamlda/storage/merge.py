@@ -43,7 +43,9 @@ from streamlda.errors import (
     ModelFileError,
     StreamLDAError,
 )
-from streamlda.storage.checkpoint import Checkpoint, Checkpoints
+from streamlda.storage.checkpoint import Checkpoint, read_newest
+from streamlda.storage.index import CheckpointIndex
+from streamlda.storage.partitions import LOG
 from streamlda.storage.projection import check_same_words
 from streamlda.stream.illustrations import COLUMNS
 from streamlda.stream.source import Position
@@ -53,9 +55,6 @@ from streamlda.utils.arrays import named
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
 ATTEMPTS = 5
-
-#: What names a log of Kafka, in a position.
-_LOG = ("cluster", "topic", "topic_id")
 
 
 class NewestCheckpoint(NamedTuple):
@@ -69,60 +68,12 @@ class NewestCheckpoint(NamedTuple):
     engine: Engine
 
 
-class _ReadOnlyCheckpoints(Checkpoints):
-    """A folder of checkpoints without its lock: it can be read, and not be saved to."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, None, None)
-
-    def read(self) -> NewestCheckpoint:
-        for _ in range(ATTEMPTS):
-            number, problem = self._index.newest_number(), None
-            try:
-                found = self._read()
-                if not found.checkpoint.skipped:
-                    return found
-            except (ModelFileError, FileNotFoundError) as error:
-                problem = error
-            if self._index.newest_number() == number:
-                # Nothing was saved meanwhile: it is damage, and not a race.
-                break
-        if problem is not None:
-            raise problem
-        return found
-
-    def _read(self) -> NewestCheckpoint:
-        try:
-            checkpoint = self.newest()
-        except InvalidSettingError as error:
-            raise failure(
-                "a state that leaves its daemon must not be private",
-                path=str(self.folder),
-                remedy="use the snapshots that the daemon publishes",
-            ) from error
-        if checkpoint is None:
-            raise failure(
-                "a folder of checkpoints must have one",
-                generations=0,
-                path=str(self.folder),
-                remedy="let the daemon save first",
-                error=InsufficientDataError,
-            )
-        engine = checkpoint.restore()
-        assert isinstance(engine, Engine)
-        rows = checkpoint.rows()
-        if rows is not None:
-            engine.add(rows)
-        return NewestCheckpoint(checkpoint, engine)
-
-
 def newest_of(folder: str | os.PathLike[str]) -> NewestCheckpoint:
     """Read the newest whole generation of a folder, whose daemon may be running.
 
-    The daemon is not disturbed: files that it removes meanwhile are looked for again, and nothing
-    is written, but that SQLite undoes what a crash left half done in the index. An older generation
-    is taken where the newest is damaged, and its `skipped` says so. A private one is refused. Time
-    O(bytes of the state), memory twice its size.
+    The daemon is not disturbed: nothing is written, but that SQLite undoes what a crash left half
+    done in the index. An older generation is taken where the newest is damaged, and its `skipped`
+    says so. A private one is refused. Time O(bytes of the state), memory twice its size.
     """
     path = Path(os.path.realpath(folder))
     require(
@@ -132,7 +83,46 @@ def newest_of(folder: str | os.PathLike[str]) -> NewestCheckpoint:
         remedy="name the checkpoint.folder of a daemon",
         error=ModelFileError,
     )
-    return _ReadOnlyCheckpoints(path).read()
+    index, attempts = CheckpointIndex(path), 0
+    while True:
+        number, attempts = index.newest_number(), attempts + 1
+        try:
+            found, problem = _read_newest(path, index), None
+        except (ModelFileError, FileNotFoundError) as error:
+            found, problem = None, error
+        if found is not None and not found.checkpoint.skipped:
+            return found
+        if attempts == ATTEMPTS or index.newest_number() == number:
+            # Nothing was saved meanwhile: it is damage, and not a race.
+            if found is None:
+                assert problem is not None
+                raise problem
+            return found
+
+
+def _read_newest(path: Path, index: CheckpointIndex) -> NewestCheckpoint:
+    try:
+        checkpoint = read_newest(path, index)
+    except InvalidSettingError as error:
+        raise failure(
+            "a state that leaves its daemon must not be private",
+            path=str(path),
+            remedy="use the snapshots that the daemon publishes",
+        ) from error
+    if checkpoint is None:
+        raise failure(
+            "a folder of checkpoints must have one",
+            generations=0,
+            path=str(path),
+            remedy="let the daemon save first",
+            error=InsufficientDataError,
+        )
+    engine = checkpoint.restore()
+    assert isinstance(engine, Engine)
+    rows = checkpoint.rows()
+    if rows is not None:
+        engine.add(rows)
+    return NewestCheckpoint(checkpoint, engine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +178,8 @@ def overlap(one: Position, other: Position, *, copied: bool = False) -> str | No
 
     `copied` says that the sums of the two runs are equal: then equal positions are those of a copy.
     """
-    if all(key in one and key in other for key in _LOG):
-        if any(one[key] != other[key] for key in _LOG):
+    if all(key in one and key in other for key in LOG):
+        if any(one[key] != other[key] for key in LOG):
             return None
         partitions = sorted({*one["offsets"]} & {*other["offsets"]}, key=int)
         return f"topic={one['topic']!r} partitions={','.join(partitions)}" if partitions else None

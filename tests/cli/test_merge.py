@@ -9,9 +9,9 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import load
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import load_projection
 from streamlda.storage.state import load_state
+from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import refused, run
 from tests.engine.kinds import KINDS, fed, text_documents
@@ -28,7 +28,7 @@ def save(folder, engine, partition, words=WORDS):
         **{"cluster": "c", "topic": "news", "topic_id": "t", "partitions": [partition]},
         **{"offsets": {str(partition): engine.documents_seen}, "lost": {}},
     }
-    with Checkpoints.open(folder) as store:
+    with Store.open(folder) as store:
         store.write(store.capture(engine, position, words))
     return folder
 
@@ -148,7 +148,7 @@ def test_an_older_generation_and_weak_data_are_warned_of(daemons, tmp_path):
 def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
     one, two, _ = daemons
     empty, none, gone = (tmp_path / name for name in ("empty", "none", "gone"))
-    Checkpoints.open(empty).close()
+    Store.open(empty).close()
     save(none, Engine(SETTINGS), 5)
     model, state = ("-o", tmp_path / "model"), ("--state", tmp_path / "state")
     before = sorted(path.name for path in one.iterdir())

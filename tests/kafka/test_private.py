@@ -11,8 +11,7 @@ from streamlda.privacy.ledger import Cohort, DocumentRange, read_report
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from streamlda_connectors.kafka.consumer import Client
 from tests.service.daemon_process import texts
 
@@ -44,9 +43,9 @@ def open_run(topics, topic, tmp_path):
         }
         settings = load_settings(None, {}, given)
         with ExitStack() as opened:
-            store = opened.enter_context(Checkpoints.open(tmp_path / folder))
-            publisher = opened.enter_context(Publisher(None, None, private=True))
-            ledger = open_ledger(settings, opened, print, publisher)
+            store = opened.enter_context(Store.open(tmp_path / folder))
+            output = opened.enter_context(Store.open(private=True))
+            ledger = open_ledger(settings, opened, print, output)
             run = open_pipeline(settings, store, ledger)
             source = run.open_source(settings)
             opened.callback(source.close)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.settings.load import load_settings
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from tests.service.daemon_process import private_settings, texts
 
 #: Records of a window, and of a file that is one window and some.
@@ -32,8 +31,8 @@ def settings_at(folder, sources, **flags):
 
 
 def opened_ledger(settings, opened):
-    publisher = opened.enter_context(Publisher(None, None, private=True))
-    return open_ledger(settings, opened, print, publisher)
+    output = opened.enter_context(Store.open(private=True))
+    return open_ledger(settings, opened, print, output)
 
 
 def release(folder, *sources, store=False, most=99, warn=print, between=lambda: None, **flags):
@@ -45,7 +44,7 @@ def release(folder, *sources, store=False, most=99, warn=print, between=lambda: 
     with ExitStack() as opened:
         ledger = opened_ledger(settings, opened)
         before = ledger.generation
-        kept = opened.enter_context(Checkpoints.open(folder / "kept")) if store else None
+        kept = opened.enter_context(Store.open(folder / "kept")) if store else None
         run = open_pipeline(settings, kept, ledger, warn=warn)
         between()
         source = opened.enter_context(closing(run.open_source(settings)))

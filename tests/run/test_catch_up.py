@@ -7,8 +7,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.run.opening import open_ledger, open_pipeline
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from tests.run.opened import run_settings, save
 from tests.service.daemon_process import texts
 
@@ -32,9 +31,9 @@ def opened_run(folder, stream, **more):
             **more,
         }
         settings = run_settings("private", folder, flags)
-        store = opened.enter_context(Checkpoints.open(folder / stream))
-        publisher = opened.enter_context(Publisher(folder / f"{stream}-out", None, private=True))
-        ledger = open_ledger(settings, opened, print, publisher)
+        store = opened.enter_context(Store.open(folder / stream))
+        output = opened.enter_context(Store.open(output=folder / f"{stream}-out", private=True))
+        ledger = open_ledger(settings, opened, print, output)
         run = open_pipeline(settings, store, ledger)
         yield run, store, opened.enter_context(closing(run.open_source(settings)))
 

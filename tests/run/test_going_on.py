@@ -10,7 +10,7 @@ import pytest
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.privacy.ledger import Ledger
 from streamlda.run.opening import open_pipeline
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from tests.run.released import (
     MANY,
     OTHERS,
@@ -138,7 +138,7 @@ def test_a_run_that_goes_on_leaves_out_what_others_had_released_before_it(tmp_pa
     assert ranges(release(tmp_path, source, store=True, most=1)) == {"a.jsonl": (300, 306)}
     settings = settings_at(tmp_path, [source])
     with ExitStack() as opened:
-        store = opened.enter_context(Checkpoints.open(tmp_path / "kept"))
+        store = opened.enter_context(Store.open(tmp_path / "kept"))
         ledger = opened_ledger(settings, opened)
         run = open_pipeline(settings, store, ledger)
         assert (run.slots_to_skip, run.pipeline.records) == (6, 6)
@@ -162,7 +162,7 @@ def test_a_run_goes_on_in_the_files_that_it_began_with(tmp_path, documents):
     for now, refused in ((documents, True), (OTHERS + MANY, False)):
         jsonl(source, now)
         with ExitStack() as opened:
-            store = opened.enter_context(Checkpoints.open(tmp_path / "kept"))
+            store = opened.enter_context(Store.open(tmp_path / "kept"))
             ledger = opened_ledger(settings, opened)
             with pytest.raises(LedgerError, match="must begin") if refused else nullcontext():
                 assert open_pipeline(settings, store, ledger).slots_to_skip == 6

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from streamlda.container import to_json
 from streamlda.errors import InvalidSettingError
 from streamlda.run.opening import capture, open_pipeline
-from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import save_projection
+from streamlda.storage.store import Store
 from streamlda.stream import blocks
 from streamlda.stream.source import Behind, RecordBatch, RecordLocation
 from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
@@ -24,7 +24,7 @@ def run(kind, folder, cuts, restarts):
     pipeline, found = new_pipeline(kind, folder), []
     ends = sorted({*(cut % len(ROWS) for cut in cuts), *range(200, 700, 200), len(ROWS)} - {0})
     start = 0
-    with Checkpoints.open(folder / "checkpoints") as store:
+    with Store.open(folder / "checkpoints") as store:
         for number, end in enumerate(ends):
             pipeline.add(RecordBatch(ROWS[start:end]))
             start = end
@@ -130,7 +130,7 @@ def test_a_run_goes_on_from_its_own_beginning_alone(tmp_path, kind):
     asked = run_settings(kind, tmp_path)
     pipeline = open_pipeline(asked).pipeline
     pipeline.add(RecordBatch(ROWS[:200]))
-    with Checkpoints.open(tmp_path / "c") as store:
+    with Store.open(tmp_path / "c") as store:
         save(pipeline, store)
         assert open_pipeline(asked, store).pipeline.records == 200
         assert pipeline.release().model is not None
@@ -148,7 +148,7 @@ def test_a_run_from_shared_topics_refines_them(tmp_path):
 
 def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp_path):
     pipeline = new_pipeline("learned", tmp_path)
-    with Checkpoints.open(tmp_path / "c") as store:
+    with Store.open(tmp_path / "c") as store:
         pipeline.behind = Behind({}, {})
         pipeline.add(RecordBatch(ROWS[:100]))
         assert capture(pipeline, store) is None
@@ -161,7 +161,7 @@ def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp
 def test_other_settings_than_the_saved_ones_are_refused(tmp_path):
     pipeline = new_pipeline("hashed", tmp_path)
     pipeline.add(RecordBatch(ROWS[:200]))
-    with Checkpoints.open(tmp_path / "c") as store:
+    with Store.open(tmp_path / "c") as store:
         save(pipeline, store)
         assert open_pipeline(run_settings("hashed", tmp_path), store).pipeline.records == 200
         for kind, flags, named in (
@@ -180,7 +180,7 @@ def test_another_distance_of_snapshots_counts_from_the_last_release(tmp_path):
         pipeline.add(RecordBatch(ROWS[pipeline.records : end]))
         if pipeline.due == 0:
             pipeline.release()
-    with Checkpoints.open(tmp_path / "c") as store:
+    with Store.open(tmp_path / "c") as store:
         save(pipeline, store)
         for every, due in ((120, 0), (150, 0), (180, 40), (1000, 500)):
             changed = run_settings("hashed", tmp_path, {"snapshots.every": every})

@@ -10,8 +10,8 @@ from streamlda.run import fit as loop
 from streamlda.run.fit import fit
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
-from streamlda.storage.publishing import Publisher
 from streamlda.storage.snapshots import Snapshots
+from streamlda.storage.store import Store
 from tests.service.planted import words
 from tests.service.test_status import shares
 
@@ -81,7 +81,7 @@ def test_the_topics_of_a_theme_that_comes_rise_in_snapshots_and_metrics(whole):
     theme = max(seen[-1], key=seen[-1].get)
     assert seen[-1][theme] > 0.7
     assert seen[-1][theme] >= 1.5 * seen[0][theme]
-    assert Publisher(snapshots.folder, None, private=False).newest().number == len(seen)
+    assert Store.open(output=snapshots.folder, private=False).newest_summary().number == len(seen)
 
 
 def test_intervals_say_from_when_their_documents_are(whole):

@@ -17,10 +17,9 @@ from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.statement import not_private
-from streamlda.run.opening import capture, open_ledger, open_pipeline
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
+from streamlda.run.opening import capture, open_ledger, open_pipeline, open_store
 from streamlda.storage.snapshots import Snapshots
+from streamlda.storage.store import Store
 from streamlda.stream.source import poll
 from streamlda.utils.lock import FileLock, LockedError
 from tests.run.opened import run_settings
@@ -79,20 +78,17 @@ class Scene(NamedTuple):
         }
         settings = run_settings("private", folder / "run", given)
         with ExitStack() as opened:
-            store = opened.enter_context(Checkpoints.open(settings.checkpoint.folder))
-            publisher = Publisher(
-                settings.output.folder, settings.output.file, private=True, sink=self.topic
-            )
-            opened.enter_context(publisher)
-            ledger = open_ledger(settings, opened, print, publisher)
+            store = opened.enter_context(open_store(settings))
+            store.sink = self.topic
+            ledger = open_ledger(settings, opened, print, store)
             run = open_pipeline(settings, store, ledger)
             self.group.source = opened.enter_context(closing(run.open_source(settings)))
             run.go_on(self.group, settings)
-            yield run, store, publisher, ledger
+            yield run, store, ledger
 
     def learn(self, **flags):
         """Publish the topics of the next window, as the daemon does."""
-        with self.opened(**flags) as (run, store, publisher, ledger):
+        with self.opened(**flags) as (run, store, ledger):
             pipeline, model = run.pipeline, None
             while model is None:
                 while pipeline.due:
@@ -100,8 +96,8 @@ class Scene(NamedTuple):
                 model = pipeline.release().model
                 store.write(capture(pipeline, store))
                 self.group.left = [Evidence("", ledger.ledger_id, ledger.generation).note]
-            publisher.store(model)
-            publisher.send()
+            store.publish(model)
+            store.send()
         return model
 
     def left(self, *kinds, lost=False):
@@ -189,8 +185,8 @@ def test_a_new_ledger_is_refused_beside_what_another_one_left(scene, kind):
 
 def test_models_that_a_file_held_before_tell_too(scene):
     """A file whose newest model was moved elsewhere."""
-    with Publisher(scene.folder / "model.snapshots", None, private=True) as publisher:
-        publisher.store(load(scene.folder / "model"))
+    with Store.open(output=scene.folder / "model.snapshots", private=True) as store:
+        store.publish(load(scene.folder / "model"))
     roll_back(scene)
     scene.left()
     with pytest.raises(LedgerError, match=r"where='.*/model\.snapshots/snapshot-000001'"):
@@ -246,21 +242,20 @@ def test_a_note_says_what_it_was_made_of():
 def test_private_snapshots_and_others_do_not_share_a_folder(scene):
     for private, folder in ((False, "out"), (True, "open")):
         if private:
-            with Publisher(scene.folder / folder, None, private=False) as publisher:
-                publisher.store(replace(load(scene.folder / "model"), privacy=not_private()))
+            with Store.open(output=scene.folder / folder, private=False) as store:
+                store.publish(replace(load(scene.folder / "model"), privacy=not_private()))
         with pytest.raises(InvalidSettingError, match="must not lie in one folder with others"):
-            Publisher(scene.folder / folder, None, private=private)
+            Store.open(output=scene.folder / folder, private=private)
     # What was refused holds no lock.
-    Publisher(scene.folder / "out", None, private=True).close()
+    Store.open(output=scene.folder / "out", private=True).close()
 
 
 # One owner at a time.
 
 HOLD = """
 import sys
-from streamlda.storage.publishing import Publisher
-from streamlda.storage.snapshots import Snapshots
-publisher = Publisher(sys.argv[1], None, private=False)
+from streamlda.storage.store import Store
+store = Store.open(output=sys.argv[1], private=False)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -276,22 +271,22 @@ def test_a_folder_of_snapshots_has_one_writer_until_it_ends_however(tmp_path):
     )
     with other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(InvalidSettingError, match=rf"one process that writes.*pid={other.pid}"):
-            Publisher(folder, None, private=False)
+        with pytest.raises(InvalidSettingError, match=rf"lock on output.*pid={other.pid}"):
+            Store.open(output=folder, private=False)
         other.send_signal(signal.SIGKILL)
         other.wait()
     with (
-        Publisher(folder, None, private=False),
+        Store.open(output=folder, private=False),
         pytest.raises(InvalidSettingError, match=f"pid={os.getpid()}"),
     ):
-        Publisher(folder, None, private=False)
-    Publisher(folder, None, private=False).close()
+        Store.open(output=folder, private=False)
+    Store.open(output=folder, private=False).close()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidSettingError, match=r"must be writable.*output.folder"):
-        Publisher(tmp_path / "file/out", None, private=False)
+        Store.open(output=tmp_path / "file/out", private=False)
 
 
 def test_a_forked_child_does_not_keep_a_lock(tmp_path):

@@ -30,8 +30,8 @@ from streamlda.scaleout.store import store_documents
 from streamlda.service.running import run
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.projection import save_projection
+from streamlda.storage.store import Store
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
@@ -106,7 +106,7 @@ def by_daemon(folder, sources, **flags):
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    with Checkpoints.open(kept) as store:
+    with Store.open(kept) as store:
         about = store.newest().about
     return load(folder / "daemon"), RecordCounts(about["places"], **about["counts"])
 

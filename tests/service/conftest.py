@@ -16,7 +16,7 @@ from streamlda.service.shared_source import RETRY_SECONDS, SharedSource
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.storage.identity import Topic
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.partitions import Beginning, open_shared_folder
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.stream.time_bins import InNoBin
 from tests.kafka.topics import wait_until
@@ -96,11 +96,12 @@ def here(request, shared, topics, tmp_path):
     for number in (0, 1):
         truth.send(texts(documents, seed=number), number)
     settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
-    folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
+    folder, status = open_shared_folder(shared.path), Status(private=False, stream="s")
     snapshots = Snapshots(tmp_path / "snapshots")
     lease = Lease(settings, folder, status, snapshots)
     make_beginning(lease.settings, folder, status)
-    partitions, events = Partitions(settings, folder, lease, None), SimpleQueue()
+    beginning = Beginning.read(folder)
+    partitions, events = Partitions(settings, folder, beginning, lease, None), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
     # Whether dead letters can be made durable.
     letters, shown = SimpleNamespace(durable=True), []

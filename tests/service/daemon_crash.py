@@ -27,8 +27,7 @@ from streamlda.service.logs import start_logging
 from streamlda.service.signals import leave
 from streamlda.service.worker import Worker
 from streamlda.settings.load import load_settings
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from tests.service.daemon_process import left_by, settings_of
 
 #: Exit status of a daemon that saw what must never be.
@@ -122,9 +121,9 @@ def with_steps(on_step):
         return outer
 
     def change():
-        for kind in (Checkpoints, Ledger):
+        for kind in (Store, Ledger):
             kind.open = opened_with_hook(kind.open)
-        for owner, names in ((Publisher, ("store", "send")), (Worker, ("_take", "_release"))):
+        for owner, names in ((Store, ("publish", "send")), (Worker, ("_take", "_release"))):
             for name in names:
                 setattr(owner, name, around(getattr(owner, name), name))
 
@@ -144,13 +143,13 @@ def hurry():
 
 def forget_rows():
     """Leave out of the checkpoint what waits for its block."""
-    capture = Checkpoints.capture
-    Checkpoints.capture = lambda *args: capture(*args[:-1])
+    capture = Store.capture
+    Store.capture = lambda *args: capture(*args[:-1])
 
 
 def publish_again():
     """Publish each release under a new number, however often it is made."""
-    Publisher.store = lambda self, model: (
+    Store.publish = lambda self, model: (
         number := (self.snapshots.latest() or 0) + 1,
         self.snapshots.publish(number, model),
     )[0]
@@ -159,7 +158,7 @@ def publish_again():
 #: Each with the step to kill at.
 BUGS = {
     "forget-rows": ("save:cleaned", forget_rows),
-    "publish-again": ("store:end", publish_again),
+    "publish-again": ("publish:end", publish_again),
 }
 
 

@@ -16,7 +16,7 @@ from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.statement import PRIVATE, check_statement
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.service import running
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from tests.service.daemon_crash import WRONG, Stream, at_any_moment, at_steps, die_when, main
 from tests.service.daemon_process import private_settings
@@ -42,7 +42,7 @@ AGAIN = {
     ("hashed", "_release:end", 3): 0,
     ("private", "_release:end", 3): 0,
     ("private", "save:begin", 3): 0,
-    ("hashed", "store:end", 2): 0,
+    ("hashed", "publish:end", 2): 0,
 }
 
 
@@ -144,7 +144,7 @@ def verify_end(folder, shots, slots):
     # What is left is less than a window, or a choice of words.
     assert slots - last[2] < 500
     with (
-        Checkpoints.open(folder / "checkpoints") as store,
+        Store.open(folder / "checkpoints") as store,
         Ledger.open(folder / "ledger") as ledger,
     ):
         newest = store.newest(ledger)

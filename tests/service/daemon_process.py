@@ -18,7 +18,7 @@ from streamlda.container import to_json
 from streamlda.model.topic_model import load
 from streamlda.settings.run_settings import SETTINGS
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from streamlda.utils.exit_codes import INTERNAL
 from tests.service import planted
 
@@ -198,7 +198,7 @@ class Left(NamedTuple):
 
 def left_by(folder):
     """Return what is in the folders of `settings_of`: digests of all bytes but times."""
-    with Checkpoints.open(folder / "checkpoints") as store:
+    with Store.open(folder / "checkpoints") as store:
         newest = store.newest()
     assert newest.skipped == ()
     names = [

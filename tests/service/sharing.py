@@ -8,7 +8,7 @@ from streamlda.model.topic_model import load
 from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
 from streamlda.storage.merge import merge_checkpoints
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.partitions import count_saved
 from tests.service.long_stream import topic_settings
 
 POISON = {
@@ -39,11 +39,11 @@ class Shared:
         return topic_settings(self.folder / name, self.bootstrap, self.topic, **given)
 
     def records(self):
-        return sum(SharedFolder(self.path).saved().values()) if self.path.exists() else 0
+        return sum(count_saved(self.path).values()) if self.path.exists() else 0
 
     def learned(self):
         """Return documents, tokens and rejects of all partitions."""
-        merged = merge_checkpoints([*SharedFolder(self.path).saved()])
+        merged = merge_checkpoints([*count_saved(self.path)])
         rejects = Counter()
         for checkpoint in merged.checkpoints:
             assert checkpoint.skipped == ()

@@ -31,7 +31,7 @@ from tests.service.long_stream import answer_of, not_ready
 #: Makes the daemon wait where a test wants it to, in seconds.
 SLOW = """
 import time
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from streamlda.service.worker import Worker
 def later(owner, name, seconds):
     inner = getattr(owner, name)
@@ -39,7 +39,7 @@ def later(owner, name, seconds):
         time.sleep(seconds)
         return inner(*args, **options)
     setattr(owner, name, outer)
-later(Checkpoints, "write", {checkpoint})
+later(Store, "write", {checkpoint})
 later(Worker, "_learn", {learn})
 """
 

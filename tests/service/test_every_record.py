@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, texts
 from tests.service.long_stream import ending, topic_settings
@@ -66,7 +66,7 @@ def run_undisturbed(settings):
 
 
 def saved(folder):
-    with Checkpoints.open(folder / "checkpoints") as store:
+    with Store.open(folder / "checkpoints") as store:
         return store.newest()
 
 

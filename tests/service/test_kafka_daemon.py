@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
-from streamlda.storage.publishing import MESSAGE_WORDS
 from streamlda.storage.snapshots import Snapshots
+from streamlda.storage.store import MESSAGE_WORDS, Store
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import (
     ROOT,
@@ -56,7 +55,7 @@ def settings_for(topics, topic, tmp_path):
 @pytest.fixture
 def newest(tmp_path):
     def find(name):
-        with Checkpoints.open(tmp_path / name / "checkpoints") as store:
+        with Store.open(tmp_path / name / "checkpoints") as store:
             found = store.newest()
         return found.about["places"], found.position
 

@@ -49,7 +49,7 @@ ABSENT = ("documents that wait", "what the source", "a block of documents", "wha
 #: What a daemon does, in a process of its own: learn, snapshot, checkpoint; then its peak.
 PROGRAM = """
 import json, sys
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from streamlda.privacy.noise import SecureNoise
 from streamlda.engine.engine import Engine
 from streamlda.private.engine import PrivateEngine
@@ -75,7 +75,7 @@ else:
     engine = Engine(engine_settings(settings, V))
     for _ in range(6):
         engine.add(documents)
-    with Checkpoints.open(folder) as store:
+    with Store.open(folder) as store:
         captured = store.capture(engine, {}, words)
         engine.snapshot(words)
         store.write(captured)

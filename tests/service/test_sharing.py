@@ -4,8 +4,9 @@ import pytest
 
 from streamlda.errors import FencedError, SourceAwayError
 from streamlda.service.memory import memory_plan
-from streamlda.storage.checkpoint import Checkpoints, Claim
 from streamlda.storage.index import CheckpointIndex
+from streamlda.storage.partitions import count_saved
+from streamlda.storage.store import Claim, Store
 from tests.kafka.topics import wait_until
 
 
@@ -16,10 +17,10 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     # What others are to have is saved and closed behind all that was learned before.
     others = here.give_up({0})
     assert first.closed
-    assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
+    assert count_saved(here.folder) == {(here.folder / "partition-0"): first.pipeline.records}
     here.learn(polled)
     here.learn(others)
-    assert here.folder.saved() == {here.folder.partition(0): first.pipeline.records}
+    assert count_saved(here.folder) == {(here.folder / "partition-0"): first.pipeline.records}
     here.turn(lambda: here.partitions.open_now.keys() == {0, 1})
     assert here.partitions.open_now[0] is not first
     # Nor does the one that is open now take what was polled for the one before.
@@ -27,10 +28,10 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     here.turn(lambda: here.partitions.records == here.truth.records)
     here.save()
     assert shared.learned() == here.truth.learned()
-    written = sorted(here.folder.path.glob("partition-*/state-*"))
+    written = sorted(here.folder.glob("partition-*/state-*"))
     # What is saved is not written once more.
     here.save()
-    assert sorted(here.folder.path.glob("partition-*/state-*")) == written
+    assert sorted(here.folder.glob("partition-*/state-*")) == written
     # Counters are of what was read here, once.
     learned, _, rejects = here.truth.learned()
     assert here.partitions.outcomes["learned"] == learned
@@ -64,7 +65,7 @@ def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(
     planned = sum(size for _, size in memory_plan(here.partitions.settings, 256))
     monkeypatch.setattr("streamlda.service.partitions.memory_limit", lambda settings: planned)
     others = here.give_up({0, 1})
-    assert here.folder.saved() == {}
+    assert count_saved(here.folder) == {}
     here.learn(others)
     here.turn(lambda: here.partitions.records > 1000)
     early = here.partitions.capture()
@@ -87,14 +88,14 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
         here.source.poll(200, 0.1)
     monkeypatch.undo()
     here.turn(lambda: here.partitions.records == here.truth.records)
-    overtaken, path = here.partitions.open_now[1], here.folder.partition(1)
+    overtaken, path = here.partitions.open_now[1], here.folder / "partition-1"
     (path / "lock").unlink()
-    with Checkpoints.open(path, claim=Claim(1)):
+    with Store.open(path, claim=Claim(1)):
         late = here.partitions.capture([overtaken])
         here.save()
         assert overtaken.closed
         assert here.partitions.write(late) == 0
-        assert [*here.folder.saved()] == [here.folder.partition(0)]
+        assert [*count_saved(here.folder)] == [(here.folder / "partition-0")]
         assert "fenced" in caplog.messages
         here.source.poll(1, 0.0)
         assert here.status.status()["group"]["waiting"] == [1]
@@ -106,8 +107,8 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
 @pytest.mark.real_broker
 @pytest.mark.parametrize("here", [{"kafka__partitions": "group"}], indirect=True)
 def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
-    path = here.folder.partition(0)
-    with Checkpoints.open(path, claim=Claim(100)):
+    path = here.folder / "partition-0"
+    with Store.open(path, claim=Claim(100)):
         pass
     monkeypatch.setattr(here.source._source, "confirm", lambda number: False)
     here.turn(lambda: here.partitions.open_now.keys() == {1})
@@ -120,7 +121,7 @@ def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     monkeypatch.undo()
     here.turn(lambda: here.partitions.open_now.keys() == {0, 1})
     for number in (0, 1):
-        index = CheckpointIndex(here.folder.partition(number), lambda name: None)
+        index = CheckpointIndex(here.folder / f"partition-{number}")
         with pytest.raises(FencedError):
             index.claim("older", group["generation"] - 1)
     # Where the group does not know us, nothing is opened: no generation would be a fence.

@@ -133,7 +133,7 @@ def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, to
             assert not_ready(port) == ""
             slow.process.send_signal(signal.SIGCONT)
             refused = [slow.wait_for("fenced", n) for n in (1, 2)]
-            assert all("another has taken it over" in line["message"] for line in refused)
+            assert all("another daemon has taken over" in line["message"] for line in refused)
             wait_until(lambda: len(answer_of(port, "/status")["group"]["partitions"]) == 1, 60)
             truth.send(texts(1000, seed=3), 0)
             truth.send(texts(1000, seed=4), 1)

@@ -12,8 +12,14 @@ from streamlda.service.lease import Lease, check_beginning, make_beginning
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.partitions import (
+    PROJECTION,
+    Beginning,
+    count_saved,
+    open_shared_folder,
+    take_lease,
+)
 from streamlda.storage.projection import load_projection
-from streamlda.storage.shared_folder import SharedFolder
 from streamlda.storage.snapshots import Snapshots
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
@@ -23,20 +29,20 @@ pytestmark = pytest.mark.long
 
 
 def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
-    given = str(here.folder.projection)
+    given = str(here.folder / PROJECTION)
     topics = replace(here.lease.settings.topics, projection_file=given)
     kafka = replace(here.lease.settings.kafka, start="latest")
     settings = replace(here.lease.settings, topics=topics, kafka=kafka)
-    folder = SharedFolder(tmp_path / "another")
+    folder = open_shared_folder(tmp_path / "another")
     make_beginning(settings, folder, here.status)
-    beginning = folder.beginning()
+    beginning = Beginning.read(folder)
     check_beginning(settings, folder, beginning)
-    assert sum(beginning["offsets"].values()) == here.truth.records
-    last = folder.first_position(0)
+    assert sum(beginning.offsets.values()) == here.truth.records
+    last = beginning.find_position(0)
     here.source._source.take({0: last})
     assert here.source._source.position_of(0) == last
     # A partition that comes later is read from its first record on.
-    assert folder.first_position(2) is None
+    assert beginning.find_position(2) is None
     for other, said in (
         ({"topics": replace(topics, seed=1)}, "a run must go on with the settings of its"),
         ({"topics": replace(topics, refine=True)}, r"refine=True \(saved: False\)"),
@@ -54,7 +60,7 @@ def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_pat
     more = {"topics__alpha_0": 0.1, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
     given = shared.settings("here", kafka__partitions="0/1", topics__refine=True, **more)
     settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
-    folder, status = SharedFolder(shared.path), Status(private=False, stream="s")
+    folder, status = open_shared_folder(shared.path), Status(private=False, stream="s")
     lease = Lease(settings, folder, status, Snapshots(tmp_path / "out"))
     documents = as_json(texts(700))
     topics.fill(shared.topic, documents[:300], documents[300:400])
@@ -62,15 +68,15 @@ def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_pat
         begun = pool.submit(make_beginning, lease.settings, folder, status)
         wait_until(lambda: status.status()["warmup"] == {"documents": 400, "of": 500})
         time.sleep(0.5)
-        assert folder.beginning() is None
+        assert Beginning.read(folder) is None
         topics.send(shared.topic, documents[400:], 1)
         wait_until(lambda: status.status()["warmup"] == {"documents": 700, "of": 3000}, 60)
         time.sleep(1.5)
-        assert folder.beginning() is None
+        assert Beginning.read(folder) is None
         monkeypatch.setattr("streamlda.service.lease.PATIENCE_SECONDS", 0.0)
         begun.result(60)
-    assert load_projection(folder.projection).refines
-    check_beginning(settings, folder, folder.beginning())
+    assert load_projection(folder / PROJECTION).refines
+    check_beginning(settings, folder, Beginning.read(folder))
 
 
 @pytest.fixture
@@ -94,7 +100,7 @@ def test_members_go_on_from_a_start_of_more_documents_once_there_are(
     """A topic that grows: its first start is of few documents, and nothing is counted twice."""
 
     def beginning():
-        return load_projection(here.folder.projection).beginning
+        return load_projection(here.folder / PROJECTION).beginning
 
     def learn_more(documents, partition):
         here.truth.send(texts(documents, seed=here.truth.records), partition)
@@ -108,7 +114,7 @@ def test_members_go_on_from_a_start_of_more_documents_once_there_are(
         return {part.pipeline.learner.beginning.digest for part in parts}
 
     here.turn(lambda: here.partitions.records == here.truth.records)
-    first, here.lease._lock = beginning(), here.folder.lease()
+    first, here.lease._lock = beginning(), take_lease(here.folder)
     learn_more(100, 0)
     here.save()
     here.lease._replace_start()
@@ -138,7 +144,7 @@ def test_members_go_on_from_a_start_of_more_documents_once_there_are(
     assert digests() == {second.digest}
     save(1)
     # What one of them has not saved yet is of the newer start where both are merged.
-    merged = merge_checkpoints([*here.folder.saved()])
+    merged = merge_checkpoints([*count_saved(here.folder)])
     assert merged.engine.beginning.digest == second.digest
     here.save()
     assert shared.learned() == here.truth.learned()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import ROOT, environment
 from tests.service.long_stream import MARKS, SNAPSHOTS, answer_of
@@ -87,7 +87,7 @@ def test_memory_time_descriptors_and_threads_are_flat(tmp_path, capsys):
     assert code == 0, (tmp_path / "log").read_text()[-3000:]
     marks = read_marks(tmp_path / "marks")
     assert marks["documents"][-1] == N_DOCUMENTS
-    with Checkpoints.open(tmp_path / "checkpoints") as store:
+    with Store.open(tmp_path / "checkpoints") as store:
         newest = store.newest()
     assert newest is not None
     assert newest.about["places"] == N_DOCUMENTS

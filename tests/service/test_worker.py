@@ -19,8 +19,7 @@ from streamlda.service.messages import (
 )
 from streamlda.service.status import Status
 from streamlda.service.worker import Worker
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import WHOLE, Behind, RecordBatch
 from tests.run.opened import ROWS, TEXTS, new_pipeline, run_settings
@@ -32,14 +31,14 @@ def batch(start, stop):
 
 
 class Bench:
-    def __init__(self, folder, kind, store=Checkpoints, sink=None, pipeline=None):
+    def __init__(self, folder, kind, store=Store, sink=None, pipeline=None):
         self.pipeline = pipeline or new_pipeline(kind, folder / "run")
-        self.store = store.open(folder / "c")
-        self.publisher = Publisher(folder / "s", None, private=False, sink=sink)
+        self.store = store.open(folder / "c", output=folder / "s")
+        self.store.sink = sink
         self.status = Status(private=False, stream="s")
         self.events, self.committed = SimpleQueue(), []
         self.worker = Worker(
-            *(self.pipeline, self.store, self.publisher, self.status),
+            *(self.pipeline, self.store, self.status),
             *(self.events.put, lambda *shown: self.committed.append(shown)),
         )
 
@@ -69,7 +68,7 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     worker.release()
     learned, released = found.next(Learned, ReleaseDone)
     assert (released.snapshot, released.slots_left) == (True, 200)
-    assert found.publisher.snapshots.numbers() == [1]
+    assert found.store.snapshots.numbers() == [1]
     worker.checkpoint()
     taken, done = found.next(CheckpointTaken, CheckpointDone)
     assert learned.time <= released.time <= taken.time <= done.time
@@ -89,8 +88,8 @@ def test_a_private_window_is_as_far_from_its_snapshot_as_all_of_its_stages(bench
     settings = run_settings("private", tmp_path / "run", budget)
     lines = [json.dumps({"text": text}) for text in TEXTS]
     (tmp_path / "run" / "documents.jsonl").write_text("\n".join(lines))
-    with ExitStack() as opened, Publisher(tmp_path / "p", None, private=True) as publisher:
-        ledger = open_ledger(settings, opened, print, publisher)
+    with ExitStack() as opened, Store.open(output=tmp_path / "p", private=True) as store:
+        ledger = open_ledger(settings, opened, print, store)
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         found, worker = bench("private", pipeline=pipeline)
         stage = pipeline.due
@@ -112,7 +111,7 @@ def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
 
 
 def test_learning_goes_on_while_a_checkpoint_is_written(bench):
-    class Slow(Checkpoints):
+    class Slow(Store):
         def write(self, captured):
             time.sleep(1.0)
             return super().write(captured)
@@ -176,7 +175,7 @@ def test_a_release_that_cannot_be_stored_is_made_once_and_stored_later(bench, ca
     found, worker = bench("hashed")
     worker.learn([batch(0, 150)])
     found.next(Learned)
-    folder = found.publisher.snapshots.folder
+    folder = found.store.snapshots.folder
     aside = folder.rename(folder.with_name("aside"))
     folder.write_text("in the way")
     for _ in range(2):
@@ -188,6 +187,6 @@ def test_a_release_that_cannot_be_stored_is_made_once_and_stored_later(bench, ca
     aside.rename(folder)
     worker.release()
     (released,) = found.next(ReleaseDone)
-    assert (released.snapshot, found.publisher.snapshots.numbers()) == (True, [1])
+    assert (released.snapshot, found.store.snapshots.numbers()) == (True, [1])
     assert found.pipeline.snapshots == made == 1
     assert found.status.status()["failure_reasons"] == {"output ENOTDIR": 2}

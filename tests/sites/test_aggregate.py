@@ -18,7 +18,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.federation import Member
 from streamlda.sites.keys import SiteKey
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from tests.sites.protocol import D, Sites, moved, settings_of, signed
 
 #: False-alarm rate of a statistical test. Noise is `SecureNoise`: no seed was picked.
@@ -194,9 +194,9 @@ def test_models_of_two_attempts_are_told_apart_and_both_kept(tmp_path):
         again = sites.answer(sites.again(this)).model
     assert found.model.privacy == again.privacy
     path = tmp_path / "model"
-    with Publisher(None, str(path), private=True) as publisher:
+    with Store.open(file=str(path), private=True) as output:
         for model in (found.model, again, again):
-            publisher.store(model)
+            output.publish(model)
     (kept,) = (tmp_path / "model.snapshots").glob("snapshot-*[0-9]")
     for file, model in ((kept, found.model), (path, again)):
         assert load(file).components.tobytes() == model.components.tobytes()

@@ -18,7 +18,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.kernels import load_kernels
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import Checkpoints
+from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
 
 ROWS, BATCH = 1200, 100
@@ -51,7 +51,7 @@ def undisturbed_run(documents):
 
 def work(folder, documents, batches, on_step=None):
     """Go on from the newest checkpoint for some batches, with a checkpoint after each."""
-    with Checkpoints.open(folder, on_step=on_step) as store:
+    with Store.open(folder, on_step=on_step) as store:
         newest = store.newest()
         learned = learned_at(newest.position) if newest else 0
         engine = newest.restore() if newest else Engine(SETTINGS)
@@ -92,7 +92,7 @@ def die_at(step):
 
 def verify(folder, undisturbed):
     """Assert that what is loaded is whole and of one moment; return documents and generation."""
-    with Checkpoints.open(folder) as store:
+    with Store.open(folder) as store:
         newest = store.newest()
         if newest is None:
             return 0, 0

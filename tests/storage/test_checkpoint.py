@@ -25,8 +25,8 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import Checkpoints
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.partitions import open_shared_folder
+from streamlda.storage.store import Store
 from streamlda.utils.exit_codes import IO, exit_code
 from tests.storage.checkpoint_crash import BATCH, ROWS, WORDS, digest, learned_at, position_of, work
 
@@ -51,7 +51,7 @@ def test_killed_it_goes_on_with_a_whole_generation(tmp_path, how):
 def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
     engine = Engine(replace(SETTINGS, solver=solver, documents_per_round=100))
     engine.add(documents.rows(0, 600))
-    with Checkpoints.open(tmp_path) as store:
+    with Store.open(tmp_path) as store:
         store.write(store.capture(engine, {}, WORDS))
         again = store.newest().restore()
     assert type(again) is type(engine)
@@ -71,7 +71,7 @@ def test_the_second_newest_is_taken_with_its_own_position(tmp_path, documents):
     older, newest = tmp_path / "state-000002", tmp_path / "state-000003"
     assert sorted(tmp_path.glob("state-*")) == [older, newest]
     data = newest.read_bytes()
-    with Checkpoints.open(tmp_path) as store:
+    with Store.open(tmp_path) as store:
         # Damaged, or whole but of another generation.
         for content in (data[:-1] + bytes([data[-1] ^ 1]), older.read_bytes()):
             newest.write_bytes(content)
@@ -88,7 +88,7 @@ def test_words_are_kept_for_each_generation_and_damage_to_one_leaves_the_other(t
     work(tmp_path, documents, 2)
     older, newest = sorted(tmp_path.glob("words-*"))
     data = newest.read_bytes()
-    with Checkpoints.open(tmp_path) as store:
+    with Store.open(tmp_path) as store:
         for damaged in (data[:-1], data + b"0", data[:50] + bytes([data[50] ^ 1]) + data[51:]):
             newest.write_bytes(damaged)
             found = store.newest()
@@ -107,10 +107,10 @@ def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents
     index = tmp_path / "index"
     index.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelFileError, match="must have its index"):
-        Checkpoints.open(tmp_path)
+        Store.open(tmp_path)
     (tmp_path / "elsewhere").rename(index)
     edit(tmp_path, "UPDATE generations SET body = replace(body, '100', '101')")
-    with Checkpoints.open(tmp_path) as store, pytest.raises(ModelFileError, match="row 1 of"):
+    with Store.open(tmp_path) as store, pytest.raises(ModelFileError, match="row 1 of"):
         store.newest()
     # In this order: of another program is what has another identity, of whatever version.
     for pragma, error in (
@@ -120,17 +120,17 @@ def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents
     ):
         edit(tmp_path, f"PRAGMA {pragma}")
         with pytest.raises(error):
-            Checkpoints.open(tmp_path)
+            Store.open(tmp_path)
     index.write_bytes(b"no database" * 100)
     with pytest.raises(ModelFileError, match="index"):
-        Checkpoints.open(tmp_path)
+        Store.open(tmp_path)
 
 
 def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path):
     folder = tmp_path / "checkpoints"
-    with Checkpoints.open(folder) as store:
-        with pytest.raises(InvalidSettingError, match="one daemon"):
-            Checkpoints.open(folder)
+    with Store.open(folder) as store:
+        with pytest.raises(InvalidSettingError, match="holds the lock on checkpoint"):
+            Store.open(folder)
         with pytest.raises(InvalidSettingError, match="plain JSON"):
             store.write(store.capture(Engine(SETTINGS), {"news/0": object()}, WORDS))
         assert store.newest() is None
@@ -140,26 +140,26 @@ def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(InvalidSettingError, match="must be open"):
         store.write(store.capture(Engine(SETTINGS), {}, WORDS))
-    Checkpoints.open(folder).close()
+    Store.open(folder).close()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_and_a_full_disk_is_not(tmp_path):
     (tmp_path / "file").touch()
     for name in ("file", "file/below", "missing/below"):
         with pytest.raises(InvalidSettingError, match="must be a folder, or one that can be made"):
-            Checkpoints.open(tmp_path / name)
+            Store.open(tmp_path / name)
         with pytest.raises(InvalidSettingError, match="must be a folder, or one that can be made"):
-            SharedFolder(tmp_path / name)
+            open_shared_folder(tmp_path / name)
     folder, limits = tmp_path / "checkpoints", resource.getrlimit(resource.RLIMIT_FSIZE)
     # No file can be longer than that: for SQLite the disk is full.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(OSError, match="index of checkpoints cannot be used") as caught:
-            Checkpoints.open(folder)
+            Store.open(folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert exit_code(caught.value) == IO
-    Checkpoints.open(folder).close()
+    Store.open(folder).close()
 
 
 PRIVATE = PrivateSettings(
@@ -180,7 +180,7 @@ def ledger(tmp_path):
 
 def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, documents, ledger):
     learner = private(ledger)
-    with Checkpoints.open(tmp_path / "checkpoints") as store:
+    with Store.open(tmp_path / "checkpoints") as store:
         learner.add(documents.rows(0, 10))  # The first stage has 15 slots.
         store.write(store.capture(learner, position_of(10), WORDS))
         found = store.newest(ledger)
@@ -201,7 +201,7 @@ def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, docu
 
 
 def test_a_private_checkpoint_needs_its_ledger(tmp_path, ledger):
-    with Checkpoints.open(tmp_path / "checkpoints") as store:
+    with Store.open(tmp_path / "checkpoints") as store:
         store.write(store.capture(private(ledger), {}, WORDS))
         with pytest.raises(InvalidSettingError, match="with its ledger"):
             store.newest()

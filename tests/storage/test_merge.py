@@ -19,9 +19,10 @@ from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from streamlda.storage.checkpoint import Checkpoint, Checkpoints
+from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
 from streamlda.storage.state import load_state, save_state
+from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
 from tests.engine.kinds import assert_same_state
 
@@ -224,7 +225,7 @@ def test_positions_say_what_both_have_read(one, other, wanted, copied):
 
 
 def save(folder, engine, position, words=WORDS, rows=None, beside=None):
-    with Checkpoints.open(folder) as store:
+    with Store.open(folder) as store:
         store.write(store.capture(engine, position, words, rows=rows, beside=beside))
     return folder
 
@@ -242,7 +243,7 @@ def folders(tmp_path, documents):
 
 
 def test_folders_of_daemons_that_run_are_joined(folders, documents):
-    with Checkpoints.open(folders[0]), Checkpoints.open(folders[1]):
+    with Store.open(folders[0]), Store.open(folders[1]):
         merged = merge_checkpoints(folders)
     assert_equal_sums(merged.engine, learned(documents))
     assert merged.vocabulary == WORDS
@@ -313,7 +314,7 @@ def test_a_damaged_generation_is_skipped_and_reported(tmp_path, documents):
 
 
 def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, monkeypatch):
-    with Checkpoints.open(tmp_path / "a") as store:
+    with Store.open(tmp_path / "a") as store:
         store.write(store.capture(learned(documents, 0, 100), {"record": 100}, WORDS))
         restored = []
 
@@ -341,7 +342,7 @@ def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
 
     def run():
         try:
-            with Checkpoints.open(tmp_path / "a") as store:
+            with Store.open(tmp_path / "a") as store:
                 for stop in range(0, ROWS, 100):
                     with turn:
                         # Three may come in the way of a read, however slow the machine is.

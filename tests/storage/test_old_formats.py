@@ -20,11 +20,11 @@ from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
-from streamlda.storage.checkpoint import Checkpoints
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.projection import load_projection
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.state import load_state
+from streamlda.storage.store import Store
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "formats-0.1.tar.gz"
 #: As far as the arithmetic of two processors may differ.
@@ -32,7 +32,7 @@ CLOSE = {"rtol": 1e-7, "atol": 1e-10}
 TERMS = LedgerTerms(epsilon=4.0, delta=1e-5)
 REFUSALS = {
     "a state": (load_state, "state-refining", OlderFormatError),
-    "a checkpoint": (Checkpoints.open, "checkpoints-learned", OlderFormatError),
+    "a checkpoint": (Store.open, "checkpoints-learned", OlderFormatError),
     "a merge": (lambda path: merge_checkpoints([path]), "checkpoints-half0", OlderFormatError),
     "a projection": (load_projection, "shared.map", OlderFormatError),
     "a ledger": (lambda path: Ledger.open(path, TERMS, create=True), "daemon.ledger", LedgerError),

@@ -5,9 +5,15 @@ import pytest
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import FencedError, InvalidSettingError, SourceRefusedError
-from streamlda.storage.checkpoint import Checkpoints, Claim
 from streamlda.storage.merge import merge_checkpoints
-from streamlda.storage.shared_folder import SharedFolder
+from streamlda.storage.partitions import (
+    Beginning,
+    count_saved,
+    find_partitions,
+    open_shared_folder,
+    take_lease,
+)
+from streamlda.storage.store import Claim, Store
 from tests.storage.checkpoint_crash import WORDS
 
 LOG = {"cluster": "c", "topic": "news", "topic_id": "1"}
@@ -19,7 +25,7 @@ def save(store, places):
 
 
 def position_in(path):
-    with Checkpoints.open(path) as store:
+    with Store.open(path) as store:
         found = store.newest()
     assert found.skipped == ()
     return found.position["offset"]
@@ -28,14 +34,14 @@ def position_in(path):
 def overtake(path, claim):
     """Open a folder whose lock is held, as where locks of another machine do not hold."""
     (path / "lock").unlink()
-    return Checkpoints.open(path, claim=claim)
+    return Store.open(path, claim=claim)
 
 
 def test_what_another_has_claimed_is_not_written(tmp_path):
-    slow = Checkpoints.open(tmp_path, claim=Claim(4))
+    slow = Store.open(tmp_path, claim=Claim(4))
     assert save(slow, 100) == 1
     fast = overtake(tmp_path, Claim(5))
-    with pytest.raises(FencedError, match=r"another has taken it over.*taken_in=5"):
+    with pytest.raises(FencedError, match=r"another daemon has taken over.*taken_in=5"):
         save(slow, 900)
     assert save(fast, 200) == 2
     with pytest.raises(FencedError):
@@ -48,7 +54,7 @@ def test_what_another_has_claimed_is_not_written(tmp_path):
 
 def test_what_one_that_was_overtaken_writes_and_removes_harms_nobody(tmp_path):
     """Its files are there before the index refuses it, and it may still remove what is left."""
-    slow = Checkpoints.open(tmp_path, claim=Claim(4))
+    slow = Store.open(tmp_path, claim=Claim(4))
     engine = Engine(EngineSettings(n_components=3, n_features=WORDS.n_features))
     late = slow.capture(engine, {"offset": 1}, WORDS, {"places": 1})
     fast = overtake(tmp_path, Claim(4))
@@ -62,66 +68,69 @@ def test_what_one_that_was_overtaken_writes_and_removes_harms_nobody(tmp_path):
 
 
 def test_an_older_generation_comes_too_late_unless_the_group_began_again(tmp_path):
-    with Checkpoints.open(tmp_path, claim=Claim(7)) as store:
+    with Store.open(tmp_path, claim=Claim(7)) as store:
         save(store, 100)
     with pytest.raises(FencedError, match="generation=3 taken_in=7"):
-        Checkpoints.open(tmp_path, claim=Claim(3))
+        Store.open(tmp_path, claim=Claim(3))
     # It holds no lock, and has changed nothing.
-    with Checkpoints.open(tmp_path, claim=Claim(7)) as store:
+    with Store.open(tmp_path, claim=Claim(7)) as store:
         save(store, 200)
-    with Checkpoints.open(tmp_path, claim=Claim(3, reset=True)) as store:
+    with Store.open(tmp_path, claim=Claim(3, reset=True)) as store:
         save(store, 300)
-    with Checkpoints.open(tmp_path, claim=Claim(None)) as store:
+    with Store.open(tmp_path, claim=Claim(None)) as store:
         save(store, 400)
     # By hand there are no generations: what was before does not count.
-    with Checkpoints.open(tmp_path, claim=Claim(1)) as store:
+    with Store.open(tmp_path, claim=Claim(1)) as store:
         save(store, 500)
     assert position_in(tmp_path) == 500
 
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = SharedFolder(tmp_path / "shared")
+    folder = open_shared_folder(tmp_path / "shared")
     for number in (10, 2):
-        with Checkpoints.open(folder.partition(number), claim=Claim(1)) as store:
+        with Store.open(folder, partition=number, claim=Claim(1)) as store:
             save(store, 100 + number)
-    Checkpoints.open(folder.partition(3)).close()
+    Store.open(folder, partition=3).close()
     return folder
 
 
 def test_saved_are_partitions_with_a_checkpoint_by_number(folder):
-    found = {path.name: places for path, places in folder.saved().items()}
+    found = {path.name: places for path, places in count_saved(folder).items()}
     assert found == {"partition-2": 102, "partition-10": 110}
     assert list(found) == ["partition-2", "partition-10"]
+    assert [path.name for path in find_partitions(folder)][1] == "partition-3"
 
 
 def test_one_holds_the_lease(folder):
-    lease = folder.lease()
-    assert folder.lease() is None
+    lease = take_lease(folder)
+    assert take_lease(folder) is None
     lease.free()
-    assert folder.lease().held
+    assert take_lease(folder).held
 
 
 def test_the_beginning_says_where_partitions_begin_and_of_which_topic(folder):
-    assert folder.beginning() is None
-    folder.begin({"log": LOG, "offsets": {"4": 17}})
+    assert Beginning.read(folder) is None
+    Beginning("b", {"k": 1}, LOG, {"4": 17}).write(folder)
+    found = Beginning.read(folder)
+    assert (found.id, found.settings) == ("b", {"k": 1})
     own = {"partitions": [4], "offsets": {"4": 17}, "lost": {}, "gaps": {}}
-    assert folder.first_position(4) == LOG | own
-    assert folder.first_position(5) is None
-    folder.check_log(LOG | {"offsets": {}})
+    assert found.find_position(4) == LOG | own
+    assert found.find_position(5) is None
+    found.check_log(LOG | {"offsets": {}})
     with pytest.raises(SourceRefusedError, match="must be of one topic"):
-        folder.check_log(LOG | {"topic_id": "2"})
+        found.check_log(LOG | {"topic_id": "2"})
 
 
 def test_one_state_of_several_partitions_and_a_state_for_each_do_not_mix(tmp_path, folder):
-    with pytest.raises(InvalidSettingError, match="used by those who share partitions"):
-        Checkpoints.open(folder.path)
-    with Checkpoints.open(tmp_path / "one") as store:
+    with pytest.raises(InvalidSettingError, match="has a state for each partition"):
+        Store.open(folder)
+    with Store.open(tmp_path / "one") as store:
         save(store, 1)
-    with pytest.raises(InvalidSettingError, match=r"one state of several is here.*or begin in an"):
-        SharedFolder(tmp_path / "one")
+    with pytest.raises(InvalidSettingError, match=r"one state of several.*or begin in an"):
+        open_shared_folder(tmp_path / "one")
 
 
 def test_states_without_a_shared_projection_are_not_merged(folder):
     with pytest.raises(InvalidSettingError):
-        merge_checkpoints([*folder.saved()])
+        merge_checkpoints([*count_saved(folder)])

@@ -14,11 +14,11 @@ from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics
 from streamlda.model.matching import distances
 from streamlda.model.topic_model import load
-from streamlda.storage import publishing
 from streamlda.storage import snapshots as module
+from streamlda.storage import store as store_module
 from streamlda.storage.identity import NEW_TOPIC_DISTANCE
-from streamlda.storage.publishing import MESSAGE_WORDS, Publisher
 from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
+from streamlda.storage.store import MESSAGE_WORDS, Store
 from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, over_time, private, shifted, topics, words
 
@@ -339,24 +339,25 @@ class Topic:
 
 
 def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
-    with Publisher(folder, None, private=False) as publisher:
-        assert publisher.store(release()) == 1
+    with Store.open(output=folder, private=False) as store:
+        assert store.publish(release()) == 1
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     # Made again after a restart, later: settings come back from the file as lists.
-    publisher = Publisher(folder, None, private=False)
-    assert publisher.store(replace(release(), created="2027-01-01T00:00:00+00:00")) == 1
+    store = Store.open(output=folder, private=False)
+    assert store.publish(replace(release(), created="2027-01-01T00:00:00+00:00")) == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     others = [release(places=2000), release(stream="mail"), release(K=5)]
     others += [replace(release(), privacy=private() | {"ledger": name}) for name in ("0a", "0b")]
-    assert [publisher.store(other) for other in others] == [2, 3, 4, 5, 6]
+    assert [store.publish(other) for other in others] == [2, 3, 4, 5, 6]
 
 
 def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
-    monkeypatch.setattr(publishing, "MESSAGE_SHARES", 4)
+    monkeypatch.setattr(store_module, "MESSAGE_SHARES", 4)
     topic = Topic()
-    publisher = Publisher(folder, None, private=False, sink=topic)
-    publisher.store(model(topics(), settings={"stream": "s"}, **over_time()))
-    publisher.send()
+    store = Store.open(output=folder)
+    store.sink = topic
+    store.publish(model(topics(), settings={"stream": "s"}, **over_time()))
+    store.send()
     timeline = json.loads(topic.got[0][1])["timeline"]
     assert (timeline["starts"], timeline["documents"], timeline["undated"]) == ([86400], [0], 5)
     assert timeline["shares"] == [[None] * 4]
@@ -364,17 +365,20 @@ def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
 
 def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
     topic = Topic()
-    publisher = Publisher(folder, None, private=False, sink=topic)
-    publisher.send()
+    store = Store.open(output=folder)
+    store.sink = topic
+    store.send()
     assert topic.got == [], "before the first snapshot there is nothing to say"
-    publisher.store(release())
+    store.publish(release())
     topic.away = True
     with pytest.raises(SourceError, match="reachable"):
-        publisher.send()
+        store.send()
     topic.away = False
-    publisher.send()
-    publisher.close()
-    Publisher(folder, None, private=False, sink=topic).send()
+    store.send()
+    store.close()
+    store = Store.open(output=folder)
+    store.sink = topic
+    store.send()
     assert len(topic.got) == 2
     assert topic.got[0] == topic.got[1]
     key, value, headers = topic.got[0]
@@ -386,18 +390,18 @@ def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
     ("keep", "left"), [(1, [9]), (3, [7, 8, 9]), (20, [*range(1, 10)]), (3600.0, [6, 7, 8, 9])]
 )
 def test_old_snapshots_are_removed_and_never_the_newest(folder, keep, left):
-    plain = Publisher(folder, None, private=False)
+    plain = Store.open(output=folder, private=False)
     for number in range(1, 9):
-        plain.store(model(topics(), settings={"stream": "s", "number": number}))
+        plain.publish(model(topics(), settings={"stream": "s", "number": number}))
         made = plain.snapshots.path(number)
         old = made.stat().st_mtime - 7200 * (number < 6)
         os.utime(made, (old, old))
     plain.close()
-    with Publisher(folder, None, private=False, keep=keep) as publisher:
-        ids = [topic["id"] for topic in publisher.snapshots.summary(8).json()["topics"]]
-        assert publisher.store(model(topics(), settings={"stream": "s", "number": 9})) == 9
-        assert publisher.snapshots.numbers() == left
-        found = publisher.snapshots.summaries()
+    with Store.open(output=folder, keep=keep) as store:
+        ids = [topic["id"] for topic in store.snapshots.summary(8).json()["topics"]]
+        assert store.publish(model(topics(), settings={"stream": "s", "number": 9})) == 9
+        assert store.snapshots.numbers() == left
+        found = store.snapshots.summaries()
         assert [summary.number for summary in found] == left
         assert [topic.id for topic in found[-1].topics] == ids
     names = {path.name for path in folder.iterdir()}

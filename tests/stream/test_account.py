@@ -7,7 +7,7 @@ import pytest
 
 from streamlda.errors import AccountError
 from streamlda.run.opening import open_ledger, open_pipeline
-from streamlda.storage.publishing import Publisher
+from streamlda.storage.store import Store
 from streamlda.stream.account import Account
 from streamlda.stream.source import WHOLE, Behind, RecordBatch, RecordLocation
 from tests.run.opened import TEXTS, run_settings
@@ -66,8 +66,8 @@ def test_a_private_release_of_slots_that_are_not_those_of_the_log_is_not_paid(tm
     settings = run_settings("private", tmp_path / "run", budget)
     lines = [json.dumps({"text": text}) for text in TEXTS]
     (tmp_path / "run" / "documents.jsonl").write_text("\n".join(lines))
-    with ExitStack() as opened, Publisher(tmp_path / "p", None, private=True) as publisher:
-        ledger = open_ledger(settings, opened, print, publisher)
+    with ExitStack() as opened, Store.open(output=tmp_path / "p", private=True) as output:
+        ledger = open_ledger(settings, opened, print, output)
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         pipeline.begin_at(Behind({"at": 0}, {WHOLE: 0}))
         slots, before = pipeline.due, ledger.generation

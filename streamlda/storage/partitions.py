@@ -1,0 +1,142 @@
+"""A folder that daemons share: checkpoints of each partition, and one beginning for all.
+
+``partition-3``
+    The checkpoints of one partition (`Store.open` with `partition`), of whoever has it.
+``projection``
+    The projection that all sum through (`streamlda.storage.projection`).
+``beginning``
+    JSON: settings, words and topic that all must agree on, and offsets to begin at. It comes last:
+    once it is there, all that daemons share is there.
+``lease``
+    Locked by the daemon that makes the beginning, and then the snapshots of all partitions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from streamlda.checks import failure, require
+from streamlda.container import sync_folder, to_json, valid_content, whole_file
+from streamlda.errors import SourceRefusedError
+from streamlda.storage.index import CheckpointIndex
+from streamlda.storage.state import OWNER_ONLY
+from streamlda.stream.source import Position
+from streamlda.utils.lock import FileLock, LockedError
+
+#: Members of a position that tell a topic from all others.
+LOG = ("cluster", "topic", "topic_id")
+
+#: Name of the shared projection in the folder.
+PROJECTION = "projection"
+
+_PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\Z")
+
+
+class Beginning(NamedTuple):
+    """Everything that the daemons of a folder must agree on."""
+
+    #: Tells the beginning from all others.
+    id: str
+    settings: dict[str, Any]
+    #: Members `LOG` of a position.
+    log: dict[str, Any]
+    #: Offsets of partitions that do not begin at their first record.
+    offsets: dict[str, int]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Return the beginning of a folder, or None before it is made."""
+        path = folder / "beginning"
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        with valid_content("beginning", path, remedy="restore it from a copy"):
+            return cls(**json.loads(text))
+
+    def write(self, folder: Path) -> None:
+        """Let all begin; by the holder of the lease, once the projection is there."""
+        with whole_file(folder / "beginning", OWNER_ONLY) as file:
+            file.write(to_json(self._asdict()).encode("ascii"))
+        sync_folder(folder)
+
+    def check_log(self, position: Position) -> None:
+        """Raise `SourceRefusedError` if partitions are of another topic."""
+        found = {name: position[name] for name in LOG}
+        require(
+            found == self.log,
+            "a folder of partitions must be of one topic",
+            **found,
+            saved=self.log,
+            remedy="connect to the topic that it was begun with, or begin in an empty "
+            "checkpoint.folder",
+            error=SourceRefusedError,
+        )
+
+    def find_position(self, number: int) -> Position | None:
+        """Return where a partition without a checkpoint begins; None at its first record."""
+        at = self.offsets.get(str(number))
+        own = {"partitions": [number], "offsets": {str(number): at}, "lost": {}, "gaps": {}}
+        return None if at is None else self.log | own
+
+
+def open_shared_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the folder, made if it is missing; refuse one with one state of several partitions."""
+    path = Path(os.path.realpath(folder))
+    if (path / "index").exists():
+        raise failure(
+            "checkpoint.folder has one state of several partitions, and daemons that share "
+            "partitions need a state for each",
+            path=str(path),
+            remedy="resume with the kafka.partitions it was made with, or begin in an empty "
+            "checkpoint.folder",
+        )
+    make_private_folder(path)
+    return path
+
+
+def take_lease(folder: Path) -> FileLock | None:
+    """Return the lease of a shared folder, or None while another process has it."""
+    try:
+        return FileLock(folder / "lease")
+    except LockedError:
+        return None
+
+
+def name_partition(number: int) -> str:
+    """Return the name of the folder of a partition."""
+    return f"partition-{number}"
+
+
+def find_partitions(folder: Path) -> list[Path]:
+    """Return the folders of partitions, by number."""
+    found = [match for path in folder.glob("partition-*") if (match := _PARTITION.match(path.name))]
+    return [folder / name_partition(number) for number in sorted(int(each[1]) for each in found)]
+
+
+def count_saved(folder: Path) -> dict[Path, int]:
+    """Return the folders of partitions that have a checkpoint, and the records of each state."""
+    saved = {}
+    for path in find_partitions(folder):
+        rows = CheckpointIndex(path).rows() if (path / "index").exists() else []
+        newest = next((json.loads(row.text) for row in rows if row.is_whole), None)
+        if newest is not None:
+            saved[path] = int(newest["about"]["places"])
+    return saved
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder for its owner only, if it is missing; refuse what a new start cannot heal."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise failure(
+            "checkpoint.folder must be a folder, or one that can be made in its parent",
+            path=str(path),
+            cause=error.strerror,
+            remedy="choose another folder, or make its parent",
+        ) from error

@@ -1,0 +1,405 @@
+"""The store of a run: its checkpoints, and the snapshots that it publishes.
+
+A checkpoint is written in six steps:
+
+1. Words, rows and state are written whole under new names, and forced to the disk.
+2. One transaction of the index adds the generation,
+3. drops the third newest,
+4. and commits: the new generation is the current one.
+5. Files that no row of the index names are removed.
+6. The memory of the copy is kept for the next one.
+
+Killed at any moment, the next start finds the last generation or the one before, each with its own
+positions: a document is in the sums if and only if the position is after it. In a private run a
+generation from before a release is refused, for its documents would take part twice; the epoch of
+the ledger, stored with each generation, tells.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from numpy.typing import NDArray
+
+from streamlda.checks import failure, require
+from streamlda.container import to_json
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Engine
+from streamlda.errors import ModelFileError
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.privacy.ledger import LedgerReader
+from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger.file import OnStep
+from streamlda.privacy.statement import PRIVATE
+from streamlda.private.learner import PrivateLearner
+from streamlda.storage.checkpoint import (
+    PARTS,
+    Checkpoint,
+    PendingCheckpoint,
+    copy_checkpoint,
+    read_newest,
+    write_learner,
+    write_words,
+)
+from streamlda.storage.index import CheckpointIndex
+from streamlda.storage.partitions import find_partitions, make_private_folder, name_partition
+from streamlda.storage.snapshots import Snapshots, Summary
+from streamlda.stream.sink import SnapshotSink
+from streamlda.stream.source import Position
+from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import Arrays
+from streamlda.utils.lock import FileLock, LockedError
+
+#: Generations that are kept.
+KEPT = 2
+
+#: Names of the files of checkpoints, and of what a crash leaves.
+OURS = re.compile(r"((state|rows|words)-\d{6,}(-[0-9a-f]{16})?|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+
+#: Words of each topic, and shares of the newest bins of a timeline, that go into a message.
+MESSAGE_WORDS, MESSAGE_SHARES = 50, 40_000
+
+
+class Claim(NamedTuple):
+    """A partition that a group assigned to this process, in a generation of the group.
+
+    None where no group assigns it. Generations only grow, unless the group was `reset`.
+    """
+
+    generation: int | None
+    reset: bool = False
+
+
+class Store:
+    """Checkpoints and snapshots of one run. Make it with `Store.open`; close it, or use ``with``.
+
+    Each folder has one process that writes, which holds a lock on it until `close`.
+    """
+
+    def __init__(self, file: str | None, keep: float | None, on_step: OnStep | None) -> None:
+        #: The folder of checkpoints; None if the run makes none.
+        self.folder: Path | None = None
+        self.snapshots: Snapshots | None = None
+        #: Topic that snapshots are sent to.
+        self.sink: SnapshotSink | None = None
+        self._file, self._keep = file, keep
+        self._step: OnStep = on_step or (lambda name: None)
+        self._locks: list[FileLock] = []
+        #: Tells this opening from all others, once the folder was claimed.
+        self._owner: str | None = None
+        self._spare: Arrays = {}
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        partition: int | None = None,
+        claim: Claim | None = None,
+        output: str | os.PathLike[str] | None = None,
+        file: str | None = None,
+        private: bool = False,
+        keep: float | None = None,
+        on_step: OnStep | None = None,
+    ) -> Self:
+        """Open the folders of a run as their only writer, or make them.
+
+        Parameters
+        ----------
+        folder : path, optional
+            Folder of checkpoints, for its owner only.
+        partition : int, optional
+            Partition whose checkpoints are below `folder`, which daemons share.
+        claim : Claim, optional
+            No earlier opening can write from now on, whatever became of its lock; `FencedError` if
+            a later one has claimed the folder.
+        output : path, optional
+            Folder of numbered snapshots.
+        file : str, optional
+            File of the newest model. Without `output` a private model in it that another replaces
+            is kept in ``FILE.snapshots``: it was paid for.
+        private : bool
+            Kind of the snapshots: private ones and others do not lie in one folder.
+        keep : int or float, optional
+            Snapshots that `publish` keeps, or for how many seconds (`Snapshots.remove_old`).
+        on_step : callable, optional
+            Called with the name of each step, for tests of crashes.
+        """
+        store = cls(file, keep, on_step)
+        try:
+            if folder is not None:
+                store._open_checkpoints(Path(os.path.realpath(folder)), partition, claim)
+            if output is not None:
+                store._open_snapshots(Path(output), private)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _open_checkpoints(self, path: Path, partition: int | None, claim: Claim | None) -> None:
+        if partition is None:
+            require(
+                not find_partitions(path),
+                "checkpoint.folder has a state for each partition, for daemons that share them",
+                path=str(path),
+                remedy="set kafka.partitions to group or a share i/n, or choose another folder",
+            )
+        else:
+            path /= name_partition(partition)
+        make_private_folder(path)
+        self._take_lock(path, "checkpoint.folder")
+        self.folder, self._index = path, CheckpointIndex(path, self._step)
+        self._index.make()
+        if claim is not None:
+            self._owner = secrets.token_hex(8)
+            self._index.claim(self._owner, claim.generation, reset=claim.reset)
+        self._remove_leftovers()
+
+    def _open_snapshots(self, path: Path, private: bool) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._take_lock(path, "output.folder")
+        except OSError as error:
+            raise failure(
+                "a folder of snapshots must be writable",
+                folder=str(path),
+                cause=error.strerror,
+                remedy="make it writable, or choose another output.folder",
+            ) from error
+        self.snapshots = Snapshots(path)
+        newest = self._newest_model()
+        require(
+            newest is None or _is_private(newest.privacy) == private,
+            "private snapshots must not lie in one folder with others",
+            folder=str(path),
+            private=private,
+            newest=self.snapshots.latest(),
+            remedy="choose another output.folder",
+        )
+
+    def _take_lock(self, folder: Path, setting: str) -> None:
+        try:
+            self._locks.append(FileLock(folder / "lock"))
+        except LockedError as error:
+            raise failure(
+                f"another process holds the lock on {setting}",
+                path=str(folder),
+                pid=error.pid,
+                remedy="stop that process, or choose another folder",
+            ) from error
+
+    def close(self) -> None:
+        """Let another process in. Closing twice is allowed."""
+        for lock in self._locks:
+            lock.free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # Checkpoints.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no checkpoint."""
+        return self.folder is None or self._index.newest_number() == 0
+
+    def newest(
+        self, ledger: LedgerReader | None = None, *, catch_up: bool = False
+    ) -> Checkpoint | None:
+        """Return the newest whole checkpoint, or None if none was ever made.
+
+        A checkpoint from before a release, or of another ledger, is refused; `catch_up` allows one
+        release since then, for which the caller makes up (`Checkpoint.releases_behind`). Time
+        O(bytes of the state), whose digest is checked.
+        """
+        if self.folder is None:
+            return None
+        return read_newest(self.folder, self._index, ledger, catch_up=catch_up)
+
+    def capture(
+        self,
+        learner: Engine | PrivateLearner,
+        position: Position,
+        vocabulary: Vocabulary,
+        about: Mapping[str, Any] | None = None,
+        rows: DocumentBatch | None = None,
+        beside: Mapping[str, NDArray[Any]] | None = None,
+    ) -> PendingCheckpoint:
+        """Copy what a checkpoint holds; then the learner may continue.
+
+        `position` (of all partitions) and `about` (such as counters; never document text) are plain
+        JSON values; `rows` are documents before the position that the learner does not have yet,
+        and `beside` arrays, taken over, that are kept for models to show. Nothing may be learned or
+        released meanwhile. Time and memory O(bytes of the state).
+        """
+        spare, self._spare = self._spare, {}
+        return copy_checkpoint(learner, position, vocabulary, about, rows, beside, spare)
+
+    def write(self, captured: PendingCheckpoint) -> int:
+        """Make a captured checkpoint the current generation; it may run in a thread.
+
+        No release may be begun meanwhile, and nothing captured. Raises `FencedError` if another
+        process has claimed the folder. Time O(bytes), memory O(1). The generation that is returned
+        is on the disk; after an `OSError` the one before stays the current one.
+        """
+        require(
+            self.folder is not None and self._locks and self._locks[0].held,
+            "checkpoints must be open to be saved",
+            path=str(self.folder),
+            remedy="open the store again",
+        )
+        assert self.folder is not None
+        generation = self._index.newest_number() + 1
+        self._step("save:begin")
+        # 1. Two processes that write at once use two names.
+        name = f"{generation:06d}" + (f"-{self._owner}" if self._owner else "")
+        words = write_words(self.folder / f"words-{name}", captured.vocabulary)
+        self._step("save:words")
+        body = captured.body | {"words": words} | write_learner(self.folder, name, captured)
+        self._step("save:state")
+        # 2. to 4.
+        self._index.make_current(generation, body, KEPT, self._owner)
+        self._step("save:current")
+        # 5.
+        self._remove_leftovers()
+        self._step("save:cleaned")
+        # 6.
+        self._spare = captured.arrays
+        return generation
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a crash left behind, and what belonged to the third newest."""
+        assert self.folder is not None
+        in_use = set()
+        for row in self._index.rows():
+            try:
+                body = json.loads(row.text)
+                in_use |= {body[part]["name"] for part in PARTS if body[part] is not None}
+            except (ValueError, LookupError, TypeError):
+                return  # Whose files these are is not known: nothing is removed.
+        for path in self.folder.iterdir():
+            if OURS.match(path.name) and path.name not in in_use:
+                path.unlink()
+
+    # Snapshots.
+
+    def publish(self, model: TopicModel) -> int:
+        """Write a model; return its number in the folder, 0 without one.
+
+        A release that is made a second time, after a crash before the next checkpoint, is of the
+        same records: it is known by its settings, its stream and the record slot where it ends, and
+        the snapshot that is out stays. Time and memory as `TopicModel.save` and
+        `Snapshots.publish`. Raises `OSError` if it cannot be written.
+        """
+        if self._file is not None:
+            if self.snapshots is None:
+                _keep_paid(Path(self._file), model)
+            model.save(self._file)
+        if self.snapshots is None:
+            return 0
+        newest = self.snapshots.latest() or 0
+        known = _unless_damaged(self.snapshots.model, newest) if newest else None
+        if known is None or _origin(known) != _origin(model):
+            newest += 1
+            self.snapshots.publish(newest, model)
+            if self._keep is not None:
+                self.snapshots.remove_old(self._keep)
+        return newest
+
+    def newest_summary(self) -> Summary | None:
+        """Return the summary of the newest whole snapshot; None before the first."""
+        listed = [] if self.snapshots is None else self.snapshots.summaries()
+        return listed[-1] if listed else None
+
+    def send(self) -> None:
+        """Send the newest snapshot as a message, or raise `SourceError`; always the same bytes."""
+        newest = None if self.snapshots is None else self.snapshots.latest()
+        if self.snapshots is None or self.sink is None or newest is None:
+            return
+        about = self.snapshots.topics(newest, MESSAGE_WORDS)
+        model = self.snapshots.model(newest)
+        if about["timeline"] is not None:
+            bins = max(1, MESSAGE_SHARES // model.n_components)
+            about["timeline"] |= {
+                name: about["timeline"][name][-bins:] for name in ("starts", "documents", "shares")
+            }
+        value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
+        headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
+        self.sink.publish(str(model.settings.get("stream", "")), value, headers)
+
+    def evidence(self, stream: str) -> list[Evidence]:
+        """Return the evidence of a ledger in the newest published models.
+
+        They are in the folder, in the file and beside it, and in the topic under the name of the
+        `stream`. Time and memory as to load each. Raises `SourceError` if the topic cannot be read.
+        """
+        found: list[tuple[str, Mapping[str, Any]]] = []
+        newest = self._newest_model()
+        if self.snapshots is not None and newest is not None:
+            found.append((str(self.snapshots.folder), newest.privacy))
+        if self._file is not None:
+            earlier = earlier_snapshots(self._file)
+            for path in (Path(self._file), *sorted(earlier.glob("snapshot-*[0-9]"))[-1:]):
+                if (model := _unless_damaged(load, path)) is not None:
+                    found.append((str(path), model.privacy))
+        if self.sink is not None and (value := self.sink.newest(stream)) is not None:
+            found.append((f"the topic of snapshots, key {stream!r}", _read_statement(value)))
+        shown = (Evidence.of(privacy, where) for where, privacy in found if _is_private(privacy))
+        return [each for each in shown if each is not None]
+
+    def _newest_model(self) -> TopicModel | None:
+        """Return the newest model of the folder that is whole."""
+        if self.snapshots is None:
+            return None
+        read, numbers = self.snapshots.model, reversed(self.snapshots.numbers())
+        models = (_unless_damaged(read, number) for number in numbers)
+        return next((model for model in models if model is not None), None)
+
+
+def earlier_snapshots(file: str) -> Path:
+    """Return the folder of the private models that a file held before."""
+    return Path(file + ".snapshots")
+
+
+def _keep_paid(file: Path, model: TopicModel) -> None:
+    """Put a private model of a file into a folder beside it, unless the new one is the same."""
+    earlier = _unless_damaged(load, file)
+    if earlier is None or not _is_private(earlier.privacy) or _origin(earlier) == _origin(model):
+        return
+    with Store.open(output=earlier_snapshots(str(file)), private=True) as store:
+        store.publish(earlier)
+
+
+def _unless_damaged(read: Callable[[Any], TopicModel], which: object) -> TopicModel | None:
+    """Return the model that is read, or None if there is none that is whole."""
+    try:
+        return read(which)
+    except (OSError, ModelFileError):
+        return None
+
+
+def _is_private(privacy: Mapping[str, Any]) -> bool:
+    return privacy.get("statement") == PRIVATE
+
+
+def _read_statement(value: bytes) -> Mapping[str, Any]:
+    """Return the privacy statement of a message; empty if it has none."""
+    try:
+        found = json.loads(value)["privacy"]
+    except (ValueError, LookupError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _origin(model: TopicModel) -> str:
+    # The settings name the stream and the slot; the statement, the ledger. As they are in a file.
+    return to_json([model.settings, model.privacy])
