@@ -23,11 +23,11 @@ node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure},\
-LOGIN://127.0.0.1:{login},CONTROLLER://127.0.0.1:{controller}
+LOGIN://127.0.0.1:{login},RELAYED://127.0.0.1:{relayed},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure},\
-LOGIN://127.0.0.1:{login}
+LOGIN://127.0.0.1:{login},RELAYED://127.0.0.1:{relay}
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,\
-LOGIN:SASL_PLAINTEXT
+LOGIN:SASL_PLAINTEXT,RELAYED:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.secure.plain.sasl.jaas.config=\
@@ -166,11 +166,14 @@ class Apache(Broker):
         self._java = java()
         self._class_path = f"{kafka_jars()}/*"
         plain = self.bootstrap.rpartition(":")[2]
-        secure, login, controller = free_ports(3)
+        secure, login, relayed, controller, self.relay_port = free_ports(5)
         self.secure_bootstrap = f"127.0.0.1:{secure}"
         self.login_bootstrap = f"127.0.0.1:{login}"
+        #: Says that it is at `relay_port`, where nothing listens but what a test puts there.
+        self.relayed_bootstrap = f"127.0.0.1:{relayed}"
         (folder / "log4j.properties").write_text(LOGGING)
         ports = {"plain": plain, "secure": secure, "login": login, "controller": controller}
+        ports |= {"relayed": relayed, "relay": self.relay_port}
         properties = PROPERTIES.format(folder=folder, user=USER, password=PASSWORD, **ports)
         (folder / "server.properties").write_text(properties)
         self._make_keys()

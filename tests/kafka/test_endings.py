@@ -1,4 +1,4 @@
-"""Causes of brokers that cannot be reached, by real sockets."""
+"""Why brokers cannot be used, each cause by real sockets, and who waits for it."""
 
 import socket
 from contextlib import closing, contextmanager, suppress
@@ -7,102 +7,160 @@ from threading import Thread
 import pytest
 
 from streamlda.errors import SourceAccessError, SourceAwayError
-from streamlda_connectors.kafka import KafkaSource
+from streamlda.service.logs import reason_of
+from streamlda.utils.exit_codes import exit_code
+from streamlda_connectors.kafka import KafkaSource, endings
 from tests.kafka.broker import PASSWORD, USER
+from tests.kafka.relay import Relay
+from tests.service.daemon_process import Daemon
+from tests.service.long_stream import topic_settings
 
+HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+#: A frame of Kafka that answers another request.
+FRAME = b"\x00\x00\x00\x04abcd"
 
-def listening(closes):
-    """Return a server that never answers, or closes each connection at once."""
-    server = socket.create_server(("127.0.0.1", 0))
+PLAIN = {"mechanism": "PLAIN", "username": USER}
+WRONG = {**PLAIN, "password": "wrong secret"}
+RIGHT = {**PLAIN, "password": PASSWORD}
+LOGIN, TLS, BOTH = ({"protocol": name} for name in ("SASL_PLAINTEXT", "SSL", "SASL_SSL"))
+#: That of the broker is trusted.
+TRUSTED = {"ca_file": None}
 
-    def close_all():
-        try:
-            while True:
-                server.accept()[0].close()
-        except OSError:
-            return
-
-    if closes:
-        Thread(target=close_all, daemon=True).start()
-    return server
-
-
-@pytest.mark.parametrize(
-    ("closes", "address", "reason"),
-    [
-        (False, "127.0.0.1:1", "refused:ECONNREFUSED"),
-        (False, "no.such.host.invalid:9092", "name-not-found:gaierror"),
-        (False, None, "no-answer:"),
-        (True, None, "closed:"),
-    ],
-)
-def test_brokers_that_are_away_have_a_reason(closes, address, reason):
-    with closing(listening(closes)) as server:
-        there = address or f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(SourceAwayError) as caught:
-            KafkaSource("topic", bootstrap_servers=there, request_timeout_seconds=2.0)
-    assert caught.value.reason.startswith(reason)
-    assert f"reason='{caught.value.reason}" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("listener", "mechanism", "password", "reason"),
-    [
-        ("login", "PLAIN", "wrong secret", "login-refused:SaslAuthenticationFailedError"),
-        ("login", "SCRAM-SHA-256", PASSWORD, "login-mechanism:UnsupportedSaslMechanismError"),
-        ("plain", "PLAIN", PASSWORD, "no-login-wanted:IllegalSaslStateError"),
-        ("login", None, None, "login-wanted:KafkaConnectionError"),
-    ],
-)
-def test_a_login_that_cannot_succeed_ends_the_start(
-    broker, monkeypatch, listener, mechanism, password, reason
-):
-    there = broker.login_bootstrap if listener == "login" else broker.bootstrap
-    security = None
-    if mechanism:
-        monkeypatch.setenv("TEST_KAFKA_PASSWORD", password)
-        security = {"protocol": "SASL_PLAINTEXT", "mechanism": mechanism, "username": USER}
-        security["password_env"] = "TEST_KAFKA_PASSWORD"
-    with pytest.raises(SourceAccessError, match="must accept the login") as caught:
-        KafkaSource("topic", bootstrap_servers=there, security=security)
-    assert caught.value.reason == reason
-    assert password is None or password not in str(caught.value)
+#: Where something listens, how it is connected to, and the cause that is named.
+AWAY = {
+    "refused": ("127.0.0.1:1", {}, "refused:ECONNREFUSED"),
+    "no-such-host": ("no.such.host.invalid:9092", {}, "name-not-found:gaierror"),
+    "no-answer": (None, {}, "no-answer:RequestTimedOutError"),
+    "no-tls-answer": (None, TLS, "no-answer:KafkaTimeoutError"),
+    "closes": (b"", {}, "closed:"),
+    "http": (HTTP, {}, "wrong-protocol:InvalidReceiveError"),
+    "another-answer": (FRAME, {}, "wrong-protocol:CorrelationIdError"),
+    "tls-to-http": (HTTP, TLS, "tls:SSLError"),
+    "tls-to-plaintext": ("bootstrap", TLS, "tls:"),
+    "plaintext-to-tls": ("secure_bootstrap", {}, "wrong-protocol:"),
+    "advertised-elsewhere": ("relayed_bootstrap", {}, "refused:ECONNREFUSED"),
+}
+NO_ACCESS = {
+    "wrong-password": (
+        "login_bootstrap",
+        LOGIN | WRONG,
+        "login-refused:SaslAuthenticationFailedError",
+    ),
+    "wrong-password-by-tls": (
+        "secure_bootstrap",
+        BOTH | WRONG | TRUSTED,
+        "login-refused:SaslAuthenticationFailedError",
+    ),
+    "wrong-mechanism": (
+        "login_bootstrap",
+        LOGIN | RIGHT | {"mechanism": "SCRAM-SHA-256"},
+        "login-mechanism:UnsupportedSaslMechanismError",
+    ),
+    "login-to-plaintext": ("bootstrap", LOGIN | RIGHT, "no-login-wanted:IllegalSaslStateError"),
+    "plaintext-to-login": ("login_bootstrap", {}, "login-wanted:KafkaConnectionError"),
+    "untrusted": (
+        "secure_bootstrap",
+        BOTH | RIGHT,
+        "untrusted-certificate:SSLCertVerificationError",
+    ),
+    "another-name": (
+        "other_name",
+        BOTH | RIGHT | TRUSTED,
+        "untrusted-certificate:SSLCertVerificationError",
+    ),
+}
 
 
 @contextmanager
-def relay(address, closes):
-    """Pass connections on to a broker, but close the first ones in place of the third answer."""
-    host, port = address.split(":")
-    server, opened = socket.create_server(("127.0.0.1", 0)), []
+def listening(answer):
+    """Answer whatever comes with some bytes and the end; with None, never."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
 
-    def pass_on(source, target, messages):
-        with suppress(OSError), source.makefile("rb") as stream:
-            while messages != 0 and (size := stream.read(4)):
-                target.sendall(size + stream.read(int.from_bytes(size)))
-                messages -= 1
-        for each in (source, target):
+        def answer_all():
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                while True:
+                    client = server.accept()[0]
+                    opened.append(client)
+                    if answer is not None:
+                        with client, suppress(OSError):
+                            if answer:
+                                client.recv(1000)
+                            client.sendall(answer)
 
-    def accept():
-        with suppress(OSError):
-            while True:
-                client = server.accept()[0]
-                there = socket.create_connection((host, int(port)))
-                messages = 2 if len(opened) < 2 * closes else -1
-                opened.extend((client, there))
-                for way in ((client, there, -1), (there, client, messages)):
-                    threads.append(Thread(target=pass_on, args=way, daemon=True))
-                    threads[-1].start()
-
-    threads = [Thread(target=accept, daemon=True)]
-    threads[0].start()
-    try:
+        opened = []
+        Thread(target=answer_all, daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
-    finally:
         server.shutdown(socket.SHUT_RDWR)
-        for each in (server, *opened):
+        for each in opened:
             each.close()
+
+
+@pytest.fixture
+def reached(request, tmp_path):
+    """Return the address of a case and the security settings, with the password in a file."""
+
+    @contextmanager
+    def reached(where, given):
+        security, there = dict(given), where
+        if password := security.pop("password", None):
+            (tmp_path / "password").write_text(password)
+            security["password_file"] = str(tmp_path / "password")
+        if "ca_file" in security:
+            security["ca_file"] = str(request.getfixturevalue("broker").certificate)
+        if where is None or isinstance(where, bytes):
+            with listening(where) as there:
+                yield there, security
+            return
+        if where == "other_name":
+            address = request.getfixturevalue("broker").secure_bootstrap
+            there = address.replace("127.0.0.1", "localhost")
+        elif ":" not in where:
+            there = getattr(request.getfixturevalue("broker"), where)
+        yield there, security
+
+    return reached
+
+
+@pytest.mark.parametrize("case", [*AWAY, *NO_ACCESS])
+def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reached, monkeypatch):
+    where, given, cause = (AWAY | NO_ACCESS)[case]
+    kind = SourceAwayError if case in AWAY else SourceAccessError
+    # What is known is said long before this time is over.
+    seconds = 3.0 if "no-answer" in cause else 120.0
+    monkeypatch.setattr(endings, "NAMING_SECONDS", 0.1)
+    with reached(where, given) as (there, security), pytest.raises(kind) as caught:
+        KafkaSource(
+            "topic", bootstrap_servers=there, security=security, request_timeout_seconds=seconds
+        )
+    assert caught.value.reason.startswith(cause)
+    assert f"reason='{caught.value.reason}" in str(caught.value)
+    assert str(given.get("password")) not in str(caught.value)
+    # What the daemon shows, and how it ends.
+    assert reason_of(caught.value) == caught.value.reason
+    assert (exit_code(caught.value) == 78) == (case in NO_ACCESS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "case", ["wrong-password", "wrong-mechanism", "untrusted", "no-tls-answer", "http"]
+)
+def test_a_daemon_ends_with_78_or_waits_and_says_why(case, reached, topic, tmp_path):
+    where, given, cause = (AWAY | NO_ACCESS)[case]
+    with reached(where, given) as (there, security):
+        if "password_file" in security:
+            security["password"] = security.pop("password_file")
+        names = {f"kafka.{name}": value for name, value in security.items()}
+        settings = topic_settings(tmp_path / "daemon", there, topic) | names
+        with Daemon(settings) as daemon:
+            if case in AWAY:
+                stalled = daemon.wait_for("stalled")
+                assert stalled["what"] == "source"
+                assert stalled["reason"].startswith(cause)
+                assert daemon.process.poll() is None
+                assert daemon.stop() == 0
+            else:
+                assert daemon.end() == 78
+                assert cause in daemon.raw[-1].decode()
 
 
 def test_brokers_that_close_logins_again_and_again_refuse_them_and_those_that_restart_do_not(
@@ -112,11 +170,11 @@ def test_brokers_that_close_logins_again_and_again_refuse_them_and_those_that_re
     security = {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "username": USER}
     security["password_env"] = "TEST_KAFKA_PASSWORD"
     own_topics.fill(topic, [b"one"])
-    with relay(broker.login_bootstrap, 2) as there:
-        KafkaSource(topic, format="text", bootstrap_servers=there, security=security).close()
+    with Relay(broker.login_bootstrap, closes=2) as relay:
+        KafkaSource(topic, bootstrap_servers=relay.address, security=security).close()
     with (
-        relay(broker.login_bootstrap, 3) as there,
+        Relay(broker.login_bootstrap, closes=3) as relay,
         pytest.raises(SourceAccessError, match="must accept the login") as caught,
     ):
-        KafkaSource(topic, format="text", bootstrap_servers=there, security=security)
+        KafkaSource(topic, bootstrap_servers=relay.address, security=security)
     assert caught.value.reason == "login-refused:KafkaConnectionError"

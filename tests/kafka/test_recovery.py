@@ -17,6 +17,7 @@ from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
 from streamlda_connectors.kafka import ShareTopic
 from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.consumer import Client
+from tests.kafka.relay import Relay
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read, wait_until
 
@@ -327,6 +328,23 @@ def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     poll_until(lambda: source.silent() == 0 and source.lag() == {0: 0, 1: 0})
     # A fetch that was under way when the broker stopped is made again later.
     poll_until(lambda: source.last_answer() > stopped + 1)
+
+
+def test_reading_goes_on_soon_after_half_open_connections_end(broker, own_topics, topic, source_of):
+    """The client had them all closed and opened others, which nobody answered either."""
+    own_topics.fill(topic, numbers(0, 5))
+    with Relay(broker.relayed_bootstrap, port=broker.relay_port) as relay:
+        source = source_of(own_topics, topic, bootstrap_servers=relay.address)
+        read(source, 5)
+        relay.fall_silent()
+        until = time.monotonic() + 25
+        while time.monotonic() < until:
+            assert not source.poll(100, 0.5).documents
+        assert source.reason().startswith("no-answer")
+        relay.go_on()
+        own_topics.send(topic, numbers(5, 6))
+        # Two connections that were begun before, of 5 s each, on a machine that may be slow.
+        assert read(source, 1, seconds=45)[0] == ["5"]
 
 
 CLOSING = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -47,6 +48,10 @@ NO_ACCESS = {
 #: Connections in a row that brokers closed where they should have answered a login, or the first
 #: request without one: brokers that restart close one, and then refuse connections.
 CLOSED_LOGINS = 3
+
+#: For how long a first connecting goes on after each server was tried, in seconds: brokers that
+#: only restart may be there by then, and who waits longer asks again.
+NAMING_SECONDS = 3.0
 
 
 def name_cause(error: BaseException) -> str:
@@ -104,22 +109,25 @@ class Endings:
         self.connecting = True
         #: Connections in a row that were closed where a login should have been answered.
         self._closed_logins = 0
+        #: Servers to which a connection ended, and when the first did.
+        self._tried: set[Any] = set()
+        self._tried_since = 0.0
 
     def watch(self, manager: Any) -> None:
         """Note what ends each connection of a manager of the package."""
-        get, build = manager.get_connection, manager._build_transport
+        get = manager.get_connection
 
-        def watched(node_id: Any, *more: Any, **options: Any) -> Any:
+        def watched(node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
             known = manager._conns.get(node_id)
-            found = get(node_id, *more, **options)
+            # A server that never answers takes no more than its share of the time for all.
+            longest = manager.socket_connection_setup_timeout_ms(node_id)
+            found = get(node_id, min(timeout_ms or longest, longest), **options)
             if found is not known:
                 self._watch(manager, found)
             return found
 
-        async def built(*arguments: Any, **options: Any) -> Any:
-            return _reading_to_the_end(await build(*arguments, **options))
-
-        manager.get_connection, manager._build_transport = watched, built
+        manager.get_connection = watched
+        manager._build_transport = partial(_build_transport, manager)
 
     def _watch(self, manager: Any, connection: Any) -> None:
         from kafka import errors
@@ -151,15 +159,47 @@ class Endings:
             self._closed_logins = self._closed_logins + 1 if login else 0
             if self._closed_logins >= CLOSED_LOGINS:
                 self._reason = f"{login}:{self._reason.partition(':')[2]}"
-            if self.connecting and is_no_access(self._reason):
+            self._tried.add(connection.node_id)
+            self._tried_since = self._tried_since or self._at
+            if self.connecting and (is_no_access(self._reason) or self._is_enough(manager)):
                 manager._net.call_soon(manager.close)
 
         connection._send_request = sent
         connection.close_future.add_errback(note)
 
+    def _is_enough(self, manager: Any) -> bool:
+        """Return whether connections to all servers have ended, again and again."""
+        servers = {broker.node_id for broker in manager.cluster.bootstrap_brokers()}
+        return servers <= self._tried and self._at - self._tried_since > NAMING_SECONDS
+
     def reason(self, since: float = 0.0) -> str:
         """Return why no answer came since a time of `monotonic`."""
         return self._reason if self._at > since else NO_ANSWER
+
+
+async def _build_transport(manager: Any, node: Any, timeout_at: float | None = None) -> Any:
+    """Connect in time; the package's own would wait for a TLS handshake without end."""
+    from kafka.net.inet import create_connection
+    from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+    net, options = manager._net, manager.config["socket_options"]
+    there = await create_connection(net, node.host, node.port, options, timeout_at=timeout_at)
+    if not manager.ssl_enabled:
+        return _reading_to_the_end(KafkaTCPTransport(net, there, host=node.host))
+    context = manager.config["ssl_context"]
+    transport = KafkaSSLTransport(net, there, host=node.host, ssl_context=context)
+    try:
+        while True:
+            try:
+                transport._sock.do_handshake()
+                return _reading_to_the_end(transport)
+            except ssl.SSLWantReadError:
+                await net.wait_read(transport._sock, timeout_at=timeout_at)
+            except ssl.SSLWantWriteError:
+                await net.wait_write(transport._sock, timeout_at=timeout_at)
+    except BaseException:
+        transport.abort()
+        raise
 
 
 def _reading_to_the_end(transport: Any) -> Any:
