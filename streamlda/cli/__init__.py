@@ -1,7 +1,7 @@
 """The command line: arguments, progress, printing and exit codes; the work is done elsewhere.
 
-Modules of this package import at their top only what starts at once. Numba, SciPy and
-scikit-learn are imported inside the commands that need them, so that ``--help`` costs nothing.
+A command is imported when it is called, so that the help of all costs nothing. ``fit`` and ``run``
+import NumPy, Numba and SciPy only when they begin.
 """
 
 from __future__ import annotations
@@ -9,38 +9,74 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from streamlda.cli.budget import budget
-from streamlda.cli.compare import compare
-from streamlda.cli.demo import demo
-from streamlda.cli.doctor import doctor
-from streamlda.cli.evaluate import evaluate
-from streamlda.cli.fit import fit
-from streamlda.cli.infer import infer
-from streamlda.cli.merge import merge
-from streamlda.cli.plan import plan
-from streamlda.cli.projection import projection
-from streamlda.cli.reduce import reduce
-from streamlda.cli.report import report
-from streamlda.cli.reproduce import reproduce
-from streamlda.cli.run import run
-from streamlda.cli.simulate import simulate
-from streamlda.cli.site import site
-from streamlda.cli.site_rounds import aggregate
-from streamlda.cli.topics import topics
 from streamlda.errors import StreamLDAError
 from streamlda.utils.exit_codes import INTERRUPTED, PIPE_CLOSED, USAGE, exit_code
 
+#: Commands by their purpose, each with its line in the help of all.
+COMMANDS = {
+    "Learn topics": {
+        "fit": "Learn topics from documents.",
+        "run": "Run a daemon: a stream in, snapshots out.",
+    },
+    "Use a model": {
+        "topics": "Show the topics of a model.",
+        "report": "Write an HTML page about one or more models.",
+        "infer": "Write the topic proportions of documents.",
+        "evaluate": "Measure a model on held-out documents.",
+    },
+    "Change or join models": {
+        "compare": "Show what two models have in common.",
+        "merge": "Join what several daemons have learned, or finished models.",
+        "reduce": "Join the topics of a model that are most alike.",
+        "projection": "Make a projection that several daemons share.",
+    },
+    "Privacy and sites": {
+        "plan": "Show what a private run will give.",
+        "budget": "Show what a privacy ledger has spent.",
+        "site": "Learn with other sites, without showing them documents or sums.",
+        "aggregate": "Add up the shares of all sites.",
+    },
+    "Try and check": {
+        "demo": "Learn topics from the documentation of installed packages.",
+        "simulate": "Write documents drawn from planted topics.",
+        "doctor": "Check versions, threads, caches, extras, and what settings connect to.",
+        "reproduce": "Run a figure or a theorem of the papers again.",
+    },
+}
+
+#: Modules of commands that have none of their own name.
+MODULES = {"projection": "merge", "aggregate": "site"}
+
 
 class _PipeClosed(Exception):
-    """Whoever read standard output has enough."""
+    """Error of a standard output whose reader has enough."""
 
 
 class Commands(click.Group):
     """A group whose errors are one line on standard error each, and never a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted(name for members in COMMANDS.values() for name in members)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = import_module(f"streamlda.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for."""
+        for title, members in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(members.items()))
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
@@ -61,18 +97,8 @@ class Commands(click.Group):
         except (StreamLDAError, OSError) as error:
             code = _report(_message(error), exit_code(error))
         except MemoryError as error:
-            code = _report(
-                "there is not enough memory; use fewer topics or words", exit_code(error)
-            )
+            code = _report("there is not enough memory; use fewer topics", exit_code(error))
         sys.exit(code if isinstance(code, int) else 0)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by what they are for."""
-        width = formatter.width - 6 - max(map(len, self.commands))
-        for title, members in COMMANDS.items():
-            with formatter.section(title):
-                rows = [(each.name or "", each.get_short_help_str(width)) for each in members]
-                formatter.write_dl(rows, col_max=width)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a closed pipe goes past click, which has an exit code of its own."""
@@ -83,7 +109,7 @@ class Commands(click.Group):
 
 
 def _message(error: Exception) -> str:
-    """Return what an error says; what the system alone says of a path, with what to do."""
+    """Return the message of an error; where the system alone has spoken of a path, with a rule."""
     of_paths = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
     if not isinstance(error, of_paths) or error.strerror != os.strerror(error.errno or 0):
         return str(error)
@@ -93,8 +119,7 @@ def _message(error: Exception) -> str:
 
 def _report(message: str, code: int) -> int:
     # One line, or a line for each of several problems; nothing in it can begin a line of its own.
-    first, *problems = message.split("\n- ")
-    lines = [" ".join(line.split()) for line in (first, *problems)]
+    lines = [" ".join(line.split()) for line in message.split("\n- ")]
     click.echo("streamlda: error: " + "\n- ".join(lines), err=True)
     return code
 
@@ -120,14 +145,3 @@ def commands(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
         context.exit(USAGE)
-
-
-COMMANDS = {
-    "Learn topics": (fit, run),
-    "Use a model": (topics, report, infer, evaluate),
-    "Change or join models": (compare, merge, reduce, projection),
-    "Privacy and sites": (plan, budget, site, aggregate),
-    "Try and check": (demo, simulate, doctor, reproduce),
-}
-for command in (each for members in COMMANDS.values() for each in members):
-    commands.add_command(command)

@@ -8,16 +8,24 @@ from typing import Any
 
 import click
 
-from streamlda.cli.shared import warn
+from streamlda.checks import require
+from streamlda.cli.options import json_option
+from streamlda.cli.shared import say, warn
+from streamlda.privacy.accounting import cost, noise_multiplier
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.ledger import budget_table, read_report
+from streamlda.privacy.statement import statement_lines
+from streamlda.private.released import released_model
+from streamlda.run.outputs import check_output
 from streamlda.utils.exit_codes import NO
 
 #: Releases that the table shows of many.
 FIRST, LAST = 3, 20
 
 
-@click.command(short_help="Show what a privacy ledger has spent.")
+@click.command()
 @click.argument("ledger_file", metavar="FILE", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@json_option
 @click.option(
     "--all",
     "show_all",
@@ -37,10 +45,10 @@ FIRST, LAST = 3, 20
     "model_file",
     type=click.Path(dir_okay=False),
     metavar="MODEL",
-    help="Write the model of the newest window to a file that is not there yet. It is made of what "
-    "was released and is in FILE.releases: no record is read, and nothing is spent. Of a window "
-    "that was cut short the model says which stages are missing; where those are not rounds of "
-    "refinement alone, there is none. [default: no model]",
+    help="Write the model of the newest window to a new file. It is made of what was released and "
+    "is in FILE.releases: no record is read, and nothing is spent. Of a window that was cut short "
+    "the model says which stages are missing; if those are not rounds of refinement alone, there "
+    "is none. [default: no model]",
 )
 @click.option(
     "--release",
@@ -61,11 +69,9 @@ def budget(
     """Show the privacy ledger in FILE: its terms, what is spent and left, and every release.
 
     What is spent is rounded up and what is left is rounded down, both as epsilon at the ledger's
-    delta and as mu^2, which adds up over releases of the same documents. Record slots of a release
-    are numbers of records in their stream, the last included; further files of a release are
-    counted, and listed by --json. A ledger can be read while it is in use: nothing is locked or
-    written, except to undo a row that a killed writer left unfinished. A ledger that is missing,
-    damaged or older than its .marker file counts as used up.
+    delta and as mu^2, which adds up over releases of the same documents. A ledger can be read while
+    it is in use: nothing is locked or written, except to undo a row that a killed writer left
+    unfinished. A ledger that is missing, damaged or older than its .marker file counts as used up.
 
     \b
     Keys of --json, which describes every release:
@@ -90,37 +96,25 @@ def budget(
                 artifact, digest, reason
       format_version, ledger_id, generation (releases), entries (rows)
     """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
-    from streamlda.privacy.ledger import budget_table, read_report
-
     if model_file is not None:
         _publish(ledger_file, model_file, release)
     elif release is not None:
         raise click.UsageError("--release needs --publish MODEL")
-    everything = as_json or show_all
-    report = (
-        read_report(ledger_file) if everything else read_report(ledger_file, first=FIRST, last=LAST)
-    )
+    shown = {} if as_json or show_all else {"first": FIRST, "last": LAST}
+    report = read_report(ledger_file, **shown)
     fits = wanted is None or _fits(report, wanted)
-    if as_json:
-        click.echo(json.dumps(report, indent=1))
-    else:
-        click.echo("\n".join(budget_table(report)))
+    click.echo(json.dumps(report, indent=1) if as_json else "\n".join(budget_table(report)))
     if not fits:
+        left = report["left_for_new_documents"]["epsilon"]
         warn(
             f"a release of epsilon={wanted} must fit into what is left for new documents, got "
-            f"epsilon={report['left_for_new_documents']['epsilon']} left; a budget cannot be "
-            "raised afterwards"
+            f"epsilon={left} left; a budget cannot be raised afterwards"
         )
         context.exit(NO)
 
 
 def _publish(ledger_file: str, model_file: str, release: int | None) -> None:
     """Write the model of a window."""
-    from streamlda.checks import require
-    from streamlda.privacy.statement import statement_lines
-    from streamlda.private.released import released_model
-    from streamlda.run.outputs import check_output
-
     require(
         not os.path.lexists(model_file),
         "a model of what was released must not replace a file",
@@ -130,14 +124,10 @@ def _publish(ledger_file: str, model_file: str, release: int | None) -> None:
     check_output(model_file)
     model = released_model(ledger_file, release)
     model.save(model_file)
-    for line in (f"model: {model_file}", *statement_lines(model.privacy)):
-        click.echo(line, err=True)
+    say(False, f"model: {model_file}", *statement_lines(model.privacy))
 
 
 def _fits(report: dict[str, Any], epsilon: float) -> bool:
     """Tell whether one release of new documents is covered, by the rule of `Ledger.begin`."""
-    from streamlda.privacy.accounting import cost, noise_multiplier
-    from streamlda.privacy.events import GaussianRelease
-
     price = cost(GaussianRelease(noise_multiplier(epsilon, report["budget"]["delta"])))
     return bool(price.mu_squared <= report["left_for_new_documents"]["mu_squared"])

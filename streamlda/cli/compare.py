@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from streamlda.cli.options import max_distance_option, words_option
+from streamlda.cli.options import json_option, max_distance_option, words_option
+from streamlda.model.matching import compare_models
+from streamlda.model.table import in_line, plural
+from streamlda.model.topic_model import load
 
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
 
-
-@click.command(short_help="Show what two models have in common.")
+@click.command()
 @click.argument("first_file", metavar="FIRST", type=click.Path())
 @click.argument("second_file", metavar="SECOND", type=click.Path())
 @words_option
 @max_distance_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@json_option
 def compare(
     first_file: str, second_file: str, n_words: int, max_distance: float, as_json: bool
 ) -> None:
@@ -28,36 +28,26 @@ def compare(
     equal topics, 1 for topics without a word in common. A plus marks words that are more probable
     in SECOND, a minus words that are less probable. Topics that only one model has come last.
     """
-    from streamlda.model.matching import compare_models
-    from streamlda.model.topic_model import load
-
     paths = first_file, second_file
     models = load(first_file), load(second_file)
     found = compare_models(*models, max_distance=max_distance, names=paths).to_json()
     words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
-    if as_json:
-        found["matched"] = [
-            {
-                **pair,
-                "prevalence": [models[0].shares[pair["first"]], models[1].shares[pair["second"]]],
-                "words": [words[0][pair["first"]], words[1][pair["second"]]],
-            }
-            for pair in found["matched"]
-        ]
-        for name, model, top in zip(("only_first", "only_second"), models, words, strict=True):
-            found[name] = [
-                {"topic": k, "prevalence": model.shares[k], "words": top[k]} for k in found[name]
-            ]
-        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+    if not as_json:
+        click.echo("\n".join(_table(found, words)))
         return
-    click.echo("\n".join(_table(found, models, words)))
+    shares = [model.shares for model in models]
+    for pair in found["matched"]:
+        first, second = pair["first"], pair["second"]
+        pair["prevalence"] = [shares[0][first], shares[1][second]]
+        pair["words"] = [words[0][first], words[1][second]]
+    for name, prevalence, top in zip(("only_first", "only_second"), shares, words, strict=True):
+        found[name] = [
+            {"topic": k, "prevalence": prevalence[k], "words": top[k]} for k in found[name]
+        ]
+    click.echo(json.dumps(found, ensure_ascii=False, indent=1))
 
 
-def _table(
-    found: dict[str, Any], models: tuple[TopicModel, TopicModel], words: list[list[list[str]]]
-) -> list[str]:
-    from streamlda.model.table import in_line, plural
-
+def _table(found: dict[str, Any], words: list[list[list[str]]]) -> list[str]:
     lines = [
         f"{plural(len(found['matched']), 'topic')} in both, {len(found['only_first'])} only in the "
         f"first, {len(found['only_second'])} only in the second",

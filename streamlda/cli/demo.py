@@ -8,11 +8,19 @@ from pathlib import Path
 from time import perf_counter
 
 import click
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from streamlda.cli.options import quiet_option
 from streamlda.cli.shared import POLL_RECORDS, Progress
 from streamlda.cli.topics import table
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.simulate import PlantedLDA
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch, open_source
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.utils.process import resident_bytes
 
 TOPICS = 14
@@ -35,14 +43,7 @@ tuple type types use used using value values vol way wikipedia journal cdots flo
 PLANTED = (14, 2000, 40_000, 60)
 
 
-def _drop_repeats(batch: RecordBatch, seen: set[int]) -> RecordBatch:
-    """Return those texts of a batch that were not `seen` before: documentation repeats itself."""
-    kept = [text for text in dict.fromkeys(batch.documents) if hash(text) not in seen]
-    seen.update(map(hash, kept))
-    return RecordBatch([*kept, *[None] * len(batch.rejects)], batch.rejects, batch.exhausted)
-
-
-@click.command(short_help="Learn topics from the documentation of installed packages.")
+@click.command()
 @click.option(
     "--documents",
     type=click.IntRange(min=100),
@@ -69,9 +70,7 @@ def demo(documents: int | None, n_topics: int, quiet: bool) -> None:
         "Python,\nNumPy, SciPy, scikit-learn and Numba on this machine."
     )
     path = _learn_docstrings(documents, n_topics, quiet)
-    click.echo(
-        "\nThe same engine on documents drawn from planted topics, where the truth is known:"
-    )
+    click.echo("\nThe same engine on documents drawn from planted topics, whose truth is known:")
     _learn_planted()
     click.echo(
         f"\nLook further:\n  streamlda topics {path} --words 20\n"
@@ -79,15 +78,24 @@ def demo(documents: int | None, n_topics: int, quiet: bool) -> None:
     )
 
 
-def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+def _settings(n_topics: int, n_words: int, alpha_0: float = 1.0) -> EngineSettings:
+    return EngineSettings(
+        n_components=n_topics,
+        n_features=n_words,
+        alpha_0=alpha_0,
+        warmup_documents=20_000,
+        refine=False,
+    )
 
-    from streamlda.engine.engine import Engine
-    from streamlda.engine.settings import EngineSettings
-    from streamlda.stream.pipeline import Pipeline
-    from streamlda.stream.vocabulary_choice import VocabularyLearner
-    from streamlda.text.analysis import TextAnalyzer
 
+def _drop_repeats(batch: RecordBatch, seen: set[int]) -> RecordBatch:
+    """Return those texts of a batch that were not `seen` before: documentation repeats itself."""
+    kept = [text for text in dict.fromkeys(batch.documents) if hash(text) not in seen]
+    seen.update(map(hash, kept))
+    return RecordBatch([*kept, *[None] * len(batch.rejects)], batch.rejects, batch.exhausted)
+
+
+def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> Path:
     start = perf_counter()
     words = VocabularyLearner(
         size=2000,
@@ -95,18 +103,7 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
         max_document_frequency=0.1,
         analyzer=TextAnalyzer(stop_words={*ENGLISH_STOP_WORDS, *COMMON.split()}),
     )
-    pipeline = Pipeline(
-        words,
-        lambda vocabulary, _: Engine(
-            EngineSettings(
-                n_components=n_topics,
-                n_features=vocabulary.n_features,
-                alpha_0=ALPHA_0,
-                warmup_documents=20_000,
-                refine=False,
-            )
-        ),
-    )
+    pipeline = Pipeline(words, lambda v, _: Engine(_settings(n_topics, v.n_features, ALPHA_0)))
     counts, seen, ended = pipeline.counts, set[int](), False
     with closing(open_source("docstrings")) as source, Progress(quiet) as progress:
         while not ended and counts.documents != documents:
@@ -116,9 +113,8 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
             progress.show(source, counts)
             ended = batch.exhausted
     released = pipeline.release()
-    if released.model is None:
+    if (model := released.model) is None:
         raise pipeline.insufficient(released.missed)
-    model = released.model
     seconds = perf_counter() - start
     click.echo("\n" + "\n".join(table(model, 9)))
     click.echo(
@@ -127,32 +123,20 @@ def _learn_docstrings(documents: int | None, n_topics: int, quiet: bool) -> str:
         f"{counts.documents / seconds:,.0f} documents/s, "
         f"{resident_bytes() / 1e6:,.0f} MB of memory"
     )
-    path = str(Path(tempfile.mkdtemp(prefix="streamlda-demo-"), "docstrings.model"))
+    path = Path(tempfile.mkdtemp(prefix="streamlda-demo-"), "docstrings.model")
     model.save(path)
     return path
 
 
 def _learn_planted() -> None:
-    from streamlda.engine.engine import Engine
-    from streamlda.engine.settings import EngineSettings
-    from streamlda.model.evaluation import matched_l1_error
-    from streamlda.simulate import PlantedLDA
-
     n_topics, n_words, n_documents, length = PLANTED
     planted = PlantedLDA(n_topics, n_words, mean_length=length, seed=0)
-    settings = EngineSettings(
-        n_components=n_topics, n_features=n_words, warmup_documents=20_000, refine=False
-    )
-    engine = Engine(settings)
-    seconds = 0.0
-    for _ in range(8):
-        batch = planted.documents(n_documents // 8)
-        start = perf_counter()
-        engine.add(batch)
-        seconds += perf_counter() - start
+    documents = planted.documents(n_documents)
     start = perf_counter()
+    engine = Engine(_settings(n_topics, n_words))
+    engine.add(documents)
     model = engine.snapshot()
-    seconds += perf_counter() - start
+    seconds = perf_counter() - start
     error = matched_l1_error(planted.components, model.components).mean
     click.echo(
         f"{n_documents:,} documents, {n_topics} topics, {n_words:,} words in {seconds:.1f} s: "

@@ -9,46 +9,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from importlib.metadata import PackageNotFoundError, metadata, version
+from typing import Any
 
 import click
 
-from streamlda.checks import require
-from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
-from streamlda.settings.rules import GROUP
+from streamlda.cli.options import Given, SettingsCommand
+from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, packages_of
+from streamlda.kernels import cache_folder
+from streamlda.run.parts import dead_letter_sink, open_stream, snapshot_sink
+from streamlda.service.logs import reason_of
+from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN, TOPICS
-from streamlda.settings.table import MIB, KafkaSettings
-from streamlda.stream.source import Source
+from streamlda.settings.table import MIB
 from streamlda.utils.exit_codes import NO
-
-#: How a broker is reached; that of the daemon.
-BROKER = (
-    *("kafka.bootstrap", "kafka.topic", "kafka.protocol", "kafka.mechanism"),
-    *("kafka.username", "kafka.password", "kafka.ca_file", "kafka.certificate_file"),
-    *("kafka.key_file", "kafka.key_password", "kafka.token", "kafka.token_endpoint"),
-    *("kafka.token_scope", "kafka.token_extensions", "kafka.kerberos_service"),
-)
+from streamlda.utils.process import allowed_bytes
+from streamlda.utils.threads import thread_count
 
 #: Longest wait for a broker's first answer.
 BROKER_SECONDS = 10.0
 
-
-class Finding(NamedTuple):
-    """A line of the report, and whether what it is about can be used."""
-
-    name: str
-    text: str
-    usable: bool = True
+#: A line of the report: its name, its text, and whether its subject can be used.
+Finding = tuple[str, str, bool]
 
 
-@click.command(
-    cls=SettingsCommand,
-    short_help="Check versions, threads, caches, extras, and what settings connect to.",
-)
-@config_option
-@add_options(RUN, BROKER, {"Kafka": ("kafka.bootstrap", "kafka.topic")})
-def doctor(config: str | None, **flags: Any) -> None:
+@click.command(cls=SettingsCommand, reader=RUN, tasks={"Kafka": ("kafka.bootstrap", "kafka.topic")})
+def doctor(given: Given) -> None:
     """Print what this installation has: versions, threads, memory, compiled kernels and extras.
 
     With --config, also ask all that the settings of a daemon connect to: brokers, login, topic,
@@ -59,48 +46,34 @@ def doctor(config: str | None, **flags: Any) -> None:
     The exit code is 1 if something that was found cannot be used; an extra that is not installed is
     not a fault, and its line says what installs it.
     """
-    from importlib.metadata import version
-
-    from streamlda.kernels import cache_folder
-    from streamlda.utils.process import allowed_bytes
-    from streamlda.utils.threads import thread_count
-
-    asked = config is not None or any(value is not None for value in flags.values())
-    settings = _settings(flags, config) if asked else None
+    # Settings are refused before anything is printed.
+    settings = given.read() if given.config is not None or given.values else None
     faults = False
-    lines = [("streamlda", f"{version('streamlda')}, {platform.platform()}")]
-    lines.append(("python", platform.python_version()))
-    for name in ("numpy", "scipy", "numba", "scikit-learn"):
-        lines.append((name, version(name)))
-    wanted = os.environ.get("NUMBA_NUM_THREADS")
-    beside = "" if wanted is None else f", NUMBA_NUM_THREADS={wanted}"
-    lines.append(("threads", f"{thread_count()} of {os.cpu_count()} processors{beside}"))
-    allowed = allowed_bytes()
-    limit = "no limit" if allowed is None else f"{allowed / MIB:,.0f} MiB allowed"
-    lines.append(("memory", limit))
-    folder = cache_folder()
-    writable = os.access(folder, os.W_OK)
-    faults |= not writable
-    kernels = sum(1 for _ in folder.rglob("*.nbc"))
-    state = "" if writable else ", not writable: every process compiles them again"
-    lines.append(("kernels", f"{kernels} compiled in {folder}{state}"))
-    lines += [(f"extra {extra}", state) for extra, state in _extras()]
-    for name, value in lines:
-        click.echo(f"{name:<18}{value}")
-    for finding in () if settings is None else _ask(settings):
-        faults |= not finding.usable
-        click.echo(f"{finding.name:<18}{finding.text}")
+    for findings in (_installed(), () if settings is None else _ask(settings)):
+        for name, text, usable in findings:
+            faults |= not usable
+            click.echo(f"{name:<18}{text}")
     if faults:
         raise SystemExit(NO)
 
 
-def _extras() -> list[tuple[str, str]]:
-    """Return each extra with the packages of it that are here, or what installs those that lack."""
-    from importlib.metadata import PackageNotFoundError, metadata, version
-
-    from streamlda.errors import packages_of
-
-    found = []
+def _installed() -> Iterator[Finding]:
+    """Yield what is here: each extra with its packages, or with what installs those that lack."""
+    yield "streamlda", f"{version('streamlda')}, {platform.platform()}", True
+    yield "python", platform.python_version(), True
+    for name in ("numpy", "scipy", "numba", "scikit-learn"):
+        yield name, version(name), True
+    wanted = os.environ.get("NUMBA_NUM_THREADS")
+    beside = "" if wanted is None else f", NUMBA_NUM_THREADS={wanted}"
+    yield "threads", f"{thread_count()} of {os.cpu_count()} processors{beside}", True
+    allowed = allowed_bytes()
+    limit = "no limit" if allowed is None else f"{allowed / MIB:,.0f} MiB allowed"
+    yield "memory", limit, True
+    folder = cache_folder()
+    writable = os.access(folder, os.W_OK)
+    state = "" if writable else ", not writable: every process compiles them again"
+    kernels = sum(1 for _ in folder.rglob("*.nbc"))
+    yield "kernels", f"{kernels} compiled in {folder}{state}", writable
     for extra in sorted(set(metadata("streamlda").get_all("Provides-Extra") or ()) - {"all"}):
         here, lacking = [], []
         for package in packages_of(extra):
@@ -110,95 +83,78 @@ def _extras() -> list[tuple[str, str]]:
             except PackageNotFoundError:
                 lacking.append(f"'{package}'")
         install = f"not installed: pip install {' '.join(lacking)}"
-        found.append((extra, install if lacking else ", ".join(here)))
-    return found
-
-
-def _settings(flags: dict[str, Any], config: str | None) -> RunSettings:
-    """Return the settings of what is to be asked, or refuse them where something lacks."""
-    if config is None:
-        kafka = read_settings("", flags).kafka
-        require(
-            kafka.bootstrap and kafka.topic,
-            "a broker must be asked for a topic",
-            kafka_bootstrap=kafka.bootstrap,
-            kafka_topic=kafka.topic,
-            remedy="give --kafka-bootstrap and --kafka-topic, or --config",
-        )
-    return read_settings(RUN, flags, config)
+        yield f"extra {extra}", install if lacking else ", ".join(here), True
 
 
 def _ask(settings: RunSettings) -> Iterator[Finding]:
     """Ask all that a daemon connects to, one after the other; yield each with its answer."""
-    from streamlda.run.parts import dead_letter_sink, open_stream, snapshot_sink
-    from streamlda.settings.rules import get_source_kind
+    if get_source_kind(settings) not in TOPICS:
+        yield _try("source", lambda: open_stream(settings).close(), "can be opened")
+        return
+    for address in str(settings.kafka.bootstrap).split(","):
+        yield _reach(address)
+    # No member of the group gives up partitions for it.
+    kafka = settings.kafka
+    alone = replace(kafka, partitions="all") if kafka.partitions == GROUP else kafka
+    settings = replace(settings, kafka=alone)
+    yield from _read_topic(settings)
+    if settings.source.format == "registry":
+        answers = f"{settings.registry.url} answers"
+        yield _try("registry", lambda: open_stream(settings).close(), answers)
+    for name, topic, open_sink in (
+        ("dead letters", settings.dead_letters.topic, dead_letter_sink),
+        ("output topic", settings.output.topic, snapshot_sink),
+    ):
+        if topic is not None:
+            with_sink = _connecting(open_sink, settings)
+            yield _try(name, with_sink, f"{topic} can be written")
 
-    def open_registry() -> None:
-        open_stream(replace(settings, kafka=_all_of(settings.kafka))).close()
 
-    def connect(open_sink: Callable[[RunSettings], Any]) -> None:
+def _connecting(
+    open_sink: Callable[[RunSettings], Any], settings: RunSettings
+) -> Callable[[], Any]:
+    def connect() -> None:
         with closing(open_sink(settings)) as sink:
             if hasattr(sink, "connect"):
                 sink.connect()
 
-    if get_source_kind(settings) not in TOPICS:
-        yield _try("source", lambda: open_stream(settings).close(), "can be opened")
-        return
-    yield from map(_reach, str(settings.kafka.bootstrap).split(","))
-    yield from _read_topic(settings)
-    if settings.source.format == "registry":
-        yield _try("registry", open_registry, f"{settings.registry.url} answers")
-    if (topic := settings.dead_letters.topic) is not None:
-        yield _try("dead letters", lambda: connect(dead_letter_sink), f"{topic} can be written")
-    if (topic := settings.output.topic) is not None:
-        yield _try("output topic", lambda: connect(snapshot_sink), f"{topic} can be written")
+    return connect
 
 
 def _reach(address: str) -> Finding:
     """Connect to a broker, and say nothing to it."""
-    from streamlda.service.logs import reason_of
-
     host, _, port = address.strip().rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), BROKER_SECONDS).close()
     except OSError as error:
-        return Finding("broker", f"{address} cannot be reached: {reason_of(error)}", False)
-    return Finding("broker", f"{address} accepts connections")
+        return "broker", f"{address} cannot be reached: {reason_of(error)}", False
+    return "broker", f"{address} accepts connections", True
 
 
 def _read_topic(settings: RunSettings) -> list[Finding]:
     """Log in, and read one record of the topic and the offsets of the group."""
-    from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError
-    from streamlda.run.parts import open_stream
-
     kafka = settings.kafka
-    # A value is counted whatever it holds, and no member of the group gives up partitions for it.
-    source = replace(settings.source, format="jsonl")
-    plain = replace(settings, source=source, kafka=_all_of(kafka))
-    login = f"{kafka.protocol}, {kafka.mechanism or 'without a user'}"
+    # A value is counted whatever it holds.
+    plain = replace(settings, source=replace(settings.source, format="jsonl"))
+    login = "login", f"{kafka.protocol}, {kafka.mechanism or 'without a user'}", True
     try:
-        with closing(cast(Any, open_stream(plain))) as opened:
-            _poll(opened)
-            found = [Finding("login", login), Finding("topic", f"{kafka.topic} can be read")]
+        source: Any = open_stream(plain)
+        with closing(source):
+            _poll(source)
+            found: list[Finding] = [login, ("topic", f"{kafka.topic} can be read", True)]
             if kafka.group:
-                found.append(_try("group", opened.notes, f"offsets of {kafka.group} can be read"))
+                found.append(_try("group", source.notes, f"offsets of {kafka.group} can be read"))
             return found
     except SourceAwayError as error:
-        return [Finding("login", "not known", False), Finding("topic", str(error), False)]
+        return [("login", "not known", False), ("topic", str(error), False)]
     except SourceRefusedError as error:
-        return [Finding("login", str(error), False), Finding("topic", "not known", False)]
+        return [("login", str(error), False), ("topic", "not known", False)]
     except StreamLDAError as error:
-        return [Finding("login", login), Finding("topic", str(error), False)]
+        return [login, ("topic", str(error), False)]
 
 
-def _all_of(kafka: KafkaSettings) -> KafkaSettings:
-    return replace(kafka, partitions="all") if kafka.partitions == GROUP else kafka
-
-
-def _poll(source: Source) -> None:
+def _poll(source: Any) -> None:
     """Poll for a record; brokers that are away may be back within `BROKER_SECONDS`."""
-    from streamlda.errors import SourceAwayError
-
     end = time.monotonic() + BROKER_SECONDS
     while True:
         try:
@@ -211,10 +167,8 @@ def _poll(source: Source) -> None:
 
 def _try(name: str, ask: Callable[[], object], text: str) -> Finding:
     """Ask; return the text, or what is wrong."""
-    from streamlda.errors import StreamLDAError
-
     try:
         ask()
     except StreamLDAError as error:
-        return Finding(name, str(error), False)
-    return Finding(name, text)
+        return name, str(error), False
+    return name, text, True

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
-from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
+from streamlda.cli.options import Given, SettingsCommand, json_option, path_option
 from streamlda.cli.shared import DOCUMENTS, TASKS, read_documents
-
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
-    from streamlda.settings.run_settings import RunSettings
+from streamlda.model.coherence import NpmiCounter
+from streamlda.model.evaluation import (
+    DocumentCompletion,
+    matched_l1_error,
+    top_words,
+    topic_diversity,
+)
+from streamlda.model.inference import SMOOTHING
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.settings.run_settings import RunSettings
+from streamlda.storage.newest import words_of
+from streamlda.text.encoding import UNREADABLE, count_tokens
 
 #: Words of a topic that coherence and diversity look at.
 TOP_WORDS = 10
 
 
-@click.command(cls=SettingsCommand, short_help="Measure a model on held-out documents.")
+@click.command(cls=SettingsCommand, reader="evaluate", tasks=TASKS, names=DOCUMENTS)
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@add_options("evaluate", DOCUMENTS, TASKS)
-@config_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option(
-    "--truth",
-    type=click.Path(),
-    help="Model file of planted topics (streamlda simulate --truth) to compare with. "
-    "[default: none]",
-)
-def evaluate(
-    model_file: str, config: str | None, as_json: bool, truth: str | None, **flags: Any
-) -> None:
+@json_option
+@path_option("--truth", "truth", "Model of planted topics to compare with. [default: none]", False)
+def evaluate(model_file: str, as_json: bool, truth: str | None, given: Given) -> None:
     """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
 
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
@@ -42,9 +42,7 @@ def evaluate(
     matched_l1_error: mean L1 distance, 0 to 2, to the topics of --truth, over the words of both.
     truth_unseen_share: tokens that the truth draws outside the vocabulary.
     """
-    from streamlda.model.topic_model import load
-
-    settings = read_settings("evaluate", flags, config)
+    settings = given.read()
     model = load(model_file)
     planted = None if truth is None else load(truth)
     found = _measure(model, settings)
@@ -62,12 +60,6 @@ def evaluate(
 
 
 def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
-    from streamlda.model.coherence import NpmiCounter
-    from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
-    from streamlda.model.inference import SMOOTHING
-    from streamlda.storage.newest import words_of
-    from streamlda.text.encoding import UNREADABLE, count_tokens
-
     vocabulary = words_of(model)
     completion = DocumentCompletion(
         model.components, model.alpha, model.background, smoothing=SMOOTHING
@@ -105,11 +97,6 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
 
 def _distance(truth: TopicModel, model: TopicModel) -> dict[str, float | None]:
     """Return the matched error over the words of both, and what of the truth is on others."""
-    import numpy as np
-
-    from streamlda.model.evaluation import matched_l1_error
-    from streamlda.storage.newest import words_of
-
     planted, learned = (
         np.array(words_of(each).get_feature_names_out(), str) for each in (truth, model)
     )

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from streamlda.cli.options import (
-    SettingsCommand,
-    add_settings,
-    config_option,
-    quiet_option,
-    read_settings,
-)
-from streamlda.cli.plan import show_expected
+from streamlda.checks import require
+from streamlda.cli.options import Given, SettingsCommand, quiet_option
 from streamlda.cli.shared import (
     IN_NO_BIN,
     Progress,
@@ -28,11 +22,10 @@ from streamlda.cli.shared import (
     warn_about_damage,
     warn_about_rejects,
 )
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from streamlda.run.fit import FitResult
     from streamlda.settings.run_settings import RunSettings
 
@@ -61,13 +54,18 @@ documents, rejects and tokens are private and not shown; standard error (progres
 is only for the owner of the documents.
 """
 
+#: Part of a fit that was stopped, and what its topics are.
+STOPPED = {
+    "reading": "; topics come from the parts that were read, and are not refined",
+    "sums": "; topics come from the first documents, and are not refined",
+    "refinement": " of the refinement; topics are those before it",
+}
 
-@click.command(cls=SettingsCommand, epilog=DETAILS, short_help="Learn topics from documents.")
-@add_settings(FIT, TASKS)
-@config_option
+
+@click.command(cls=SettingsCommand, reader=FIT, tasks=TASKS, epilog=DETAILS)
 @quiet_option
 @click.pass_context
-def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any) -> None:
+def fit(context: click.Context, quiet: bool, given: Given) -> None:
     """Learn topics from the documents of SOURCE... and write a model file.
 
     A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Settings may
@@ -75,53 +73,58 @@ def fit(context: click.Context, /, config: str | None, quiet: bool, **flags: Any
 
     Example: streamlda fit reviews.jsonl --topics 20 --output reviews.model
     """
-    settings = read_settings(FIT, flags, config)
+    settings = given.read()
     warnings.showwarning = lambda message, *_, **__: warn(str(message))
     from streamlda.run.outputs import check_outputs
 
     check_outputs(settings)
-
-    def on_opened() -> None:
-        if settings.private:
-            show_expected(settings, quiet)
-
     with Progress(quiet, slots=settings.private) as progress:
-        number, found = _fit(context, settings, progress, on_opened, quiet)
+        number, found = _fit(context, settings, progress, quiet)
     say(quiet, *_summary(found, settings))
+    counts, most = found.counts, settings.source.most_lost
     if not settings.private:
-        warn_about_rejects(found.counts.rejects, found.counts.fields)
-        warn_about_damage(found.counts)
+        warn_about_rejects(counts.rejects, counts.fields)
+        warn_about_damage(counts)
     show_warnings(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.
         raise found.failure
-    if not settings.private:
-        _check_lost(found, settings)
+    require(
+        settings.private or found.lost <= most,
+        f"at most {most:.4g} of the records may be rejected, and of the stored bytes be lost",
+        lost=round(found.lost, 4),
+        records=counts.records,
+        rejects=counts.rejects.total(),
+        lost_bytes=counts.lost_bytes,
+        remedy=f"the model of the rest is in {settings.output.file}: repair the files, or raise "
+        "source.most_lost",
+        error=InvalidDocumentsError,
+    )
     if number:
         context.exit(128 + number)
 
 
 def _fit(
-    context: click.Context,
-    settings: RunSettings,
-    progress: Progress,
-    on_opened: Callable[[], None],
-    quiet: bool,
+    context: click.Context, settings: RunSettings, progress: Progress, quiet: bool
 ) -> tuple[int, FitResult]:
     """Learn here or on a cluster; return the number of the signal that ended it too, 0 for none."""
-    from streamlda.errors import InsufficientDataError
+    from streamlda.cli.plan import show_expected
+    from streamlda.run.cluster import fit_on_cluster
+    from streamlda.run.fit import fit as fit_here
 
     def should_stop() -> bool:
         return signals is not None and bool(signals.received)
+
+    def on_opened() -> None:
+        if settings.private:
+            show_expected(settings, quiet)
 
     # A signal means: save what was read. A private fit on a cluster ends at once.
     ends = settings.cluster.dask is not None and settings.private
     with nullcontext() if ends else StopSignals(quiet) as signals:
         try:
             if settings.cluster.dask is None:
-                from streamlda.run.fit import fit as learn
-
-                found = learn(
+                found = fit_here(
                     settings,
                     should_stop=should_stop,
                     on_progress=progress.show,
@@ -129,8 +132,6 @@ def _fit(
                     on_opened=on_opened,
                 )
             else:
-                from streamlda.run.cluster import fit_on_cluster
-
                 found = fit_on_cluster(
                     settings,
                     should_stop=should_stop,
@@ -147,33 +148,10 @@ def _fit(
     return (0 if signals is None else signals.received), found
 
 
-def _check_lost(found: FitResult, settings: RunSettings) -> None:
-    from streamlda.checks import require
-    from streamlda.errors import InvalidDocumentsError
-
-    counts, most = found.counts, settings.source.most_lost
-    require(
-        found.lost <= most,
-        f"at most {most:.4g} of the records may be rejected, and of the stored bytes be lost",
-        lost=round(found.lost, 4),
-        records=counts.records,
-        rejects=counts.rejects.total(),
-        lost_bytes=counts.lost_bytes,
-        remedy=f"the model of the rest is in {settings.output.file}: repair the files, or raise "
-        "source.most_lost",
-        error=InvalidDocumentsError,
-    )
-
-
 def _summary(found: FitResult, settings: RunSettings) -> list[str]:
     lines = _private(found, settings) if settings.private else _public(found)
-    part = found.model.diagnostics.get("stopped", "")
-    where = {
-        "reading": "; topics come from the parts that were read, and are not refined",
-        "sums": "; topics come from the first documents, and are not refined",
-        "refinement": " of the refinement; topics are those before it",
-    }.get(part, " of the source")
-    stopped = [f"stopped before the end{where}"] if found.stopped else []
+    part = STOPPED.get(found.model.diagnostics.get("stopped", ""), " of the source")
+    stopped = [f"stopped before the end{part}"] if found.stopped else []
     return [*lines, *stopped, f"model: {settings.output.file}"]
 
 
@@ -182,38 +160,37 @@ def _public(found: FitResult) -> list[str]:
     from streamlda.model.table import plural
 
     model, counts, words = found.model, found.counts, found.vocabulary
-    learned = (
-        f" from {plural(found.vocabulary_documents, 'document')}" if words.data_dependent else ""
-    )
+    learned = ""
+    if words.data_dependent:
+        learned = f" from {plural(found.vocabulary_documents, 'document')}"
     if words.too_frequent:
         learned += f", {plural(words.too_frequent, 'word')} in too many documents left out"
+    speed = round(counts.documents / max(found.seconds, 1e-9))
     lines = [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
         f"({words.kind}{learned})",
         f"{plural(counts.documents, 'document')} in {found.seconds:.1f} s "
-        f"({plural(round(counts.documents / max(found.seconds, 1e-9)), 'document')}/s)",
+        f"({plural(speed, 'document')}/s)",
     ]
     if changes := model.settings.get("vocabulary_changes"):
         entered, left = changes["entered"], changes["left"]
         lines.append(f"{plural(entered, 'word')} entered the vocabulary, {left:,} left it")
     if counts.removed:
         lines.append(f"removed from texts: {format_reasons(counts.removed)}")
-    if counts.short:
-        lines.append(f"{plural(counts.short, 'document')} skipped: fewer than 3 known words")
-    if counts.undated:
-        lines.append(f"{plural(counts.undated, 'document')} {IN_NO_BIN}")
-    if counts.ahead:
-        lines.append(
-            f"{plural(counts.ahead, 'document')} in no bin: later than source.most_ahead from now"
-        )
-    if model.timeline is not None and model.timeline.late:
-        lines.append(
-            f"{plural(model.timeline.late, 'document')} far from the {MOST_BINS:,} bins of event "
-            "time that are kept; snapshots.time_bins sets longer ones"
-        )
-    tokens = plural(counts.tokens, "token")
-    lines.append(f"{counts.unseen_fraction:.1%} of {tokens} outside the vocabulary")
-    return lines
+    late = 0 if model.timeline is None else model.timeline.late
+    for n, fate in (
+        (counts.short, "skipped: fewer than 3 known words"),
+        (counts.undated, IN_NO_BIN),
+        (counts.ahead, "in no bin: later than source.most_ahead from now"),
+        (
+            late,
+            f"far from the {MOST_BINS:,} bins of event time that are kept; snapshots.time_bins "
+            "sets longer ones",
+        ),
+    ):
+        lines += [f"{plural(n, 'document')} {fate}"] if n else []
+    unseen = f"{counts.unseen_fraction:.1%} of {plural(counts.tokens, 'token')}"
+    return [*lines, f"{unseen} outside the vocabulary"]
 
 
 def _private(found: FitResult, settings: RunSettings) -> list[str]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
+from streamlda.cli.options import Given, SettingsCommand
 from streamlda.cli.shared import DOCUMENTS, allow_analyzer, read_documents
 from streamlda.errors import ModelFileError
 from streamlda.run.outputs import check_output
+from streamlda.run.proportions import WRITERS, guess_format, whole_rows
+from streamlda.run.proportions import infer as infer_texts
+from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import INFER
+from streamlda.storage.newest import NewestModel
+from streamlda.text.encoding import UNREADABLE
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 
-if TYPE_CHECKING:
-    from streamlda.settings.run_settings import RunSettings
-
-#: Flags.
 TASKS = {
     "Documents": ("source.format", "source.text_field", "source.id_field", "infer.top"),
     "Kafka": ("kafka.bootstrap", "kafka.topic", "infer.topic"),
@@ -26,16 +26,15 @@ TASKS = {
 
 #: Settings of a topic in and a topic out.
 TOPICS = (
-    *("bootstrap", "topic", "start", "protocol", "mechanism", "username", "password"),
+    *("start", "protocol", "mechanism", "username", "password"),
     *("ca_file", "certificate_file", "key_file", "key_password"),
 )
 STREAM = (
     *(f"kafka.{key}" for key in TOPICS),
     *(f"registry.{key}" for key in ("url", "username", "password", "ca_file")),
-    *("infer.topic", "infer.group", "infer.disclose", "source.allow_gaps"),
-    *("dead_letters.topic", "dead_letters.with_text", "log.format", "log.level"),
+    *("infer.group", "infer.disclose", "source.allow_gaps", "dead_letters.topic"),
+    *("dead_letters.with_text", "log.format", "log.level"),
 )
-
 
 DETAILS = """
 With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
@@ -49,11 +48,9 @@ away are waited for; records that cannot be used are counted, and go to dead_let
 
 
 @click.command(
-    cls=SettingsCommand, epilog=DETAILS, short_help="Write the topic proportions of documents."
+    cls=SettingsCommand, reader=INFER, tasks=TASKS, names=(*DOCUMENTS, *STREAM), epilog=DETAILS
 )
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@add_options(INFER, (*DOCUMENTS, *STREAM), TASKS)
-@config_option
 @click.option(
     "--output",
     "-o",
@@ -67,9 +64,7 @@ away are waited for; records that cannot be used are counted, and go to dead_let
     type=click.Choice(("jsonl", "csv", "parquet")),
     help="Format of the output. [default: by its ending, .csv or .parquet, else jsonl]",
 )
-def infer(
-    model_file: str, config: str | None, output: str, output_format: str | None, **flags: Any
-) -> None:
+def infer(model_file: str, output: str, output_format: str | None, given: Given) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
     FILE is a model, or a folder of snapshots, of which the newest is used. Documents of SOURCE...
@@ -78,24 +73,18 @@ def infer(
     proportions. A document without known tokens gets the proportions of the prior. CSV has topic_0,
     topic_1, ..., with --top topic_1, proportion_1, topic_2, ...
     """
-    settings = read_settings(INFER, flags, config)
-    if settings.source.kind == "kafka":
-        if output != "-" or output_format:
-            raise click.UsageError(
-                "--output and --output-format must be left out with --kafka-topic"
-            )
-        _infer_topic(model_file, settings)
-    else:
+    settings = given.read()
+    if settings.source.kind != "kafka":
         _infer_files(model_file, output, output_format, settings)
+        return
+    if output != "-" or output_format:
+        raise click.UsageError("--output and --output-format must be left out with --kafka-topic")
+    _infer_topic(model_file, settings)
 
 
 def _infer_files(path: str, output: str, output_format: str | None, settings: RunSettings) -> None:
     if output != "-":
         check_output(output, [path, *settings.source.files])
-    from streamlda.run.proportions import WRITERS, guess_format, infer, whole_rows
-    from streamlda.storage.newest import NewestModel
-    from streamlda.text.encoding import UNREADABLE
-
     newest = NewestModel(path).find()
     if newest is None:
         raise ModelFileError(
@@ -111,7 +100,7 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
             kind = output_format or guess_format(output)
             writer = opened.enter_context(whole_rows(output, kind, *shape))
         for documents in read_documents(settings):
-            found = infer(newest, documents.texts, top)
+            found = infer_texts(newest, documents.texts, top)
             writer.write([documents.locations[i] for i in found.readable], found)
             documents.rejects[UNREADABLE] += len(documents.texts) - len(found.readable)
 

@@ -1,31 +1,32 @@
-"""``streamlda merge``: join what several daemons have learned, or finished models."""
+"""``streamlda merge`` and ``projection``: join what several daemons have learned, or models."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from streamlda.cli.options import max_distance_option, output_option, quiet_option
+from streamlda.cli.options import max_distance_option, output_option, path_option, quiet_option
 from streamlda.cli.shared import say, show_warnings, warn
 from streamlda.cli.topics import counts_slots
+from streamlda.model.merging import merged
+from streamlda.model.table import plural
+from streamlda.model.topic_model import load
+from streamlda.refinement.schedule import stream_settings
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.run.outputs import check_output
+from streamlda.storage.checkpoint import Checkpoint
+from streamlda.storage.merge import merge_checkpoints, newest_of
+from streamlda.storage.projection import save_projection
+from streamlda.storage.state import save_state
 
-if TYPE_CHECKING:
-    from streamlda.storage.checkpoint import Checkpoint
 
-
-@click.command(short_help="Join what several daemons have learned, or finished models.")
+@click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path())
 @output_option("Model file to write.")
-@click.option(
-    "--state",
-    type=click.Path(),
-    help="File for the joined sums of daemons, as secret as the documents. [default: none]",
-)
+@path_option("--state", "state", "File for the joined sums of daemons. [default: none]", False)
 @max_distance_option
 @quiet_option
 @click.pass_context
@@ -41,26 +42,25 @@ def merge(
 
     Folders: the daemons may be running; nothing in the folders is changed. They must have begun
     with one projection file (streamlda projection), have equal settings, and read disjoint
-    partitions. The model is then that of one process over all documents; refined topics are as
-    good, to a percent of perplexity. One folder gives the model of its daemon, and needs no
-    projection file. Private states are refused: private daemons publish snapshots of their own.
+    partitions. The model is then that of one process over all documents. One folder gives the model
+    of its daemon. Private states are refused: private daemons publish snapshots of their own. The
+    file of --state is as secret as the documents.
 
     Model files: two or more, of disjoint documents and words of one kind. Topics nearer than
     --max-distance become one, weighted by their tokens; all others are kept. Private models are
     merged with private ones only: those of one ledger, of different record slots, keep its promise;
-    those of several ledgers promise the sum of epsilons and of deltas, since a document may be in
-    each.
+    those of several ledgers promise the sum of epsilons and of deltas.
     """
     for path in sources:
         Path(path).stat()  # Raises where there is nothing.
     files = [path for path in sources if Path(path).is_file()]
+    n_folders = len(sources) - len(files)
+    if files and (n_folders or state is not None):
+        raise click.UsageError(
+            "model files must be merged without folders of checkpoints and without --state, "
+            f"got files={len(files)} folders={n_folders}; merge each kind separately"
+        )
     if files:
-        folders = [path for path in sources if Path(path).is_dir()]
-        if folders or state is not None:
-            raise click.UsageError(
-                "model files must be merged without folders of checkpoints and without --state, "
-                f"got files={len(files)} folders={len(folders)}; merge each kind separately"
-            )
         _merge_models(sources, output, max_distance, quiet)
         return
     if context.get_parameter_source("max_distance") is not ParameterSource.DEFAULT:
@@ -69,10 +69,6 @@ def merge(
 
 
 def _merge_models(paths: tuple[str, ...], output: str, max_distance: float, quiet: bool) -> None:
-    from streamlda.model.merging import merged
-    from streamlda.model.table import plural
-    from streamlda.model.topic_model import load
-
     check_output(output, paths)
     models = [load(path) for path in paths]
     model = merged(models, max_distance=max_distance, names=paths)
@@ -90,23 +86,19 @@ def _merge_models(paths: tuple[str, ...], output: str, max_distance: float, quie
 
 
 def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
-    from streamlda.model.table import plural
-    from streamlda.storage.merge import merge_checkpoints
-    from streamlda.storage.state import save_state
-
     outputs = [output] if state is None else [output, state]
     for number, path in enumerate(outputs):
         check_output(path, outputs[:number])
-        check_outside(path, folders)
-    merged = merge_checkpoints(folders)
-    for folder, checkpoint in zip(folders, merged.checkpoints, strict=True):
-        warn_about_damage(folder, checkpoint)
-    model = merged.engine.snapshot(merged.vocabulary, {"merged_states": len(folders)})
+        _check_outside(path, folders)
+    joined = merge_checkpoints(folders)
+    for folder, checkpoint in zip(folders, joined.checkpoints, strict=True):
+        _warn_about_damage(folder, checkpoint)
+    model = joined.engine.snapshot(joined.vocabulary, {"merged_states": len(folders)})
     if len(folders) > 1:
         # Each daemon has an interval of its own.
         model = replace(model, interval=None)
     if state is not None:
-        save_state(state, merged.engine)
+        save_state(state, joined.engine)
     model.save(output)
     say(
         quiet,
@@ -119,17 +111,63 @@ def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, qui
     show_warnings(model)
 
 
-def check_outside(path: str, folders: tuple[str, ...]) -> None:
-    """Raise if an output would lie in one of the folders, which belong to daemons."""
-    for folder in folders:
-        if Path(path).resolve().parent == Path(folder).resolve():
-            raise click.UsageError(
-                f"an output must not lie in a folder of checkpoints, got path={path!r}; "
-                "choose another folder"
+@click.command()
+@click.argument("folder", metavar="CHECKPOINT_FOLDER", type=click.Path())
+@output_option("Projection file to write.")
+@click.option(
+    "--renew",
+    is_flag=True,
+    help="Make a better projection from a daemon that already shares one, for a new start of all.",
+)
+@quiet_option
+def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
+    """Write a file with the words of the daemon of CHECKPOINT_FOLDER, and its start.
+
+    Daemons that begin with this file (topics.projection_file), each with a new folder of
+    checkpoints, can be joined by streamlda merge. If the daemon refines its topics, the file has
+    these topics, and all others refine them further: let it read 120,000 documents first, by then
+    topics are annealed. If it runs with topics.refine false, some ten thousand documents are
+    enough. If it began with such a file, the same start is written, so that others can join.
+
+    Only its owner can read the file: it reveals how often words occur.
+    """
+    check_output(output)
+    _check_outside(output, (folder,))
+    checkpoint, engine = newest_of(folder)
+    _warn_about_damage(folder, checkpoint)
+    made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
+    words = plural(made.vocabulary.n_features, "word")
+    if isinstance(made.beginning, SharedStart):
+        if not engine.annealed:
+            steps = stream_settings(engine.settings.warmup_documents)
+            warn(
+                "shared topics should be annealed, which takes about "
+                f"{steps.annealing_steps * steps.batch_documents:,} documents, got "
+                f"documents_seen={engine.documents_seen}; let the daemon read more, and make the "
+                "file again"
             )
+        topics = plural(len(made.beginning.stepwise.alpha), "refined topic")
+        what = f"start {made.digest}: {topics}, {words}"
+    else:
+        what = f"projection {made.digest}: {words}, {plural(made.whitening.shape[1], 'column')}"
+    origin = "shared" if engine.beginning is not None and not renew else "made"
+    say(
+        quiet,
+        f"{what}, {origin} by an engine of {plural(engine.documents_seen, 'document')}",
+        f"projection file: {output}",
+    )
 
 
-def warn_about_damage(folder: str, checkpoint: Checkpoint) -> None:
+def _check_outside(path: str, folders: tuple[str, ...]) -> None:
+    """Raise if an output would lie in one of the folders, which belong to daemons."""
+    if Path(path).resolve().parent in [Path(folder).resolve() for folder in folders]:
+        raise click.UsageError(
+            f"an output must not lie in a folder of checkpoints, got path={path!r}; choose another "
+            "folder"
+        )
+
+
+def _warn_about_damage(folder: str, checkpoint: Checkpoint) -> None:
     """Say that an older generation was taken, and why."""
     for problem in checkpoint.skipped:
         warn(f"the newest checkpoint is damaged, an older one was used: path={folder!r} {problem}")

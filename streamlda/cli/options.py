@@ -1,10 +1,9 @@
-"""Options of commands, made from the table of settings; help by task, on one screen."""
+"""Options of commands: flags of settings by task, ``--set`` for all settings, and common ones."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,14 +16,8 @@ from streamlda.settings.values import shown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: Names of settings by the task that a flag is for.
-Tasks = Mapping[str, Iterable[str]]
-
 quiet_option = click.option(
     "--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings."
-)
-config_option = click.option(
-    "--config", type=click.Path(), help="File of settings, in TOML. [default: none]"
 )
 words_option = click.option(
     "--words",
@@ -34,7 +27,6 @@ words_option = click.option(
     show_default=True,
     help="Words to show for each topic.",
 )
-
 max_distance_option = click.option(
     "--max-distance",
     type=click.FloatRange(0, 1),
@@ -42,11 +34,19 @@ max_distance_option = click.option(
     show_default=True,
     help="Distance beyond which two topics are different.",
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def output_option(help: str) -> Callable[[Command], Command]:
-    """Return the option of a file that must be given."""
-    return click.option("--output", "-o", required=True, type=click.Path(), help=help)
+def path_option(
+    name: str, parameter: str, help: str, required: bool = True
+) -> Callable[[Command], Command]:
+    """Return the option of a file, which must be given unless `required` is False."""
+    return click.option(name, parameter, required=required, type=click.Path(), help=help)
+
+
+def output_option(help: str, required: bool = True) -> Callable[[Command], Command]:
+    """Return the option of a file to write."""
+    return click.option("--output", "-o", required=required, type=click.Path(), help=help)
 
 
 METAVARS = {
@@ -62,94 +62,206 @@ METAVARS = {
 #: Longest list of choices that one screen of help shows.
 MOST_CHOICES = 40
 
+#: Kinds of settings whose values may be names of files.
+FILES = ("list", "secret", "seeds", "text")
 
-class SettingOption(click.Option):
-    """The flag of a setting; without a task it is hidden, and refused in favour of ``--set``."""
+#: Key of a context in which all is shown.
+HELP_ALL = "streamlda.help_all"
 
-    def __init__(self, *declared: Any, setting: Setting, task: str, **more: Any) -> None:
-        super().__init__(*declared, **more)
-        self.hidden = not task
-        self.setting, self.task = setting, task
+
+class Given(NamedTuple):
+    """Values of settings by name, as the arguments of a command give them."""
+
+    command: SettingsCommand
+    values: dict[str, Any]
+    config: str | None = None
+
+    def read(self, only: Collection[str] = (), **more: Any) -> RunSettings:
+        """Return all settings, from variables and the file too; `more` are values by name.
+
+        `only` are names: others are as if they had not been given.
+        """
+        command = self.command
+        names = [name for name, s in command.settings.items() if not only or s.name in only]
+        values = {name: value for name, value in self.values.items() if name in names}
+        return load_settings(
+            self.config,
+            flags=values | more,
+            command=command.reader,
+            names=SETTINGS if command.reader in (FIT, RUN) else [*names, *more],
+            # A daemon's settings are known by their names in its file.
+            flagged=() if command.reader == RUN else command.flags,
+        )
 
 
 class SettingsCommand(click.Command):
     """A command that reads settings: some have flags, others go through ``--set``.
 
-    ``--help`` shows the flags by task. ``--help-all`` adds all settings, and the epilog.
+    Its function gets what was given as `given`. ``--help`` shows the flags by task; ``--help-all``
+    adds all settings, and the epilog.
+
+    Parameters
+    ----------
+    reader : str
+        Command that the table and the rules of settings know; its defaults hold.
+    tasks : mapping from str to names
+        Settings that have flags, by the task that they are for.
+    names : names
+        Further settings; by default all that the reader has.
+    required : names
+        Settings without a default in the help. The command itself refuses None.
+    has_file : bool
+        Tell whether ``--config`` names a file of settings.
     """
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        reader: str,
+        tasks: Mapping[str, Collection[str]],
+        names: Collection[str] = (),
+        required: Collection[str] = (),
+        has_file: bool = True,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
-        self.params[:0] = _set_options()
+        self.reader, self.required = reader, required
+        self.tasks = {name: task for task, own in tasks.items() for name in own}
+        read = {*names, *self.tasks} if names else {s.name for s in TABLE if reader in s.commands}
+        #: Settings by their names for ``--set``: a secret stands in a file.
+        self.settings = {
+            name + "_file" * (setting.kind == "secret"): setting
+            for name, setting in SETTINGS.items()
+            if name in read
+        }
+        flags = [self._option(SETTINGS[name]) for name in self.tasks]
+        flags += [self._option(s) for s in self.settings.values() if s.kind == "list"]
+        self.flags = {str(each.name).replace("__", "."): each for each in flags}
+        self.params += [*flags, self._set_option(), self._all_option()]
+        if has_file:
+            help = "File of settings, in TOML. [default: none]"
+            self.params.append(click.Option(["--config"], type=click.Path(), help=help))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the values of ``--set`` as if each setting had a flag."""
-        rest = super().parse_args(ctx, args)
-        for name, value in ctx.params.pop("assigned", ()):
-            parameter = name.replace(".", "__")
-            if parameter not in ctx.params:
-                hint = nearest(name, map(_key_of, self.settings))
+        """Collect the values of flags and of ``--set``."""
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            self._refuse(ctx, error)
+        flags = {name: ctx.params.pop(str(each.name), None) for name, each in self.flags.items()}
+        values = {name: value for name, value in flags.items() if value not in (None, ())}
+        for name, value in ctx.params.pop("assigned", None) or ():
+            if name not in self.settings:
+                hint = nearest(name, self.settings)
                 raise click.UsageError(f"--set {name}: {self.name} has no such setting{hint}", ctx)
-            if ctx.params[parameter] not in (None, ()):
+            if name in values:
                 raise click.UsageError(f"{name} must be given once, got --set and its flag", ctx)
-            ctx.params[parameter] = value
+            values[name] = value
+        ctx.params["given"] = Given(self, values, ctx.params.pop("config", None))
         return rest
 
-    @property
-    def settings(self) -> list[click.Parameter]:
-        """Parameters that are settings, in the order of the table."""
-        found = [each for each in self.params if _key_of(each) in NAMES]
-        order = [setting.name for setting in TABLE]
-        return sorted(found, key=lambda each: order.index(NAMES[_key_of(each)].name))
+    def _refuse(self, ctx: click.Context, error: click.NoSuchOption) -> NoReturn:
+        """Refuse an unknown option, in favour of ``--set`` where it was the flag of a setting."""
+        for name, setting in self.settings.items():
+            flag = setting.flag_of(self.reader)
+            switched = error.option_name == flag.replace("--", "--no-", 1)
+            if error.option_name == flag or (switched and setting.kind == "bool"):
+                value = "VALUE" if setting.kind != "bool" else str(not switched).lower()
+                raise click.UsageError(
+                    f"{error.option_name} is no option any more; use --set {name}={value}, or the "
+                    "settings file",
+                    ctx,
+                )
+        raise error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags by task, and with ``--help-all`` all settings."""
-        everything = ctx.meta.get(HELP_ALL, False)
-        groups: dict[str, list[tuple[str, str]]] = {}
+        groups: dict[str, list[tuple[str, str]]] = {task: [] for task in self.tasks.values()}
+        groups["Options"] = []
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
-            if isinstance(option, SettingOption) and record is not None:
-                groups.setdefault(option.task, []).append((record[0], _brief(option, ctx)))
-            elif isinstance(option, click.Option) and record is not None:
-                groups.setdefault("Options", []).append(record)
-        groups["Options"] = groups.pop("Options", [])
+            if record is not None and isinstance(option, click.Option):
+                setting = NAMES.get(str(option.name).replace("__", "."))
+                task = self.tasks.get("" if setting is None else setting.name, "Options")
+                groups[task].append((record[0], record[1].removesuffix(" [default: none]")))
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records, col_max=40)
-        if everything:
+        if ctx.meta.get(HELP_ALL, False):
             with formatter.section("All settings, for --set and the settings file"):
-                formatter.write_dl([_row(option) for option in self.settings])
+                formatter.write_dl([self._row(*pair) for pair in self.settings.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the details, which one screen has no room for."""
         if ctx.meta.get(HELP_ALL, False):
             super().format_epilog(ctx, formatter)
 
+    def _option(self, setting: Setting) -> click.Parameter:
+        """Return the flag of a setting, or the argument of sources."""
+        name, flag = setting.name.replace(".", "__"), setting.flag_of(self.reader)
+        kind: Any = click.Path() if setting.kind in FILES else str
+        if setting.kind == "list":
+            return click.Argument([name], nargs=-1, type=kind, metavar=f"[{setting.flag}]...")
+        if setting.kind == "secret":
+            name += "_file"
+        said = setting.help.partition(";")[0].rstrip(".")
+        default = shown(setting, setting.default_of(self.reader))
+        end = "[required]" if setting.name in self.required else f"[default: {default}]"
+        help = f"{said}. {end}"
+        if setting.kind == "bool":
+            no = flag.replace("--", "--no-", 1)
+            return click.Option([f"{flag}/{no}", name], default=None, help=help)
+        declared = [flag, name, *([setting.short] if setting.short else [])]
+        choices = _choices(setting)
+        metavar = choices if len(choices) <= MOST_CHOICES else setting.kind.upper()
+        several = setting.kind == "seeds"
+        return click.Option(declared, type=kind, metavar=metavar, multiple=several, help=help)
 
-#: Key of a context in which all is shown.
-HELP_ALL = "streamlda.help_all"
+    def _row(self, name: str, setting: Setting) -> tuple[str, str]:
+        default = shown(setting, setting.default_of(self.reader))
+        end = "" if "default:" in setting.help else f" [default: {default}]"
+        return f"{name} {_choices(setting)}", setting.help + end
+
+    def _set_option(self) -> click.Option:
+        """Return ``--set``; a shell completes the names, and choices behind the sign."""
+
+        def offer(
+            ctx: click.Context, param: click.Parameter, incomplete: str
+        ) -> list[CompletionItem]:
+            name, sign, _ = incomplete.partition("=")
+            found = [f"{each}=" for each in self.settings]
+            if sign and name in self.settings:
+                setting = self.settings[name]
+                found = [f"{name}={value}" for value in (*setting.choices, *setting.words)]
+            return [CompletionItem(each) for each in found if each.startswith(incomplete)]
+
+        return click.Option(
+            ["--set", "assigned"],
+            metavar="SECTION.KEY=VALUE",
+            multiple=True,
+            callback=_assignments,
+            shell_complete=offer,
+            help="Any setting that --help-all lists; may be repeated. [default: none]",
+        )
+
+    def _all_option(self) -> click.Option:
+        def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+            if value:
+                ctx.meta[HELP_ALL] = True
+                click.echo(ctx.get_help(), color=ctx.color)
+                ctx.exit()
+
+        return click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=show,
+            help="Show all settings and details, and exit.",
+        )
 
 
-def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Refuse the flag of a setting that has none any more."""
-    if value in (None, ()):
-        return value
-    each = value[0] if isinstance(value, tuple) else value
-    text = f"{_key_of(param)}={str(each).lower() if isinstance(each, bool) else each}"
-    flag = param.secondary_opts[0] if each is False else param.opts[0]
-    raise click.UsageError(
-        f"{flag} is no option any more; use --set {shlex.quote(text)}, or the settings file", ctx
-    )
-
-
-def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.meta[HELP_ALL] = True
-        click.echo(ctx.get_help(), color=ctx.color)
-        ctx.exit()
-
-
-def _assignment(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Any:
+def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Any:
     pairs = [value.partition("=") for value in values]
     for (name, sign, _), value in zip(pairs, values, strict=True):
         if not (name and sign):
@@ -157,151 +269,6 @@ def _assignment(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     return [(name, value) for name, _, value in pairs]
 
 
-def _offer_assignments(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Return what a shell completes: names of settings, and behind the sign their choices."""
-    name, sign, _ = incomplete.partition("=")
-    assert isinstance(ctx.command, SettingsCommand)
-    found = [f"{_key_of(option)}=" for option in ctx.command.settings]
-    if sign and name in SETTINGS:
-        found = [f"{name}={value}" for value in (*SETTINGS[name].choices, *SETTINGS[name].words)]
-    return [CompletionItem(each) for each in found if each.startswith(incomplete)]
-
-
-def _set_options() -> list[click.Parameter]:
-    """Return the options that every command has that reads settings."""
-    assigned = click.Option(
-        ["--set", "assigned"],
-        metavar="SECTION.KEY=VALUE",
-        multiple=True,
-        callback=_assignment,
-        shell_complete=_offer_assignments,
-        help="Any setting that --help-all lists; may be repeated. [default: none]",
-    )
-    everything = click.Option(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_all,
-        help="Show all settings and details, and exit.",
-    )
-    return [assigned, everything]
-
-
-def add_settings(command: str, tasks: Tasks) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command all settings that it reads; `tasks` have flags."""
-    return add_options(command, (s.name for s in TABLE if command in s.commands), tasks)
-
-
-def add_options(
-    command: str, names: Iterable[str], tasks: Tasks, required: Container[str] = ()
-) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command settings by their names: flags, and ``--set``.
-
-    Those that are required have no default in the help; the command itself refuses None.
-    """
-    by_task = {name: task for task, own in tasks.items() for name in own}
-    chosen = [SETTINGS[name] for name in dict.fromkeys((*by_task, *names))]
-
-    def decorate(function: Command) -> Command:
-        for setting in reversed(chosen):
-            task = by_task.get(setting.name, "")
-            function = _parameter(setting, command, task, setting.name in required)(function)
-        return function
-
-    return decorate
-
-
-def read_settings(
-    command: str, flags: dict[str, Any], config: str | None = None, **more: Any
-) -> RunSettings:
-    """Return the settings of a command from its parameters; `more` are values by name.
-
-    The flags are as click hands them over: ``section__key``. A command takes the settings that it
-    has parameters for, from the environment too; ``fit`` and ``run`` take all.
-    """
-    given = {name.replace("__", "."): value for name, value in flags.items()}
-    given = {name: None if value == () else value for name, value in given.items()} | more
-    names = SETTINGS if command in (FIT, RUN) else given
-    ctx = click.get_current_context(silent=True)
-    options = [] if ctx is None else ctx.command.params
-    # A daemon's settings are known by their names in its file.
-    flagged = [
-        _key_of(option) for option in options if command != RUN and not getattr(option, "hidden", 0)
-    ]
-    return load_settings(config, flags=given, command=command, names=names, flagged=flagged)
-
-
-def _parameter(
-    setting: Setting, command: str, task: str, required: bool
-) -> Callable[[Command], Command]:
-    name, flag = setting.name.replace(".", "__"), setting.flag_of(command)
-    offer = _completion(setting)
-    if setting.kind == "list":
-        return click.argument(name, nargs=-1, metavar=f"[{setting.flag}]...", shell_complete=offer)
-    if setting.kind == "secret":
-        name += "_file"
-    if setting.kind == "bool":
-        no = flag.replace("--", "--no-", 1)
-        declared = [f"{flag}/{no}"]
-        more: dict[str, Any] = {"default": None}
-    else:
-        declared, more = [flag], {"metavar": _metavar(setting), "shell_complete": offer}
-    if setting.kind == "seeds":
-        more["multiple"] = True
-    if setting.short:
-        declared.append(setting.short)
-    more |= {"help": _help(setting, command, required), "setting": setting, "task": task}
-    return click.option(
-        *declared, name, cls=SettingOption, callback=None if task else _refuse, **more
-    )
-
-
-def _metavar(setting: Setting) -> str:
+def _choices(setting: Setting) -> str:
     kind = METAVARS.get(setting.kind, setting.kind.upper())
-    choices = "|".join((*(setting.choices or (kind,)), *setting.words))
-    return choices if len(choices) <= MOST_CHOICES else kind
-
-
-def _completion(setting: Setting) -> Callable[..., list[CompletionItem]]:
-    """Return what gives a shell the values of a setting: its choices, or else names of files."""
-
-    def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        values = [*setting.choices, *setting.words]
-        if values:
-            return [CompletionItem(value) for value in values if value.startswith(incomplete)]
-        files = setting.kind in ("list", "secret", "seeds", "text")
-        return [CompletionItem(incomplete, type="file")] if files else []
-
-    return offer
-
-
-def _key_of(option: click.Parameter) -> str:
-    """Return the name of a setting for ``--set``; of a secret, that of its file."""
-    return str(option.name).replace("__", ".")
-
-
-def _row(option: click.Parameter) -> tuple[str, str]:
-    setting = NAMES[_key_of(option)]
-    values = "|".join((*(setting.choices or (setting.kind.upper(),)), *setting.words))
-    return f"{_key_of(option)} {values}", str(getattr(option, "help", None) or setting.help)
-
-
-def _brief(option: SettingOption, ctx: click.Context) -> str:
-    setting = option.setting
-    default = shown(setting, setting.default_of(ctx.command.name or ""))
-    said = setting.help.partition(";")[0].rstrip(".")
-    if str(option.help).endswith("[required]"):
-        return f"{said}. [required]"
-    return f"{said}." if default == "none" else f"{said}. [default: {default}]"
-
-
-def _help(setting: Setting, command: str, required: bool) -> str:
-    if required:
-        return f"{setting.help.partition('; default:')[0].rstrip('.')}. [required]"
-    default = shown(setting, setting.default_of(command))
-    if "default:" in setting.help:
-        return setting.help
-    return f"{setting.help} [default: {default}]"
+    return "|".join((*(setting.choices or (kind,)), *setting.words))

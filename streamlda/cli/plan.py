@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli.options import SettingsCommand, add_options, config_option, read_settings
+from streamlda.cli.options import Given, SettingsCommand, json_option
 from streamlda.cli.shared import say, warn
+from streamlda.private.plan import Plan
+from streamlda.private.settings import LEAST_WINDOW
+from streamlda.run.private_terms import PrivateTerms
+from streamlda.settings.build import (
+    DEFAULT_EVERY,
+    WORDS_OF_WINDOW,
+    private_settings,
+    word_documents,
+)
+from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import PLAN
-
-if TYPE_CHECKING:
-    from streamlda.private.plan import Plan
-    from streamlda.settings.run_settings import RunSettings
 
 #: Flags, and settings that decide what a private run gives.
 TASKS = {
@@ -23,14 +28,10 @@ TASKS = {
     "Privacy": ("privacy.epsilon", "privacy.delta"),
 }
 PLANNED = (
-    *("topics.count", "topics.solver", "topics.iterations"),
-    *("vocabulary.kind", "vocabulary.file", "vocabulary.size", "vocabulary.hash_bits"),
-    *("vocabulary.documents", "snapshots.every", "snapshots.most"),
-    *("privacy.epsilon", "privacy.delta", "privacy.unit", "privacy.documents_per_user"),
-    *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
-    "privacy.public_model",
+    *("topics.solver", "topics.iterations", "vocabulary.hash_bits", "vocabulary.documents"),
+    *("snapshots.most", "privacy.unit", "privacy.documents_per_user", "privacy.relation"),
+    *("privacy.mode", "privacy.clipping", "privacy.refinement_rounds", "privacy.public_model"),
 )
-
 
 DETAILS = """
 \b
@@ -50,17 +51,15 @@ Keys of --json
 """
 
 
-@click.command(cls=SettingsCommand, epilog=DETAILS, short_help="Show what a private run will give.")
+@click.command(cls=SettingsCommand, reader=PLAN, tasks=TASKS, names=PLANNED, epilog=DETAILS)
 @click.option(
     "--records",
     type=click.IntRange(min=1),
     required=True,
     help="Number of record slots: all records count, also rejected ones.",
 )
-@add_options(PLAN, PLANNED, TASKS)
-@config_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def plan(records: int, config: str | None, as_json: bool, **flags: Any) -> None:
+@json_option
+def plan(records: int, as_json: bool, given: Given) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.
 
     No document is read and nothing is spent: all follows from the settings and from measurements on
@@ -68,19 +67,16 @@ def plan(records: int, config: str | None, as_json: bool, **flags: Any) -> None:
     unless --vocabulary, privacy.public_model or vocabulary.hash_bits gives it. Without
     --snapshot-every all records are one window.
     """
-    settings = read_settings(PLAN, flags, config)
+    settings = given.read()
     if not settings.private:
         raise click.UsageError("a private run must have a budget: set --epsilon and --delta")
-    from streamlda.private.settings import LEAST_WINDOW
-    from streamlda.settings.build import WORDS_OF_WINDOW, word_documents
-
     private = settings.vocabulary.kind == "private"
     if settings.snapshots.every is None:
         documents = settings.vocabulary.documents
         every = records / (1 + WORDS_OF_WINDOW) if documents is None else records - documents
         every = max(LEAST_WINDOW, int(every) if private else records)
         settings = replace(settings, snapshots=replace(settings.snapshots, every=every))
-    found = planned(settings, records, word_documents(settings) if private else 0)
+    found = _planned(settings, records, word_documents(settings) if private else 0)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
         return
@@ -89,12 +85,8 @@ def plan(records: int, config: str | None, as_json: bool, **flags: Any) -> None:
         warn(warning)
 
 
-def planned(settings: RunSettings, records: int, chosen_from: int = 0) -> Plan:
+def _planned(settings: RunSettings, records: int, chosen_from: int) -> Plan:
     """Return the plan of the settings; a mere number of words is that of public ones."""
-    from streamlda.private.plan import Plan
-    from streamlda.run.private_terms import PrivateTerms
-    from streamlda.settings.build import private_settings
-
     delta = settings.privacy.delta
     if settings.vocabulary.kind == "learned":
         asked = private_settings(settings, settings.vocabulary.size)
@@ -106,10 +98,8 @@ def planned(settings: RunSettings, records: int, chosen_from: int = 0) -> Plan:
 
 def show_expected(settings: RunSettings, quiet: bool) -> None:
     """Say what is expected of a private window, before anything is spent."""
-    from streamlda.settings.build import DEFAULT_EVERY, word_documents
-
     words = word_documents(settings) if settings.vocabulary.kind == "private" else 0
-    found = planned(settings, words + (settings.snapshots.every or DEFAULT_EVERY), words)
+    found = _planned(settings, words + (settings.snapshots.every or DEFAULT_EVERY), words)
     say(quiet, found.expected)
     for warning in found.warnings:
         warn(warning)

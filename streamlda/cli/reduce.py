@@ -7,18 +7,15 @@ import click
 from streamlda.checks import require
 from streamlda.cli.options import output_option, quiet_option
 from streamlda.cli.shared import say, show_warnings
+from streamlda.model.table import plural
+from streamlda.model.topic_model import load
 from streamlda.run.outputs import check_output
 
 
-@click.command(short_help="Join the topics of a model that are most alike.")
+@click.command()
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @click.option(
-    "--topics",
-    "-k",
-    "n_topics",
-    type=click.IntRange(min=1),
-    required=True,
-    help="Topics to leave.",
+    "--topics", "-k", "n_topics", type=click.IntRange(min=1), required=True, help="Topics to leave."
 )
 @output_option("Model file to write.")
 @quiet_option
@@ -27,13 +24,9 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
 
     Each step joins the two topics that lose least. The loss grows with their distance and with
     their share of the tokens, so small topics are joined first. The report draws the tree of all
-    joins (streamlda report), and streamlda topics --json has it. NPMI is left out where it would
-    have to be counted; documents to show are left out. The privacy statement stays. Keep FILE to go
-    back.
+    joins (streamlda report), and streamlda topics --json has it. NPMI and documents to show are
+    left out. The privacy statement stays. Keep FILE to go back.
     """
-    from streamlda.model.table import plural
-    from streamlda.model.topic_model import load
-
     check_output(output, [model_file])
     before = load(model_file)
     require(
@@ -46,10 +39,7 @@ def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:
     model = before.reduce(n_topics)
     model.save(output)
     groups = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]
-    say(
-        quiet,
-        f"{plural(model.n_components, 'topic')} of {before.n_components}",
-        *(f"joined: {', '.join(map(str, group))}" for group in groups),
-        f"model: {output}",
-    )
+    joined = [f"joined: {', '.join(map(str, group))}" for group in groups]
+    topics = f"{plural(model.n_components, 'topic')} of {before.n_components}"
+    say(quiet, topics, *joined, f"model: {output}")
     show_warnings(model)

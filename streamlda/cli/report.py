@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from streamlda.cli.options import (
+    Given,
     SettingsCommand,
-    add_options,
-    config_option,
     output_option,
     quiet_option,
-    read_settings,
     words_option,
 )
 from streamlda.cli.shared import DOCUMENTS, IN_NO_BIN, read_documents, say, warn_about_rejects
+from streamlda.model.table import plural
+from streamlda.model.topic_model import load
+from streamlda.report import follow_over_time, write_report
 from streamlda.run.outputs import check_output
+from streamlda.stream.time_bins import TimeBins
+from streamlda.text.encoding import UNREADABLE
 
 #: Settings of the documents that are read for shares over time.
 DATED = tuple(name for name in DOCUMENTS if name != "source.files")
@@ -28,7 +30,7 @@ TASKS = {
 }
 
 
-@click.command(cls=SettingsCommand, short_help="Write an HTML page about one or more models.")
+@click.command(cls=SettingsCommand, reader="report", tasks=TASKS, names=DATED)
 @click.argument("model_files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @output_option("HTML file to write.")
 @click.option(
@@ -42,8 +44,6 @@ TASKS = {
     multiple=True,
     help="Documents whose topics are shown over time; may be repeated. [default: none]",
 )
-@add_options("report", DATED, TASKS)
-@config_option
 @quiet_option
 def report(
     model_files: tuple[str, ...],
@@ -51,9 +51,8 @@ def report(
     title: str,
     n_words: int,
     corpus: tuple[str, ...],
-    config: str | None,
     quiet: bool,
-    **flags: Any,
+    given: Given,
 ) -> None:
     """Write a page about the model in FILE, or about how topics changed from FILE to FILE.
 
@@ -61,27 +60,19 @@ def report(
     others: topic 3 stays topic 3. The numbers are those that streamlda topics gives the first
     model; topics that came later get the next free ones.
 
-    The page is one HTML file that loads nothing. It holds: topics with their prevalence; a map of
-    how near they are to each other; the eigenvalues with their noise, and how many topics these
-    suggest; topics that repeat others or are not reliable; what changed; the privacy statement, in
-    plain words and in full; settings and versions. All of it comes from the models, so that the
-    page of a private model is as private as the model.
+    The page is one HTML file that loads nothing: topics with their prevalence, a map of how near
+    they are, the eigenvalues with their noise, topics that are not reliable, changes, the privacy
+    statement, settings and versions. All of it comes from the models, so that the page of a private
+    model is as private as the model.
 
     With --over-time and --time-field it also has the shares of topics in each bin of event time,
-    and the words that rose and fell in each topic: SOURCE is read once, and the last model infers
-    each document. Without them, a model of a stream with event times shows the bins that it
-    counted.
+    and the words that rose and fell: SOURCE is read once, and the last model infers each document.
+    Without them, a model of a stream with event times shows the bins that it counted.
     """
-    from streamlda.model.table import plural
-    from streamlda.model.topic_model import load
-    from streamlda.report import follow_over_time, write_report
-    from streamlda.stream.time_bins import TimeBins
-    from streamlda.text.encoding import UNREADABLE
-
-    given = [name for name, value in flags.items() if value is not None]
-    if bool(corpus) != ("source__time_field" in given) or (given and not corpus):
+    dated = "source.time_field" in given.values
+    if bool(corpus) != dated or (given.values and not corpus):
         raise click.UsageError("--over-time and --time-field must come together")
-    settings = read_settings("report", flags | {"source__files": corpus or ("-",)}, config)
+    settings = given.read(**{"source.files": corpus or ("-",)})
     check_output(output, [*model_files, *corpus])
     models = [load(path) for path in model_files]
     over_time = None
@@ -97,12 +88,10 @@ def report(
         output, models, labels(model_files), title=title, n_words=n_words, over_time=over_time
     )
     compared = "" if len(models) == 1 else f", compared over {plural(len(models), 'model')}"
-    topics = models[-1].n_components
-    shown = [f"{plural(topics, 'topic')}{compared}"]
+    shown = [f"{plural(models[-1].n_components, 'topic')}{compared}"]
     if over_time is not None:
         timeline = over_time.timeline
-        dated = int(timeline.documents.sum())
-        shown.append(f"{plural(dated, 'document')} over time")
+        shown.append(f"{plural(int(timeline.documents.sum()), 'document')} over time")
         if timeline.undated:
             shown.append(f"{plural(timeline.undated, 'document')} {IN_NO_BIN}")
     say(quiet, *shown, f"report: {output}")

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import click
 
+from streamlda.cli.options import json_option, quiet_option
 from streamlda.cli.shared import say
+from streamlda.papers.reproduce.items import IN_A_CLONE, items
+from streamlda.papers.reproduce.kinds import judged
+from streamlda.papers.reproduce.runner import check_files, find, line_of, run, write
+from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(short_help="Run a figure or a theorem of the papers again.")
+@click.command()
 @click.argument("name", required=False)
 @click.option("--list", "listed", is_flag=True, help="Print what is in the papers, and names.")
 @click.option("--fast", is_flag=True, help="Small sizes: under 2 minutes on 2 cores.")
@@ -23,18 +28,12 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=Path(),
     help="Folder for NAME.png and NAME.csv. [default: this one]",
 )
-@click.option(
-    "--mnist", type=FILE, help="Training images of MNIST, for cape-figure-2. [default: none]"
-)
+@click.option("--mnist", type=FILE, help="Images of MNIST, for cape-figure-2. [default: none]")
 @click.option("--covertype", type=FILE, help="Covertype, for cape-figure-2. [default: none]")
-@click.option(
-    "--corpus",
-    type=FILE,
-    help="Reviews (.tar.gz) or JSON Lines, for dplda-figure-3. [default: none]",
-)
+@click.option("--corpus", type=FILE, help="Reviews, for dplda-figure-3. [default: none]")
 @click.option("--stand-ins", is_flag=True, help="Other data for --mnist and --covertype.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@quiet_option
+@json_option
 def reproduce(
     name: str | None,
     listed: bool,
@@ -50,8 +49,9 @@ def reproduce(
     """Compute a result of a paper again and compare: figures, a verdict, PNG and CSV.
 
     --list prints every item of the papers: its import, its test and what was measured beside the
-    paper, and the names. What else a figure needs is said where it is missing: where to download
-    it, and its checksum. --fast has small sizes; what they cannot reach is not judged.
+    paper, and the names. A figure that needs data names the file, where to download it and its
+    checksum; --corpus may be a .tar.gz of reviews or JSON Lines. --fast has small sizes; what they
+    cannot reach is not judged.
 
     \b
     Keys of --json
@@ -61,17 +61,14 @@ def reproduce(
       files                       PNG, CSV
     With --list: items, names, in_a_clone   what of the items is in a clone only
     """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
-    if listed or name is None:
-        if name is not None or not listed:
-            raise click.UsageError("reproduce needs a NAME, or --list")
+    if listed == (name is not None):
+        raise click.UsageError("reproduce needs a NAME, or --list")
+    if name is None:
         _list(as_json)
         return
-    from streamlda.papers.reproduce.kinds import judged
-    from streamlda.papers.reproduce.runner import check_files, find, line_of, run, write
-
     reproduction = find(name)
-    given = {"mnist": mnist, "covertype": covertype, "corpus": corpus}
-    files = {key: path for key, path in given.items() if path is not None}
+    data = {"mnist": mnist, "covertype": covertype, "corpus": corpus}
+    files = {key: path for key, path in data.items() if path is not None}
     contenders = check_files(reproduction, files, stand_ins)
     output.mkdir(parents=True, exist_ok=True)
 
@@ -83,12 +80,11 @@ def reproduce(
     verdict, figures = reproduction.verdict(result), judged(reproduction, result)
     if as_json:
         found = {
-            **{"name": name, "claim": reproduction.claim, "fast": fast},
+            **{"name": name, "claim": reproduction.claim, "fast": fast, "files": written},
             **{"agrees": verdict.agrees, "because": verdict.because},
             "figures": [
                 {"name": f.name, "measured": f.measured, "target": f.target} for f in figures
             ],
-            "files": written,
         }
         click.echo(json.dumps(found, indent=1))
         return
@@ -102,22 +98,16 @@ def reproduce(
 
 
 def _list(as_json: bool) -> None:
-    from streamlda.papers.reproduce.items import IN_A_CLONE, items
-    from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
-
+    names = {name: each.claim for name, each in REPRODUCTIONS.items()}
     if as_json:
         rows = [item._asdict() for item in items()]
-        names = {name: each.claim for name, each in REPRODUCTIONS.items()}
         click.echo(json.dumps({"items": rows, "names": names, "in_a_clone": IN_A_CLONE}, indent=1))
         return
-    paper = ""
+    click.echo("paper: item -> import from streamlda.papers -> private -> test -> measured")
     for item in items():
-        if item.paper != paper:
-            paper = item.paper
-            columns = "item -> import from streamlda.papers -> private -> test -> measured"
-            click.echo(f"{paper}: {columns} beside the paper")
-        click.echo("  " + " -> ".join(item[1:]).replace("`", "").replace("**", ""))
+        line = f"{item.paper}: {' -> '.join(item[1:])}"
+        click.echo(line.replace("`", "").replace("**", ""))
     click.echo("Names:")
-    for name, each in REPRODUCTIONS.items():
-        click.echo(f"  {name:18} {each.claim}")
+    for name, claim in names.items():
+        click.echo(f"  {name:18} {claim}")
     click.echo(IN_A_CLONE)

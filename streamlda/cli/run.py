@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from streamlda.cli.options import SettingsCommand, add_settings, config_option, read_settings
+from streamlda.cli.options import Given, SettingsCommand
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.load import load_http_settings
 from streamlda.settings.run_settings import SETTINGS
@@ -35,18 +35,14 @@ that is away. After a kill it continues from its last checkpoint.
 """
 
 
-@click.command(
-    cls=SettingsCommand, epilog=DETAILS, short_help="Run a daemon: a stream in, snapshots out."
-)
-@add_settings(RUN, TASKS)
-@config_option
+@click.command(cls=SettingsCommand, reader=RUN, tasks=TASKS, epilog=DETAILS)
 @click.option("--check", is_flag=True, help="Only check the settings, and print the memory plan.")
 @click.option(
     "--probe",
     is_flag=True,
     help="Only ask the daemon of these settings whether it is alive; exit code 1: no.",
 )
-def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
+def run(check: bool, probe: bool, given: Given) -> None:
     """Learn topics from a Kafka topic or SOURCE..., for as long as records come.
 
     A SOURCE is read once, or with --set source.kind=follow as it grows or fills. A flag goes before
@@ -57,7 +53,7 @@ def run(config: str | None, check: bool, probe: bool, **flags: Any) -> None:
     """
     refused = None
     try:
-        settings = read_settings(RUN, flags, config)
+        settings = given.read()
     except InvalidSettingError as error:
         if check or os.environ.get(SETTINGS["breaker.then"].variable) != "wait":
             raise

@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from streamlda.stream.source import RecordLocation, Source
 
 
-def list_earlier_models(output: str) -> list[str]:
-    """Return the line that says where the private models are that a file held before, if any."""
-    from streamlda.storage.store import earlier_snapshots
+#: Flags, and settings, of a command that reads documents once and learns nothing.
+TASKS = {"Documents": ("source.format", "source.text_field")}
+DOCUMENTS = (
+    *("source.files", "source.format", "source.text_field", "source.compression"),
+    *("source.delimiter", "source.max_record", "source.max_documents", "vocabulary.analyzer"),
+)
 
-    kept = earlier_snapshots(output)
-    return [f"earlier snapshots: {kept}"] if kept.exists() else []
+#: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
+POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
+#: Documents that event time has no bin for.
+IN_NO_BIN = "without an event time or before the first bin"
 
 STOPPING = b"\nstopping: finishes and saves what was read; a second signal ends at once\n"
 
 
 class StopSignals(AbstractContextManager["StopSignals"]):
-    """SIGINT and SIGTERM ask once for a good end; the second of a kind ends the process at once.
+    """Handler of SIGINT and SIGTERM: the first asks for a good end, the second ends the process.
 
     A signal that the process was started to ignore stays ignored. The first one is answered by a
-    line on standard error, unless `quiet`.
-
-    Attributes
-    ----------
-    received : int
-        Number of the first signal that came, 0 if none did.
+    line on standard error, unless `quiet`; `received` is its number, 0 before.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -66,47 +66,50 @@ class StopSignals(AbstractContextManager["StopSignals"]):
             signal.signal(each, signal.SIG_DFL)
         self.received = number
         if not self._quiet:
-            # Whatever the main thread is writing just now.
+            # The main thread may be in the middle of a line.
             os.write(2, STOPPING)
 
 
 class Progress(AbstractContextManager["Progress"]):
     """A line on standard error: documents, documents/s, memory, and time left where known.
 
-    With `slots` it counts record slots, never documents; `quiet` shows nothing.
+    With `slots` it counts record slots, never documents; `quiet` shows nothing, nor does a standard
+    error that is no terminal.
     """
 
     def __init__(self, quiet: bool = False, *, slots: bool = False) -> None:
-        self._quiet, self._slots = quiet, slots
+        self._shown, self._slots = not quiet and sys.stderr.isatty(), slots
         self._start = monotonic()
         self._bar: Any = None
         self._label = ""
 
     def show(self, source: Source, counts: RecordCounts) -> None:
         """Show how far a source and its counts have come, several times a second at most."""
-        if self._quiet:
-            return
-        if self._bar is None:
-            self._bar = _bar(source.progress().total)
-        n, of = self._number(counts)
-        seconds = max(monotonic() - self._start, 1e-9)
-        self._bar.set_description_str(
-            f"{n:,} {of}, {n / seconds:,.0f} {of}/s, {resident_bytes() / 1e6:,.0f} MB",
-            refresh=False,
-        )
-        self._bar.update(source.progress().done - self._bar.n)
+        if self._shown:
+            n, of = self._number(counts)
+            done, total = source.progress().done, source.progress().total
+            seconds = max(monotonic() - self._start, 1e-9)
+            speed = f"{n / seconds:,.0f} {of}/s, {resident_bytes() / 1e6:,.0f} MB"
+            self._update("", f"{n:,} {of}, {speed}", done, total)
 
     def show_round(self, label: str, counts: RecordCounts, done: int, total: int) -> None:
         """Show the round of a fit on a cluster, and how many of its parts are done, if known."""
-        if self._quiet:
-            return
+        if self._shown:
+            n, of = self._number(counts)
+            parts = f", {done:,} of {total:,} parts" if total else ""
+            self._update(label, f"{label}: {n:,} {of}{parts}", done, total)
+
+    def _update(self, label: str, text: str, done: int, total: int | None) -> None:
+        from tqdm import tqdm
+
         if self._bar is None or label != self._label:
             self.__exit__()
-            self._bar, self._label = _bar(total), label
-        n, of = self._number(counts)
-        parts = f", {done:,} of {total:,} parts" if total else ""
+            line = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
+            line = line if total else "{desc} [{elapsed}]"
+            self._bar = tqdm(total=total or None, bar_format=line, leave=False, mininterval=0.2)
+            self._label = label
         # A bar that does not move is drawn by its text alone.
-        self._bar.set_description_str(f"{label}: {n:,} {of}{parts}", refresh=not total)
+        self._bar.set_description_str(text, refresh=not total and bool(label))
         self._bar.update(done - self._bar.n)
 
     def _number(self, counts: RecordCounts) -> tuple[int, str]:
@@ -115,33 +118,6 @@ class Progress(AbstractContextManager["Progress"]):
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-
-
-def _bar(total: int | None) -> Any:
-    from tqdm import tqdm
-
-    line = "{desc} [{elapsed}]"
-    if total:
-        line = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
-    return tqdm(
-        total=total or None,
-        bar_format=line,
-        desc="reading",
-        leave=False,
-        mininterval=0.2,
-        # In a log file, a line that is written over again and again would stay.
-        disable=not sys.stderr.isatty(),
-    )
-
-
-#: What documents are that event time has no bin for.
-IN_NO_BIN = "without an event time or before the first bin"
-
-
-def format_reasons(counts: Mapping[str, int]) -> str:
-    """Return counts as ``not-json 3, too-long 1``, the largest first."""
-    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{reason} {n:,}" for reason, n in ordered)
 
 
 def warn(message: str) -> None:
@@ -153,6 +129,26 @@ def say(quiet: bool, *lines: str) -> None:
     """Print the summary of a command on standard error."""
     if not quiet:
         click.echo("\n".join(lines), err=True)
+
+
+def show_warnings(model: TopicModel) -> None:
+    """Print the warnings of a model."""
+    for message in model.diagnostics.get("warnings", []):
+        warn(message)
+
+
+def list_earlier_models(output: str) -> list[str]:
+    """Return the line that says where the private models are that a file held before, if any."""
+    from streamlda.storage.store import earlier_snapshots
+
+    kept = earlier_snapshots(output)
+    return [f"earlier snapshots: {kept}"] if kept.exists() else []
+
+
+def format_reasons(counts: Mapping[str, int]) -> str:
+    """Return counts as ``not-json 3, too-long 1``, the largest first."""
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{reason} {n:,}" for reason, n in ordered)
 
 
 def warn_about_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None:
@@ -167,38 +163,20 @@ def warn_about_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None
 
 def warn_about_damage(counts: RecordCounts) -> None:
     """Print which files broke off or hold no record."""
+    if not counts.damaged:
+        return
     from streamlda.model.table import plural
     from streamlda.stream.source import EMPTY
 
-    if counts.damaged:
-        empty = counts.damaged[EMPTY]
-        broken = counts.damaged.total() - empty
-        found = [f"{plural(broken, 'file')} broke off"] if broken else []
-        found += [f"{plural(empty, 'file')} without a record"] if empty else []
-        names = [f"{name} ({reason})" for name, reason in counts.named.items()]
-        more = counts.damaged.total() - len(names)
-        names += [f"{more:,} more"] if more else []
-        lost = f", with at most {counts.lost_bytes:,} stored bytes" if broken else ""
-        warn(f"{' and '.join(found)}{lost}: {', '.join(names)}")
-
-
-def show_warnings(model: TopicModel) -> None:
-    """Print what a model warns of."""
-    for message in model.diagnostics.get("warnings", []):
-        warn(message)
-
-
-#: Flags of a command that reads documents once and learns nothing.
-TASKS = {"Documents": ("source.format", "source.text_field")}
-
-#: Settings of such a command.
-DOCUMENTS = (
-    *("source.files", "source.format", "source.text_field", "source.compression"),
-    *("source.delimiter", "source.max_record", "source.max_documents", "vocabulary.analyzer"),
-)
-
-#: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
-POLL_RECORDS, POLL_SECONDS = 4096, 0.5
+    empty = counts.damaged[EMPTY]
+    broken = counts.damaged.total() - empty
+    found = [f"{plural(broken, 'file')} broke off"] if broken else []
+    found += [f"{plural(empty, 'file')} without a record"] if empty else []
+    names = [f"{name} ({reason})" for name, reason in counts.named.items()]
+    more = counts.damaged.total() - len(names)
+    names += [f"{more:,} more"] if more else []
+    lost = f", with at most {counts.lost_bytes:,} stored bytes" if broken else ""
+    warn(f"{' and '.join(found)}{lost}: {', '.join(names)}")
 
 
 class Documents(NamedTuple):

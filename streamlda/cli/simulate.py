@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import pairwise
-from typing import TYPE_CHECKING, BinaryIO
+from itertools import pairwise, product
+from string import ascii_lowercase
 
 import click
 
+from streamlda.cli.options import output_option, path_option
+from streamlda.container import whole_file
+from streamlda.model.topic_model import TopicModel
 from streamlda.run.outputs import check_output
+from streamlda.simulate import PlantedLDA
+from streamlda.text.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
-    from streamlda.simulate import PlantedLDA
-
-SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+SUFFIXES = (".txt", ".jsonl")
 
 #: Documents drawn and written at once.
 BLOCK_DOCUMENTS = 4096
 
+POSITIVE = click.IntRange(min=1)
 
-@click.command(short_help="Write documents drawn from planted topics.")
-@click.option("--documents", "-n", type=click.IntRange(min=1), required=True, help="Documents.")
-@click.option("--topics", "-k", type=click.IntRange(min=1), required=True, help="Topics to plant.")
-@click.option(
-    "--vocabulary-size", type=click.IntRange(min=1), required=True, help="Distinct words."
-)
+
+@click.command()
+@click.option("--documents", "-n", type=POSITIVE, required=True, help="Documents.")
+@click.option("--topics", "-k", type=POSITIVE, required=True, help="Topics to plant.")
+@click.option("--vocabulary-size", type=POSITIVE, required=True, help="Distinct words.")
 @click.option(
     "--alpha-0",
     type=float,
     default=1.0,
     show_default=True,
     help="Sum of the Dirichlet parameters of a document's topic proportions.",
-)
-@click.option(
-    "--topic-concentration",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Dirichlet parameter of the topics; small values give few words to each.",
 )
 @click.option(
     "--mean-length",
@@ -52,24 +42,13 @@ BLOCK_DOCUMENTS = 4096
     help="Mean length of a document, in tokens.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(),
-    required=True,
-    help=f"File to write: {', '.join(SUFFIXES)}.",
-)
-@click.option(
-    "--truth",
-    type=click.Path(),
-    help="Model file to write, with the planted topics. [default: none]",
-)
+@output_option(f"File to write: {' or '.join(SUFFIXES)}.")
+@path_option("--truth", "truth", "Model file of the planted topics. [default: none]", False)
 def simulate(
     documents: int,
     topics: int,
     vocabulary_size: int,
     alpha_0: float,
-    topic_concentration: float,
     mean_length: float,
     seed: int,
     output: str,
@@ -83,75 +62,38 @@ def simulate(
     streamlda evaluate MODEL OTHER_DOCUMENTS --truth TRUTH.
     """
     if not output.endswith(SUFFIXES):
-        raise click.UsageError(f"--output must end in one of {', '.join(SUFFIXES)}, got {output!r}")
+        raise click.UsageError(f"--output must end in {' or '.join(SUFFIXES)}, got {output!r}")
     check_output(output)
     if truth is not None:
         check_output(truth, [output])
-    from streamlda.simulate import PlantedLDA
-
     planted = PlantedLDA(
-        topics,
-        vocabulary_size,
-        alpha_0=alpha_0,
-        topic_concentration=topic_concentration,
-        mean_length=mean_length,
-        seed=seed,
+        topics, vocabulary_size, alpha_0=alpha_0, mean_length=mean_length, seed=seed
     )
-    words = made_up_words(vocabulary_size)
-    as_json = ".jsonl" in output
-    with _output(output) as file:
+    words = make_up_words(vocabulary_size)
+    with whole_file(output) as file:
         for start in range(0, documents, BLOCK_DOCUMENTS):
             drawn = planted.draw(min(BLOCK_DOCUMENTS, documents - start))
             named = [words[word] for word in drawn.token_ids.tolist()]
-            bounds = drawn.offsets.tolist()
-            for begin, end in pairwise(bounds):
+            for begin, end in pairwise(drawn.offsets.tolist()):
                 text = " ".join(named[begin:end])
-                file.write(f"{json.dumps({'text': text}) if as_json else text}\n".encode())
+                line = json.dumps({"text": text}) if output.endswith(".jsonl") else text
+                file.write(f"{line}\n".encode())
     if truth is not None:
-        planted_model(planted, words).save(truth)
+        TopicModel(
+            components=planted.components,
+            prevalence=planted.alpha / planted.alpha.sum(),
+            alpha=planted.alpha,
+            background=planted.alpha @ planted.components / planted.alpha.sum(),
+            vocabulary=Vocabulary.given(words),
+            settings={"planted": True, "seed": seed, "mean_length": mean_length},
+        ).save(truth)
 
 
-def made_up_words(n: int) -> list[str]:
+def make_up_words(n: int) -> list[str]:
     """Return `n` words of one length, in letters only: a token pattern may leave out digits."""
     width = 3
     while 26**width < n:
         width += 1
-    words = []
-    for number in range(n):
-        letters = ""
-        for _ in range(width):
-            number, digit = divmod(number, 26)
-            letters = chr(ord("a") + digit) + letters
-        # No stop word begins with z.
-        words.append(f"z{letters}")
-    return words
-
-
-def planted_model(planted: PlantedLDA, words: list[str]) -> TopicModel:
-    """Return planted topics as a model, as if they had been learned without error."""
-    from streamlda.model.topic_model import TopicModel
-    from streamlda.text.vocabulary import Vocabulary
-
-    return TopicModel(
-        components=planted.components,
-        prevalence=planted.alpha / planted.alpha.sum(),
-        alpha=planted.alpha,
-        background=planted.alpha @ planted.components / planted.alpha.sum(),
-        vocabulary=Vocabulary.given(words),
-        settings={"planted": True, "seed": planted.seed, "mean_length": planted.mean_length},
-    )
-
-
-@contextmanager
-def _output(path: str) -> Iterator[BinaryIO]:
-    """Open a file, compressed for .gz, that takes its name only when all of it is written."""
-    from streamlda.container import whole_file
-
-    with whole_file(path) as raw:
-        if not path.endswith(".gz"):
-            yield raw
-            return
-        # Without name and time, equal documents give equal bytes.
-        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0)
-        with packed, io.BufferedWriter(packed) as buffered:
-            yield buffered
+    # No stop word begins with z.
+    letters = product(ascii_lowercase, repeat=width)
+    return ["z" + "".join(word) for word, _ in zip(letters, range(n), strict=False)]

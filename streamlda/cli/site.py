@@ -1,32 +1,128 @@
-"""``streamlda site``: commands of a site that learns with others and shows them nothing."""
+"""``streamlda site`` and ``streamlda aggregate``: learn with other sites, and show them nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import click
 
-from streamlda.cli.options import SettingsCommand, add_options, output_option, read_settings
-from streamlda.cli.site_options import (
-    MessageTopic,
-    alone_option,
-    config_option,
-    key_option,
-    round_option,
-    save_round,
-    topic_options,
+from streamlda.checks import require
+from streamlda.cli.options import Given, SettingsCommand, output_option, path_option, quiet_option
+from streamlda.cli.shared import (
+    Progress,
+    format_reasons,
+    list_earlier_models,
+    say,
+    show_warnings,
+    warn,
 )
-from streamlda.cli.site_rounds import share
+from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.model.table import plural
+from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.ledger.budget_table import plain
+from streamlda.privacy.ledger.file import beside
+from streamlda.private.settings import MOMENTS
+from streamlda.run.census import Census, make_provenance, take_census
+from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
 from streamlda.run.outputs import check_output
-from streamlda.settings.run_settings import SETTINGS, RunSettings
+from streamlda.run.parts import name_stream, open_stream, security
+from streamlda.run.private_terms import make_document_test
+from streamlda.settings.build import private_settings, public_words
+from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import AGREEMENT
+from streamlda.sites.aggregate import aggregate as add_up
+from streamlda.sites.announcement import (
+    Announcement,
+    RoundKeys,
+    check_attempt,
+    digest_occasion,
+)
+from streamlda.sites.exchange import (
+    SINK,
+    ShareTopic,
+    publish_announcement,
+    publish_share,
+    read_announcements,
+    read_shares,
+)
+from streamlda.sites.federation import (
+    FederationConfig,
+    Member,
+    check_alone,
+    check_expected,
+    check_member,
+    describe,
+)
+from streamlda.sites.keys import PublicKey, SiteKey
+from streamlda.sites.rounds import Round
+from streamlda.sites.share import Share
+from streamlda.sites.site import SHARES, ShareAccumulator, Site, check_allowed
+from streamlda.storage.store import Store
+from streamlda.stream.counts import check_has_document
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.sink import open_sink
 
-if TYPE_CHECKING:
-    from streamlda.private.settings import PrivateSettings
-    from streamlda.sites.announcement import Announcement
-    from streamlda.text.vocabulary import Vocabulary
+Message = TypeVar("Message")
+
+#: Reader of settings of the commands that send and read messages.
+READER = "site share"
+
+#: Settings of how records are read, and of a connection to Kafka.
+READING = tuple(
+    f"source.{key}"
+    for key in ("files", "format", "text_field", "delimiter", "compression", "max_record", "stream")
+)
+CONNECTION = tuple(
+    setting.name
+    for setting in TABLE
+    if setting.section == "kafka" and setting.key not in ("topic", "partitions", "start", "group")
+)
+TOPIC = {"Kafka topic of messages, in place of files": ("kafka.bootstrap", "kafka.topic")}
+
+DOCUMENTS = {"Documents": ("source.format", "source.text_field")}
+
+#: What commands have in common that send or read messages.
+MESSAGES: dict[str, Any] = {
+    "reader": READER,
+    "tasks": TOPIC,
+    "names": CONNECTION,
+    "has_file": False,
+}
+
+#: Settings that sites agree on: those with flags, others, and those without a default.
+AGREED = {
+    "Topics": ("topics.count", "topics.seed", "vocabulary.file", "vocabulary.hash_bits"),
+    "Windows": ("snapshots.every", "snapshots.most"),
+    "Privacy": ("privacy.epsilon", "privacy.delta"),
+}
+AGREED_TOO = (
+    *("topics.alpha_0", "privacy.relation", "privacy.clipping", "vocabulary.stop_words"),
+    *("vocabulary.token_pattern", "vocabulary.ngrams"),
+)
+NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
+
+#: Digits of a digest that the terminal shows: enough to compare by telephone.
+SHOWN = 32
+
+config_argument = click.argument("config_path", metavar="CONFIG", type=click.Path())
+config_option = path_option("--config", "config_path", "Federation config, the same for all.")
+round_option = path_option("--round", "round_file", "Round, from site begin or aggregate.")
+key_option = path_option("--key", "key", "Key file of this site.")
+message_option = output_option("File to write. [default: none, with --kafka-topic]", required=False)
+alone_option = click.option(
+    "--max-epsilon-alone",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    metavar="EPSILON",
+    help="Refuse a config that leaves a document of this site more than this epsilon if all other "
+    "sites collude or are invented; inf: trust them.",
+)
 
 
 @click.group(short_help="Learn with other sites, without showing them documents or sums.")
@@ -34,22 +130,19 @@ def site() -> None:
     """Learn private topics together with other sites.
 
     Each site, and the aggregator, makes a key (keygen). One of them puts the public halves and the
-    settings into one federation config (config). Each site looks at it (show), compares its digest
-    with the others, and signs it (sign); the aggregator makes the first round of the signatures
-    (begin). Then, round by round, each site writes a share (share), and the aggregator adds the
-    shares up (streamlda aggregate), which gives the next round and at the end a model. A share is
-    masked: it shows nothing until the shares of all sites are added up, and then only their sum,
-    under noise. Needs the extra sites (see streamlda doctor).
+    settings into a federation config (config). Each site looks at it (show), compares its digest
+    with the others, and signs it (sign); the aggregator makes the first round (begin). Then, round
+    by round, each site writes a share (share), and the aggregator adds the shares up (streamlda
+    aggregate), which gives the next round and at the end a model. A share is masked: only the sum
+    of all shares shows anything, under noise. Needs the extra sites (see streamlda doctor).
     """
 
 
-@site.command(short_help="Make the key of a site, or of the aggregator.")
+@site.command()
 @click.argument("name")
 @output_option("Key file to write.")
 def keygen(name: str, output: str) -> None:
     """Make a key for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
-    from streamlda.sites.keys import SiteKey
-
     public = output + ".pub"
     for path in (output, public):
         check_output(path)
@@ -58,65 +151,36 @@ def keygen(name: str, output: str) -> None:
     key = SiteKey.generate(name)
     key.save(output)
     key.public.save(public)
-    lines = f"secret key: {output}", f"for the config: {public}, {key.public.fingerprint}"
-    click.echo("\n".join(lines), err=True)
+    say(False, f"secret key: {output}", f"for the config: {public}, {key.public.fingerprint}")
 
 
-def _weights(value: str | None) -> list[float] | None:
-    if value is None:
-        return None
-    try:
-        return [float(part) for part in value.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not a list of numbers like 0.2,0.3,0.5") from error
-
-
-#: Flags, settings that sites agree on, and those of them that have no default here.
-TASKS = {
-    "Topics": ("topics.count", "topics.seed", "vocabulary.file", "vocabulary.hash_bits"),
-    "Windows": ("snapshots.every", "snapshots.most"),
-    "Privacy": ("privacy.epsilon", "privacy.delta"),
-}
-AGREED = (
-    *("topics.count", "topics.alpha_0", "topics.seed", "snapshots.every", "snapshots.most"),
-    *("privacy.epsilon", "privacy.delta", "privacy.relation", "privacy.clipping"),
-    *("vocabulary.file", "vocabulary.hash_bits", "vocabulary.stop_words"),
-    *("vocabulary.token_pattern", "vocabulary.ngrams"),
+@site.command(
+    "config",
+    cls=SettingsCommand,
+    reader=AGREEMENT,
+    tasks=AGREED,
+    names=AGREED_TOO,
+    required=NEEDED,
+    has_file=False,
+    short_help="Make the federation config of all sites.",
 )
-NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
-
-
-@site.command("config", cls=SettingsCommand, short_help="Make the federation config of all sites.")
 @click.argument("public_keys", metavar="FILE.pub...", nargs=-1, required=True, type=click.Path())
 @output_option("Config file to write.")
-@click.option(
-    "--aggregator",
-    "aggregator_file",
-    metavar="FILE.pub",
-    required=True,
-    type=click.Path(),
-    help="Public key of the aggregator, who adds up the shares and signs the rounds; it may be "
-    "that of a site.",
-)
-@click.option(
-    "--label", default="", help="Name of what is learned; goes into all masks. [default: none]"
-)
+@path_option("--aggregator", "aggregator_file", "Public key of the aggregator; may be a site's.")
+@click.option("--label", default="", help="Name of what is learned. [default: none]")
 @click.option(
     "--weights",
     metavar="W,W,...",
-    help="Fraction of the record slots that each site fills, in the order of the files; they sum "
-    "to 1. [default: equal]",
+    help="Fraction of the record slots of each site, in the order of the files. [default: equal]",
 )
 @click.option(
     "--colluders",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Sites that may help the aggregator without weakening the promise to the others; more "
-    "noise is needed for each. Every site sees all sums and knows its own noise: 0 promises "
-    "--epsilon against outsiders only, 1 against the other sites too.",
+    help="Sites that may help the aggregator without weakening the promise to the others: 0 "
+    "promises --epsilon against outsiders only, 1 against the other sites too, with more noise.",
 )
-@add_options(AGREEMENT, AGREED, TASKS, required=NEEDED)
 def make_config(
     public_keys: tuple[str, ...],
     output: str,
@@ -124,85 +188,61 @@ def make_config(
     label: str,
     weights: str | None,
     colluders: int,
-    **flags: Any,
+    given: Given,
 ) -> None:
     """Write the federation config of the sites whose public keys are in FILE.pub...
 
-    It is public, and the same for all. Every site looks at it (streamlda site show), compares its
-    digest with the others by another way than the file itself, and signs it (streamlda site sign):
-    whose keys are in it decides who can read what. The records of --snapshot-every are those of all
-    sites together, and --snapshots counts windows. Give --vocabulary or --hash-bits.
+    It is public, and the same for all: every site looks at it (streamlda site show) and signs it
+    (streamlda site sign). The records of --snapshot-every are those of all sites together. Words
+    must be public: give --vocabulary or --hash-bits.
     """
-    from streamlda.model.table import plural
-    from streamlda.sites.federation import FederationConfig, Member, describe
-    from streamlda.sites.keys import PublicKey
-
     check_output(output, [*public_keys, aggregator_file])
-    parts = _weights(weights) or [1 / len(public_keys)] * len(public_keys)
-    if len(parts) != len(public_keys):
+    n_sites = len(public_keys)
+    try:
+        parts = [float(part) for part in (weights or "").split(",") if weights]
+    except ValueError as error:
+        raise click.UsageError(f"{weights!r} is not a list of numbers like 0.2,0.3") from error
+    if len(parts or public_keys) != n_sites:
         raise click.UsageError(
-            f"every site must have a weight, got weights={len(parts)} sites={len(public_keys)}"
+            f"every site must have a weight, got weights={len(parts)} sites={n_sites}"
         )
-    settings = read_settings(AGREEMENT, flags)
+    settings = given.read()
     for name in NEEDED:
         if settings[name] is None:
             raise click.UsageError(f"sites must agree on all terms: set {SETTINGS[name].flag}")
-    agreed, words = _agree(settings)
-    members = [
-        Member(PublicKey.load(path), weight)
-        for path, weight in zip(public_keys, parts, strict=True)
-    ]
-    aggregator = PublicKey.load(aggregator_file)
-    config = FederationConfig(label, tuple(members), aggregator, agreed, words, colluders)
-    config.save(output)
-    lines = [
-        f"config of {plural(len(members), 'site')}: {output}",
-        *describe(config),
-        config.insider_line,
-    ]
-    if config.colluders == 0:
-        lines.append("To promise --epsilon against other sites too, take --colluders 1 or more.")
-    click.echo("\n".join(lines), err=True)
-
-
-def _agree(settings: RunSettings) -> tuple[PrivateSettings, Vocabulary]:
-    """Return the settings and the words that sites agree on."""
-    from streamlda.private.settings import MOMENTS
-    from streamlda.settings.build import private_settings, public_words
-
     words = public_words(settings)
     if words is None:
-        raise click.UsageError(
-            "words must be public: give one of --vocabulary FILE and --hash-bits BITS"
-        )
+        raise click.UsageError("words must be public: give --vocabulary FILE or --hash-bits BITS")
     # Rounds between sites have no stages of common words.
-    return replace(private_settings(settings, words.n_features), start=MOMENTS), words
+    agreed = replace(private_settings(settings, words.n_features), start=MOMENTS)
+    members = tuple(
+        Member(PublicKey.load(path), weight)
+        for path, weight in zip(public_keys, parts or n_sites * [1 / n_sites], strict=True)
+    )
+    aggregator = PublicKey.load(aggregator_file)
+    config = FederationConfig(label, members, aggregator, agreed, words, colluders)
+    config.save(output)
+    lines = [f"config of {plural(n_sites, 'site')}: {output}", *describe(config)]
+    lines.append(config.insider_line)
+    if config.colluders == 0:
+        lines.append("To promise --epsilon against other sites too, take --colluders 1 or more.")
+    say(False, *lines)
 
 
-announcement_option = click.option(
-    "--output",
-    "-o",
-    type=click.Path(),
-    help="Announcement file to write, for the aggregator. [default: none, with --kafka-topic]",
-)
-
-
-@site.command(short_help="Show what a federation config promises, and to whom.")
-@click.argument("config_path", metavar="CONFIG", type=click.Path())
+@site.command()
+@config_argument
 def show(config_path: str) -> None:
-    """Show the digest of CONFIG, its sites, weights and keys, and its promise.
+    """Show what CONFIG promises, and to whom: its digest, sites, weights and keys.
 
     Compare the digest with the other sites by another way than the file; keys have the fingerprints
     that keygen showed. "alone" is what is left of the promise if all other sites collude, or were
     invented by one.
     """
-    from streamlda.sites.federation import FederationConfig, describe
-
     click.echo("\n".join(describe(FederationConfig.load(config_path))))
 
 
-@site.command(cls=SettingsCommand, short_help="Sign a federation config, as one of its sites.")
-@click.argument("config_path", metavar="CONFIG", type=click.Path())
+@site.command(cls=SettingsCommand, **MESSAGES)
+@config_argument
 @key_option
 @click.option(
     "--expect",
@@ -211,112 +251,70 @@ def show(config_path: str) -> None:
     help="Digest that the config must have, all 64 digits, as the sites have compared it.",
 )
 @alone_option
-@announcement_option
-@topic_options
+@message_option
 def sign(
     config_path: str,
     key: str,
     expect: str,
     max_epsilon_alone: float,
     output: str | None,
-    topic: MessageTopic,
+    given: Given,
 ) -> None:
     """Sign CONFIG with the key of a site: it will answer rounds of this config, and of no other.
 
-    What is promised is shown first. The signature is an announcement: it also names the key that
-    masks the site's first share, which lies in KEY.rounds beside the key file until then. Send it
-    to the aggregator. A second call writes the same once more.
+    What is promised is shown first. The signature is an announcement, for the aggregator: it names
+    the key that masks the site's first share, which lies in KEY.rounds until then. A second call
+    writes the same once more.
     """
-    from streamlda.sites.announcement import RoundKeys
-    from streamlda.sites.federation import (
-        FederationConfig,
-        check_alone,
-        check_expected,
-        check_member,
-        describe,
-    )
-    from streamlda.sites.keys import SiteKey
-
-    topic.check_output("an announcement", output, [config_path, key])
+    check_message("an announcement", output, given, [config_path, key])
     config, own = FederationConfig.load(config_path), SiteKey.load(key)
-    click.echo("\n".join(describe(config)), err=True)
+    say(False, *describe(config))
     check_expected(config, expect)
     check_member(config, own)
     check_alone(config, max_epsilon_alone)
-    announced = RoundKeys(key).announce(own, config.digest, 1, 1)
-    _send(announced, output, topic)
+    _send(RoundKeys(key).announce(own, config.digest, 1, 1), output, given)
 
 
-@site.command(
-    cls=SettingsCommand, short_help="Agree to begin a round again that not all sites could answer."
-)
+@site.command(cls=SettingsCommand, **MESSAGES)
 @config_option
 @round_option
 @key_option
-@announcement_option
-@topic_options
-def redo(
-    config_path: str,
-    round_file: str,
-    key: str,
-    output: str | None,
-    topic: MessageTopic,
-) -> None:
-    """Announce this site's key for the next attempt of a round, after a site has lost its share.
+@message_option
+def redo(config_path: str, round_file: str, key: str, output: str | None, given: Given) -> None:
+    """Agree to begin a round again, after a site has lost its share.
 
     All sites must do so, and answer it with documents that were in none before: what they have sent
     for the round is paid for, cannot be added up, and shows nothing. A round has three attempts.
     """
-    from streamlda.sites.announcement import RoundKeys, check_attempt
-    from streamlda.sites.federation import FederationConfig, check_member
-    from streamlda.sites.keys import SiteKey
-    from streamlda.sites.rounds import Round
-
-    topic.check_output("an announcement", output, [config_path, round_file, key])
+    check_message("an announcement", output, given, [config_path, round_file, key])
     config, this = FederationConfig.load(config_path), Round.load(round_file)
-    own = SiteKey.load(key)
+    own, round_keys = SiteKey.load(key), RoundKeys(key)
     check_member(config, own)
-    round_keys = RoundKeys(key)
     round_keys.check_pinned(config.digest)
     this.open(config)
     check_attempt(this.attempt + 1)
-    announced = round_keys.announce(own, config.digest, this.number, this.attempt + 1)
-    _send(announced, output, topic)
+    _send(round_keys.announce(own, config.digest, this.number, this.attempt + 1), output, given)
 
 
-@site.command(
-    cls=SettingsCommand,
-    short_help="Make the first round, or a round again, of what all sites announced.",
-)
+@site.command(cls=SettingsCommand, **MESSAGES)
 @click.argument("announcements", metavar="[ANNOUNCEMENT...]", nargs=-1, type=click.Path())
 @config_option
-@click.option(
-    "--round",
-    "round_file",
-    type=click.Path(),
-    help="Round to begin again. [default: the first round is begun]",
-)
-@click.option("--key", required=True, type=click.Path(), help="Key file of the aggregator.")
+@path_option("--round", "round_file", "Round to begin again. [default: the first is begun]", False)
+@path_option("--key", "key", "Key file of the aggregator.")
 @output_option("Round file to write.")
-@topic_options
 def begin(
     announcements: tuple[str, ...],
     config_path: str,
     round_file: str | None,
     key: str,
     output: str,
-    topic: MessageTopic,
+    given: Given,
 ) -> None:
-    """Write the first round of a config that all its sites have signed, or a round once more.
+    """Write the first round, or a round again, of what all sites announced.
 
     Give one ANNOUNCEMENT of each site (streamlda site sign, streamlda site redo), or the Kafka
     topic that they lie in.
     """
-    from streamlda.sites.announcement import Announcement, digest_occasion
-    from streamlda.sites.exchange import read_announcements
-    from streamlda.sites.federation import FederationConfig
-    from streamlda.sites.rounds import Round
-
     check_output(output, [*announcements, config_path, key, *filter(None, [round_file])])
     config = FederationConfig.load(config_path)
     before = None if round_file is None else Round.load(round_file)
@@ -324,25 +322,309 @@ def begin(
         before.open(config)
     number, attempt = (1, 1) if before is None else (before.number, before.attempt + 1)
     wanted = digest_occasion(config.digest, number, attempt)
-    found = topic.read(
+    found = _messages(
         announcements,
         Announcement.load,
         lambda source: read_announcements(source.read(), config, wanted).messages,
+        given,
     )
     this = Round.first(config, found) if before is None else before.repeat(config, found)
-    click.echo(save_round(this, key, output), err=True)
+    say(False, _save_round(this, key, output))
 
 
-def _send(announced: Announcement, output: str | None, topic: MessageTopic) -> None:
-    from streamlda.sites.exchange import publish_announcement
+@site.command(
+    cls=SettingsCommand,
+    reader=READER,
+    tasks=DOCUMENTS | TOPIC,
+    names=(*READING, *CONNECTION),
+    has_file=False,
+)
+@config_option
+@round_option
+@key_option
+@path_option("--ledger", "ledger", "File of what was spent; shares are kept in FILE.shares.")
+@message_option
+@click.option("--expect", metavar="DIGEST", help="Digest of the config. [default: a signed one]")
+@alone_option
+@click.option(
+    "--records-topic",
+    metavar="TEXT",
+    help="Topic to read in place of SOURCE..., by the brokers of --kafka-bootstrap: of its "
+    "partitions those of this site, the i-th of the n of the config. [default: none]",
+)
+@quiet_option
+def share(
+    config_path: str,
+    round_file: str,
+    key: str,
+    ledger: str,
+    output: str | None,
+    expect: str | None,
+    max_epsilon_alone: float,
+    records_topic: str | None,
+    quiet: bool,
+    given: Given,
+) -> None:
+    """Sum the next documents of SOURCE... for a round, and write this site's share of it.
+
+    Each round takes documents that were in none before: give the same SOURCE... again, and reading
+    continues after what the ledger has; records of a topic are waited for. The price is in the
+    ledger before noise is drawn. A second call for the same round writes the same share again. If
+    there are too few documents, nothing is spent or written. Never copy the folder KEY.rounds, and
+    never bring back an old copy of it.
+    """
+    if records_topic is None:
+        settings = given.read(READING)
+    else:
+        settings = _read_partitions(records_topic, config_path, key, given)
+        if "kafka.topic" not in given.values:
+            given.values.clear()
+    with ExitStack() as opened:
+        to = opened.enter_context(_open_topic(given))
+        taken = [*settings.source.files, config_path, key, round_file]
+        check_output(ledger, taken, is_ledger=True)
+        check_message("a share", output, given, [*taken, ledger, *beside(Path(ledger))])
+        config, own = FederationConfig.load(config_path), SiteKey.load(key)
+        say(quiet, *describe(config))
+        if expect is not None:
+            check_expected(config, expect)
+        round_keys, this = RoundKeys(key), Round.load(round_file)
+        # Before a ledger is made.
+        check_allowed(config, own, round_keys, max_epsilon_alone)
+        this.open(config)
+        if to is not None:
+            # Now, and not when the documents are summed and paid for.
+            to.connect()
+        paid_from = round_keys.ledger(config.digest)
+        require(
+            paid_from is None or Path(ledger).exists(),
+            "a site must keep to one ledger, and its earlier shares were paid from another ledger",
+            ledger=ledger,
+            ledger_id=paid_from,
+            remedy="give the path of that one: it knows which documents earlier rounds used",
+            error=LedgerError,
+        )
+        terms = config.ledger_terms
+        spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
+        ended = spent.recover()
+        if ended is not None:
+            number = ended.intent.number
+            warn(f"release {number} was interrupted earlier: {ended.outcome}, and stays paid")
+        stream = name_stream(settings)
+        at_work = Site(config, own, round_keys, spent, stream, max_epsilon_alone=max_epsilon_alone)
+        census = None if at_work.find_share(this) else _take_census(settings, at_work, this)
+        stored = at_work.make_share(this, partial(_fill, settings, at_work, census, quiet))
+        found = Share.load(stored)
+        if output is not None:
+            found.save(output)
+        if to is not None:
+            publish_share(to, stored)
+    of = f"site {found.site} of round {found.round} ({found.stage})"
+    say(
+        quiet,
+        f"share of {of}: {_places(output, given)}",
+        f"config {config.digest[:SHOWN]}; to see what is spent: streamlda budget {ledger}",
+    )
+
+
+@click.command(cls=SettingsCommand, **MESSAGES)
+@click.argument("shares", metavar="[SHARE...]", nargs=-1, type=click.Path())
+@config_option
+@round_option
+@path_option("--next-round", "next_round", "Round file to write, for the next shares.")
+@output_option("Model file to write, after the last round.")
+@path_option("--key", "key", "Key of the aggregator, to sign with. [default: only compare]", False)
+@quiet_option
+def aggregate(
+    shares: tuple[str, ...],
+    config_path: str,
+    round_file: str,
+    next_round: str,
+    output: str,
+    key: str | None,
+    quiet: bool,
+    given: Given,
+) -> None:
+    """Add up the shares of all sites: files SHARE..., or those of a Kafka topic.
+
+    Writes the next round, signed with --key, and, after the last one, a model with its privacy
+    statement. Everything but the key is public: every site may repeat this without it and compare.
+    A share that is missing, came twice, was altered, or is of another site, config or round is
+    refused by name, and nothing is written. A topic is read from its beginning to its present end;
+    shares of other rounds are skipped and counted.
+    """
+    inputs = [*shares, config_path, round_file, *filter(None, [key])]
+    check_output(next_round, inputs)
+    check_output(output, [*inputs, next_round])
+    config, this = FederationConfig.load(config_path), Round.load(round_file)
+
+    def read(source: ShareTopic) -> list[Share]:
+        found = read_shares(source.read(), config, this)
+        if skipped := found.skipped:
+            records = f"{plural(skipped.total(), 'record')} of other rounds skipped in topic"
+            say(quiet, f"{records} {given.values['kafka.topic']}: {format_reasons(skipped)}")
+        return found.messages
+
+    loaded = _messages(shares, Share.load, read, given)
+    found = add_up(config, this, loaded)
+    lines = [f"round {this.number} ({loaded[0].stage}) of {plural(len(loaded), 'site')}"]
+    if found.next_round is not None:
+        lines.append(f"next {_save_round(found.next_round, key, next_round)}")
+    for check in found.checks:
+        if not check.kept:
+            warn(f"{check.rule} by {check.found:.4g}; documents alike by {check.most:.4g} at most")
+    if found.missed is not None:
+        warn(f"this window is paid for, but gave no model: {found.missed}")
+    if (model := found.model) is not None:
+        with Store.open(file=output, private=True) as store:
+            store.publish(model)
+        budget = f"epsilon {plain(config.settings.epsilon)}, delta {plain(config.settings.delta)}"
+        colluding = plural(config.colluders, "colluding site")
+        lines += [
+            f"{plural(model.n_components, 'topic')}, {model.privacy['statement']}: {budget} for "
+            f"each document, against the aggregator and {colluding}; config "
+            f"{config.digest[:SHOWN]}",
+            *list_earlier_models(output),
+            f"model: {output}",
+        ]
+        show_warnings(model)
+    say(quiet, *lines)
+
+
+def check_message(what: str, output: str | None, given: Given, taken: Sequence[str | Path]) -> None:
+    """Refuse a message that goes nowhere, or to a file that must not be replaced."""
+    if output is not None:
+        check_output(output, taken)
+    elif not _has_topic(given):
+        raise click.UsageError(
+            f"{what} must go somewhere: give --output FILE, or --kafka-bootstrap and --kafka-topic"
+        )
+
+
+def _has_topic(given: Given) -> bool:
+    return any(name.startswith("kafka.") for name in given.values)
+
+
+def _places(output: str | None, given: Given) -> str:
+    """Name the places of a message that was written."""
+    topic = given.values.get("kafka.topic")
+    return ", ".join(filter(None, [output, topic and f"topic {topic}"]))
+
+
+@contextmanager
+def _open_topic(given: Given) -> Iterator[ShareTopic | None]:
+    """Open the topic of messages, None if none was given; it connects when it is used."""
+    if not _has_topic(given):
+        yield None
+        return
+
+    kafka = given.read((*CONNECTION, "kafka.topic"), **{"source.kind": "kafka"}).kafka
+    login = {"bootstrap_servers": kafka.bootstrap, "security": security(kafka)}
+    opened: ShareTopic = open_sink(SINK, kafka.topic, **login)
+    with closing(opened):
+        yield opened
+
+
+def _messages(
+    paths: Sequence[str],
+    load: Callable[[str], Message],
+    read: Callable[[ShareTopic], list[Message]],
+    given: Given,
+) -> list[Message]:
+    """Return the messages in files, or in the topic; refuse none or both."""
+    with _open_topic(given) as source:
+        if bool(paths) == (source is not None):
+            raise click.UsageError(
+                "messages must come one way: give files, or --kafka-bootstrap and --kafka-topic"
+            )
+        return [load(path) for path in paths] if source is None else read(source)
+
+
+def _send(announced: Announcement, output: str | None, given: Given) -> None:
 
     if output is not None:
         announced.save(output)
-    with topic.open() as to:
+    with _open_topic(given) as to:
         if to is not None:
             publish_announcement(to, announced)
     of = f"site {announced.site}, round {announced.round}.{announced.attempt}"
-    click.echo(f"announcement of {of}: {topic.places(output)}", err=True)
+    say(False, f"announcement of {of}: {_places(output, given)}")
 
 
-site.add_command(share)
+def _save_round(this: Round, key: str | None, path: str) -> str:
+    """Sign a round with the key of the aggregator, if given, write it, and say so."""
+    signed = this if key is None else this.sign(SiteKey.load(key))
+    signed.save(path)
+    of = f"{this.number}.{this.attempt} ({this.stage}){', unsigned' if key is None else ''}"
+    return f"round {of}: {path}, digest {this.digest[:SHOWN]}"
+
+
+def _read_partitions(topic: str, config_path: str, key: str, given: Given) -> RunSettings:
+    """Return the settings of a site's partitions of a topic, which no other site of it reads."""
+    config, name = FederationConfig.load(config_path), SiteKey.load(key).public.name
+    config.member(name)
+    if "source.files" in given.values:
+        raise click.UsageError("SOURCE... and --records-topic must not both be given")
+    chosen = f"{config.names.index(name)}/{len(config.names)}"
+    source = {"source.kind": "kafka", "kafka.topic": topic, "kafka.partitions": chosen}
+    return given.read((*READING, *CONNECTION), **source)
+
+
+def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
+    """Let a site know its documents by what they are, and refuse too few that are unspent."""
+    ledger = at_work.ledger
+    if at_work.stream in ledger.known.unmarked:
+        # The name is all that the ledger knows of what was summed.
+        return None
+    is_document = make_document_test(at_work.config.vocabulary)
+    census = take_census(settings, ledger.key, ledger.known, is_document)
+    at_work.provenance = make_provenance(settings, ledger, census)
+    if census is None:
+        return None
+    ledger.known.compared.add(at_work.config.digest)
+    wanted = at_work.count_slots_to_come(this)
+    require(
+        census.slots >= wanted,
+        "a site must have the slots that it has promised for the remaining rounds of a window",
+        site=at_work.name,
+        slots=census.slots,
+        expected=wanted,
+        released=census.spent,
+        remedy="nothing was spent: bring more documents that were in no share, or agree on "
+        "smaller windows or another weight",
+        error=InsufficientDataError,
+    )
+    census.check_has_document()
+    return census
+
+
+def _fill(
+    settings: RunSettings,
+    at_work: Site,
+    census: Census | None,
+    quiet: bool,
+    accumulator: ShareAccumulator,
+) -> None:
+    """Add the records of the source, to its end or to what the share takes."""
+    provenance = at_work.provenance
+    pipeline = Pipeline(
+        at_work.config.vocabulary, lambda words, first: accumulator, provenance=provenance
+    )
+    source: Any = open_stream(settings, fixed_order=True)
+    if census is not None:
+        source = census.unspent(source)
+    ended = False
+    with closing(source), Progress(quiet, slots=True) as progress:
+        if settings.source.kind == "kafka":
+            source.begin_behind(at_work.ledger.known.reach)
+            if provenance is not None:
+                provenance.names = {at: log.name for at, log in source.logs().items()}
+        while pipeline.due is not None and not ended:
+            n = min(pipeline.due, POLL_RECORDS)
+            batch = source.poll(n, POLL_SECONDS)
+            batch.check(n)
+            pipeline.add(batch)
+            progress.show(source, pipeline.counts)
+            ended = batch.exhausted
+    if provenance is not None and provenance.by_slots:
+        check_has_document(pipeline.counts.has_document, pipeline.counts.records)

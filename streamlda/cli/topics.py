@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from streamlda.checks import require
-from streamlda.cli.options import words_option
+from streamlda.cli.options import json_option, words_option
 from streamlda.cli.shared import show_warnings
-
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
+from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
+from streamlda.model.hierarchy import topic_tree
+from streamlda.model.table import in_line, plural
+from streamlda.model.topic_model import TopicModel, load
+from streamlda.privacy.ledger.budget_table import printable
+from streamlda.privacy.statement import PRIVATE, SEEDED, statement_lines
 
 #: From this fraction of its words on, a topic says that they are of columns that words share.
 MANY_SHARED = 0.3
 
 
-@click.command(short_help="Show the topics of a model.")
+@click.command()
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @words_option
 @click.option(
@@ -28,7 +31,7 @@ MANY_SHARED = 0.3
     is_flag=True,
     help="Also show the documents with most of each topic, if the fit kept any.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@json_option
 def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
@@ -40,27 +43,20 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
     In JSON, the hierarchy lists how topics are joined: first and second below K are topics, and K +
     n is join n of the list.
     """
-    from streamlda.model.topic_model import load
-
     model = load(model_file)
     if as_json:
-        click.echo(json.dumps(described(model, n_words, documents), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(_describe(model, n_words, documents), ensure_ascii=False, indent=1))
         return
     click.echo("\n".join([*_header(model), "", *table(model, n_words, documents)]))
     show_warnings(model)
 
 
-def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[str, Any]:
-    """Return what the command shows as plain JSON values."""
-    from streamlda.model.diagnostics import exclusivity, junk_topics, nearest_topics
-    from streamlda.model.hierarchy import topic_tree
-
-    words, doubts = model.top_words(n_words), junk_topics(model)
+def _describe(model: TopicModel, n_words: int, documents: bool) -> dict[str, Any]:
+    """Return a model as plain JSON values."""
+    words, doubts, npmi = model.top_words(n_words), junk_topics(model), _npmi(model)
     since = None if model.interval is None else model.interval.prevalence
     own, near = exclusivity(model.components), nearest_topics(model.components)
-    npmi = _npmi(model)
-    shared = model.shared_columns(n_words)
-    shown = _documents(model) if documents else None
+    shared, shown = model.shared_columns(n_words), _documents(model) if documents else None
     counted = not counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
@@ -100,26 +96,24 @@ def described(model: TopicModel, n_words: int, documents: bool = False) -> dict[
 
 def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
-    from streamlda.model.diagnostics import DOUBTS, junk_topics
-    from streamlda.model.table import in_line
-    from streamlda.privacy.ledger.budget_table import printable
-
-    words, doubts = model.top_words(n_words), junk_topics(model)
-    npmi, shared = _npmi(model), model.shared_columns(n_words)
+    words, doubts, npmi = model.top_words(n_words), junk_topics(model), _npmi(model)
+    shared, shown = model.shared_columns(n_words), _documents(model) if documents else None
     counted = any(value is not None for value in npmi)
     lines = [f"topic  share{'  NPMI' if counted else ''}   words"]
     for k in model.order:
-        mark = _mark(doubts[k])
         share = "     -" if model.shares[k] is None else f"{model.shares[k]:6.1%}"
         goes = "" if not counted else "     -" if npmi[k] is None else f" {npmi[k]:5.2f}"
         name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
-        line = f"{k:5d} {share}{goes} {mark} {name}{in_line(word for word, _ in words[k])}"
+        row = f"{k:5d} {share}{goes} {_mark(doubts[k])} {name}"
+        row += in_line(word for word, _ in words[k])
         if shared[k] >= MANY_SHARED * len(words[k]):
-            line += f"  ({shared[k]} of {len(words[k])} columns are shared)"
-        lines.append(line)
-        for each in _documents(model)[k] if documents else ():
+            row += f"  ({shared[k]} of {len(words[k])} columns are shared)"
+        lines.append(row)
+        for each in () if shown is None else shown[k]:
             lines.append(f"      {each['proportion']:6.1%}   {printable(each['id'])}")
-            lines += _beginning(printable(" ".join(each.get("text", "").split())))
+            text = printable(" ".join(each.get("text", "").split()))
+            cut = wrap(text, 84, max_lines=3, placeholder=" …")
+            lines += [15 * " " + line for line in cut]
     for reason, meaning in DOUBTS.items():
         if marked := [str(k) for k in model.order if reason in doubts[k]]:
             lines.append(f"    {_mark((reason,))} {meaning}: {', '.join(marked)}")
@@ -140,35 +134,23 @@ def _npmi(model: TopicModel) -> list[float | None]:
 
 
 def _documents(model: TopicModel) -> Sequence[Sequence[Mapping[str, Any]]]:
+    found = model.representative_documents
     require(
-        model.representative_documents is not None,
+        found is not None,
         "a model must have documents to show",
         representative_documents=None,
         remedy="fit it with --set topics.representative_documents=N",
     )
-    assert model.representative_documents is not None
-    return model.representative_documents
-
-
-def _beginning(text: str) -> list[str]:
-    """Return the first lines of a text, indented."""
-    indent = 15 * " "
-    return wrap(
-        text, 99, initial_indent=indent, subsequent_indent=indent, max_lines=3, placeholder=" …"
-    )
+    assert found is not None
+    return found
 
 
 def counts_slots(model: TopicModel) -> bool:
     """Tell whether the model comes from a private run, whose numbers are record slots."""
-    from streamlda.privacy.statement import PRIVATE, SEEDED
-
     return model.privacy.get("statement") in (PRIVATE, SEEDED)
 
 
 def _header(model: TopicModel) -> list[str]:
-    from streamlda.model.table import plural
-    from streamlda.privacy.statement import statement_lines
-
     kind = "words without names" if model.vocabulary is None else model.vocabulary.kind
     kind = {"selected": "private selection"}.get(kind, kind)
     if kind == "learned":
@@ -180,9 +162,9 @@ def _header(model: TopicModel) -> list[str]:
         size = f"slots       {model.documents_seen:,} (the number of documents is private)"
     choice = model.diagnostics.get("refinement_choice")
     kept = isinstance(choice, dict) and choice.get("kept") == "start"
+    unrefined = ", spectral: refined ones did not predict held-out documents better" * kept
     return [
-        f"{plural(model.n_components, 'topic')}, alpha_0 {model.alpha_0:.3g}"
-        + (", spectral: refined ones did not predict held-out documents better" if kept else ""),
+        f"{plural(model.n_components, 'topic')}, alpha_0 {model.alpha_0:.3g}{unrefined}",
         size,
         f"vocabulary  {model.n_features:,} ({kind})",
         *statement_lines(model.privacy),

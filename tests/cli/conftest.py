@@ -61,10 +61,10 @@ def folder(tmp_path_factory):
     """Planted documents to learn from and to evaluate on, their truth, and a model."""
     folder = tmp_path_factory.mktemp("cli")
     simulate = ("simulate", *SIZES, 200)
-    run(*simulate, "-n", 6000, "-o", folder / "a.jsonl.gz", "--truth", folder / "truth")
+    run(*simulate, "-n", 6000, "-o", folder / "a.jsonl", "--truth", folder / "truth")
     run(*simulate, "-n", 6300, "-o", folder / "all.txt")
     lines = (folder / "all.txt").read_text("ascii").splitlines(keepends=True)
     (folder / "held_out.txt").write_text("".join(lines[6000:]), "ascii")
-    fitted = run("fit", folder / "a.jsonl.gz", "-k", 3, "-o", folder / "model", *ALL_WORDS)
+    fitted = run("fit", folder / "a.jsonl", "-k", 3, "-o", folder / "model", *ALL_WORDS)
     (folder / "summary").write_text(fitted.stderr, "utf-8")
     return folder

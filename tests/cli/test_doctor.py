@@ -68,17 +68,15 @@ def test_an_extra_that_is_not_installed_is_no_fault_and_says_what_installs_it(tm
 
 
 @pytest.mark.parametrize(
-    ("given", "got"),
+    ("given", "rule"),
     [
-        (("--kafka-bootstrap", "localhost:9"), "kafka_bootstrap='localhost:9' kafka_topic=None"),
-        (("--kafka-topic", "words"), "kafka_bootstrap=None kafka_topic='words'"),
+        (("--kafka-bootstrap", "localhost:9"), "source.files must name files, or kafka.topic"),
+        (("--kafka-topic", "words"), "kafka.bootstrap and kafka.topic must both be set"),
     ],
 )
-def test_a_broker_without_a_topic_is_refused(monkeypatch, given, got):
+def test_a_broker_without_a_topic_is_refused(monkeypatch, given, rule):
     monkeypatch.delenv("STREAMLDA_KAFKA_BOOTSTRAP", raising=False)
-    rule = "streamlda: error: a broker must be asked for a topic"
-    remedy = "give --kafka-bootstrap and --kafka-topic, or --config"
-    assert refused("doctor", *given) == f"{rule}, got {got}; {remedy}\n"
+    assert rule in refused("doctor", *given)
 
 
 @pytest.mark.long

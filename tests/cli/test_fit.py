@@ -37,7 +37,7 @@ def test_fit_summarizes_what_it_did(folder):
 
 def fit_quietly(folder, output, *options):
     """Fit three topics; return what is said, and the model."""
-    common = ("fit", folder / "a.jsonl.gz", "-k", 3, *ALL_WORDS, "--quiet", "-o", output)
+    common = ("fit", folder / "a.jsonl", "-k", 3, *ALL_WORDS, "--quiet", "-o", output)
     return run(*common, *options).stderr, load(output)
 
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from streamlda.cli import commands
 
-FIT = "fit {folder}/a.jsonl.gz -k 3 -o {new}/m"
+FIT = "fit {folder}/a.jsonl -k 3 -o {new}/m"
 PRIVATE = f"{FIT} --epsilon 5 --delta 1e-3 --ledger {{new}}/L --snapshot-every 300"
 
 

@@ -130,7 +130,7 @@ def test_nothing_is_spent_where_no_share_can_be_sent(
     # Of no use here, and so not in the way.
     monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
     topics.make(topic, **{"cleanup.policy": "compact"})
-    nobody = to_topic(f"127.0.0.1:{free_ports(1)[0]}", topic, "--kafka-timeout", 1)
+    nobody = to_topic(f"127.0.0.1:{free_ports(1)[0]}", topic)
     share = share_command(folder, tmp_path, "north")
     for command, to, rule in (
         (share, nobody, "the brokers must be reachable"),
@@ -164,7 +164,7 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
     more = to_topic(
         *(broker.secure_bootstrap, topic, "kafka.protocol=SASL_SSL"),
         *("kafka.mechanism=PLAIN", f"kafka.username={USER}"),
-        *(f"kafka.ca_file={broker.certificate}", "--kafka-timeout", 10),
+        f"kafka.ca_file={broker.certificate}",
     )
     by_file = (f"kafka.password_file={tmp_path / 'password'}",)
     for site in SITES:
@@ -184,7 +184,7 @@ def test_tls_and_a_password_in_a_file_or_the_environment(
 
 def test_options_that_do_not_go_together_are_refused(signed, folder, tmp_path):
     command = share_command(folder, tmp_path, "north")
-    both = "--kafka-bootstrap and kafka.topic must both be set"
+    both = "--kafka-bootstrap and --kafka-topic must both be set"
     shares = [tmp_path / f"{site}.share" for site in SITES]
     one_way = aggregate_command(folder, tmp_path, shares, tmp_path / "round1")
     sign = sign_command(folder, tmp_path, "east")
@@ -194,7 +194,6 @@ def test_options_that_do_not_go_together_are_refused(signed, folder, tmp_path):
     for arguments, rule, code in (
         ((*command, "--kafka-topic", "t"), both, CONFIGURATION),
         ((*command, "kafka.protocol=SSL"), both, CONFIGURATION),
-        ((*command, "--kafka-timeout", 1), both, CONFIGURATION),
         (command[:-2], "a share must go somewhere", USAGE),
         (
             aggregate_command(folder, tmp_path, (), tmp_path / "round1"),
