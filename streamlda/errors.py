@@ -141,6 +141,10 @@ class MissingExtraError(StreamLDAError, ImportError):
         self.extra = extra
 
 
+#: Errors of a path that no wait heals; others of the system, as of a full disk, may pass.
+MISPLACED = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
+
+
 def errno_of(error: BaseException) -> str | None:
     """Return the name of the errno that an error has, or that its message names; None if none.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.timeline import shares_since
-from streamlda.errors import SourceAwayError, StreamLDAError
+from streamlda.errors import MISPLACED, SourceAwayError, StreamLDAError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.run.opening import check_same, open_pipeline
@@ -141,8 +141,9 @@ class Lease(Thread):
         log_failure("lease-failed", error)
         if Beginning.read(self._folder) is None:
             # All wait for it, and say so; what cannot be made is said by `check`.
-            if isinstance(error, SourceAwayError):
-                self._status.count_failure("source", reason_of(error))
+            disk = not isinstance(error, (StreamLDAError, *MISPLACED))
+            if disk or isinstance(error, SourceAwayError):
+                self._status.count_failure("checkpoint" if disk else "source", reason_of(error))
                 self._retry.again(time.monotonic())
             else:
                 self._error = error

@@ -30,7 +30,8 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, SourceError) and error.reason:
         return error.reason
     behind = error.__cause__ or error
-    return errno_of(behind) or type(behind).__name__
+    named = errno_of(behind) or getattr(behind, "sqlite_errorname", None)
+    return named or type(behind).__name__
 
 
 def log_failure(event: str, error: BaseException, **values: Any) -> None:

@@ -282,6 +282,9 @@ class Machine:
                 self._exit(self._code, out)
             return
         out += self._saving.failed(event.time, event.reason)
+        if self.phase is Phase.DRAINING and not self._drain:
+            # The last checkpoint is whole: all since is read again.
+            self._exit(self._code or exit_codes.IO, out)
 
     def _on_source_failed(self, event: m.SourceFailed, out: list[m.Instruction]) -> None:
         self._asked = None

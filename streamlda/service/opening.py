@@ -24,13 +24,15 @@ _T = TypeVar("_T")
 FLUSH_SECONDS = 5.0
 
 
-def wait_for(status: Status, what: str, open_it: Callable[[], _T]) -> _T:
+def wait_for(
+    status: Status, what: str, open_it: Callable[[], _T], away: type[OSError] = SourceAwayError
+) -> _T:
     """Return what `open_it` does, called again while that is away; other errors are raised."""
     retry = Retry(what)
     while True:
         try:
             found = open_it()
-        except SourceAwayError as error:
+        except away as error:
             log_failure("open-failed", error)
             status.count_failure(what, reason_of(error))
             status.show(retry.failed(time.monotonic(), reason_of(error)))

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline, open_store
+from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import (
     RejectsFile,
@@ -34,6 +34,7 @@ from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB, HttpSettings
 from streamlda.storage.partitions import open_shared_folder
 from streamlda.storage.snapshots import Snapshots
+from streamlda.storage.store import Store
 
 #: How long the end waits for the results that are being written; others are made again.
 INFERENCE_SECONDS = 2.0
@@ -76,11 +77,20 @@ def run(settings: RunSettings) -> int:
         assert settings.checkpoint.folder is not None
         if shares_partitions(settings):
             return _run_shared(settings, opened)
-        store = opened.enter_context(open_store(settings))
-        status, snapshots = make_status(settings), store.snapshots
-        assert snapshots is not None
-        status.note_snapshot(store.newest_summary())
+        status, snapshots = make_status(settings), Snapshots(settings.output.folder)
         serve(settings.http, status, snapshots, opened, private=settings.private)
+        folder, output, private = settings.checkpoint.folder, settings.output, settings.private
+        store = wait_for(
+            status,
+            "checkpoint",
+            lambda: Store.open(folder, file=output.file, keep=output.keep),
+            OSError,
+        )
+        opened.enter_context(store)
+        wait_for(
+            status, "output", lambda: store.open_snapshots(snapshots, private=private), OSError
+        )
+        status.note_snapshot(store.newest_summary())
         letters = open_letters(settings, status, opened)
         store.sink = wait_for(status, "publish", lambda: snapshot_sink(settings))
         closed_with(opened, store.sink)
@@ -146,9 +156,10 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     require(not refused, named, partitions=settings.kafka.partitions)
     assert settings.output.folder is not None
     assert settings.checkpoint.folder is not None
-    folder, status = open_shared_folder(settings.checkpoint.folder), make_status(settings)
-    snapshots = Snapshots(settings.output.folder)
+    status, snapshots = make_status(settings), Snapshots(settings.output.folder)
     serve(settings.http, status, snapshots, opened, private=settings.private)
+    path = settings.checkpoint.folder
+    folder = wait_for(status, "checkpoint", lambda: open_shared_folder(path), OSError)
     letters = open_letters(settings, status, opened)
     lease = Lease(settings, folder, status, snapshots)
     _infer(settings, snapshots, status, opened)

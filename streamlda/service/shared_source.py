@@ -11,9 +11,10 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any, NamedTuple
 
-from streamlda.errors import FencedError, InvalidSettingError
+from streamlda.errors import FencedError, InvalidSettingError, StreamLDAError
 from streamlda.run.parts import OnRejected, open_stream
 from streamlda.service import messages as m
+from streamlda.service.logs import reason_of
 from streamlda.service.partitions import (
     InOrder,
     LearnedPartition,
@@ -160,6 +161,12 @@ class SharedSource:
             if not isinstance(error.__cause__, LockedError):
                 raise
             self._show(self._waiting.stalled(time.monotonic(), "in-use"))
+            return None
+        except OSError as error:
+            if isinstance(error, StreamLDAError):
+                raise
+            # A full disk, say.
+            self._show(self._waiting.stalled(time.monotonic(), reason_of(error)))
             return None
         return part
 

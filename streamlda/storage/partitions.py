@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from streamlda.checks import failure, require
 from streamlda.container import sync_folder, to_json, valid_content, whole_file
-from streamlda.errors import SourceRefusedError
+from streamlda.errors import MISPLACED, SourceRefusedError
 from streamlda.storage.index import CheckpointIndex
 from streamlda.storage.state import OWNER_ONLY
 from streamlda.stream.source import Position
@@ -133,7 +133,7 @@ def make_private_folder(path: Path) -> None:
     """Make a folder for its owner only, if it is missing; refuse what a new start cannot heal."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-    except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+    except MISPLACED as error:
         raise failure(
             "checkpoint.folder must be a folder, or one that can be made in its parent",
             path=str(path),

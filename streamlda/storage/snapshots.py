@@ -100,7 +100,6 @@ class Snapshots:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         self._models: OrderedDict[tuple[int, int], TopicModel] = OrderedDict()
         self._known: OrderedDict[tuple[int, int], _Known] = OrderedDict()
@@ -123,14 +122,18 @@ class Snapshots:
             if path.exists():
                 self._check_same(path, number, model)
             else:
+                self.folder.mkdir(parents=True, exist_ok=True)
                 model.save(path)
             self.summary(number)
         return path
 
     def numbers(self) -> list[int]:
         """Return the numbers of the snapshots that are there, ascending. Time O(files)."""
-        with os.scandir(self.folder) as entries:
-            names = [_NAME.fullmatch(entry.name) for entry in entries if entry.is_file()]
+        try:
+            with os.scandir(self.folder) as entries:
+                names = [_NAME.fullmatch(entry.name) for entry in entries if entry.is_file()]
+        except FileNotFoundError:
+            return []
         found = [(int(name[1]), name[0]) for name in names if name]
         return sorted(n for n, name in found if n >= 1 and name == f"snapshot-{n:06d}")
 

@@ -31,7 +31,7 @@ from streamlda.checks import failure, require
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.errors import ModelFileError
+from streamlda.errors import MISPLACED, ModelFileError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.ledger.evidence import Evidence
@@ -136,7 +136,7 @@ class Store:
             if folder is not None:
                 store._open_checkpoints(Path(os.path.realpath(folder)), partition, claim)
             if output is not None:
-                store._open_snapshots(Path(output), private)
+                store.open_snapshots(Snapshots(output), private=private)
         except BaseException:
             store.close()
             raise
@@ -161,18 +161,20 @@ class Store:
             self._index.claim(self._owner, claim.generation, reset=claim.reset)
         self._remove_leftovers()
 
-    def _open_snapshots(self, path: Path, private: bool) -> None:
+    def open_snapshots(self, snapshots: Snapshots, *, private: bool) -> None:
+        """Take the lock of a folder of snapshots, for `publish`; as `open` with `output`."""
+        path = snapshots.folder
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._take_lock(path, "output.folder")
-        except OSError as error:
+        except MISPLACED as error:
             raise failure(
                 "a folder of snapshots must be writable",
                 folder=str(path),
                 cause=error.strerror,
                 remedy="make it writable, or choose another output.folder",
             ) from error
-        self.snapshots = Snapshots(path)
+        self.snapshots = snapshots
         newest = self._newest_model()
         require(
             newest is None or _is_private(newest.privacy) == private,

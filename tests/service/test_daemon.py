@@ -200,7 +200,8 @@ def phases(port):
 
 
 @pytest.mark.long
-def test_a_full_disk_of_checkpoints_is_waited_for(tmp_path, every_4000, twin):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_full_disk_of_checkpoints_is_waited_for(tmp_path, every_4000, twin, stopped):
     (port,) = free_ports(1)
     settings = every_4000 | {"breaker.attempts": 1, "http.port": port}
     (tmp_path / "checkpoints").mkdir(mode=0o700)
@@ -216,12 +217,19 @@ def test_a_full_disk_of_checkpoints_is_waited_for(tmp_path, every_4000, twin):
         assert re.fullmatch(r"checkpoint stalled since \S+: EFBIG", not_ready(port))
         assert answer_of(port, "/livez")["alive"]
         assert not list((tmp_path / "checkpoints").glob("*.tmp"))
-        limits = unlimited, unlimited
-        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, limits)
-        assert daemon.end() == 0
+        if stopped:
+            assert daemon.stop() == 74
+            assert not daemon.events("grace-over")
+        else:
+            limits = unlimited, unlimited
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, limits)
+            assert daemon.end() == 0
+            assert [line["what"] for line in daemon.events("recovered")] == ["checkpoint"]
     failures = daemon.events("checkpoint-failed")
     assert all("make room" in line["message"] for line in failures)
-    assert [line["what"] for line in daemon.events("recovered")] == ["checkpoint"]
+    if stopped:
+        # What no checkpoint has is read again.
+        run_to_end(settings)
     assert left_by(tmp_path) == twin
 
 

@@ -387,6 +387,18 @@ def test_nothing_is_learned_while_the_checkpoint_of_a_release_fails_however_ofte
     assert Learn(2) in out
 
 
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_signal_while_checkpoints_cannot_be_written_ends_with_74_after_one_more_try(writing):
+    machine = started(checkpoint_seconds=60, batches=1)
+    told(machine, Learned(2.0))
+    assert m.Checkpoint(1) in told(machine, Tick(61.0))
+    told(machine, m.Failed(62.0, "checkpoint"))
+    assert told(machine, m.SignalReceived(62.5)) == [m.Checkpoint(1), Pause()]
+    if writing:
+        told(machine, m.CheckpointTaken(62.6))
+    assert told(machine, m.Failed(63.0, "checkpoint")) == [m.Exit(74)]
+
+
 def test_a_signal_while_letters_are_pending_ends_with_0_before_the_oldest_of_them():
     machine = started(checkpoint_seconds=60, batches=1)
     told(machine, Learned(2.0))
