@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streamlda.checks import require
-from streamlda.cli.options import json_option
+from streamlda.cli.options import json_option, number_option
 from streamlda.cli.shared import say, warn
 from streamlda.privacy.accounting import cost, noise_multiplier
 from streamlda.privacy.events import GaussianRelease
@@ -50,12 +50,7 @@ FIRST, LAST = 3, 20
     "the model says which stages are missing; if those are not rounds of refinement alone, there "
     "is none. [default: no model]",
 )
-@click.option(
-    "--release",
-    type=click.IntRange(min=1),
-    metavar="NUMBER",
-    help="With --publish, take the window of this release. [default: the newest]",
-)
+@number_option("--release", help="Window of --publish, by a release. [default: the newest]")
 @click.pass_context
 def budget(
     context: click.Context,

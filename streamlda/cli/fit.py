@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -122,24 +122,13 @@ def _fit(
     # A signal means: save what was read. A private fit on a cluster ends at once.
     ends = settings.cluster.dask is not None and settings.private
     with nullcontext() if ends else StopSignals(quiet) as signals:
+        more: dict[str, Any] = {"should_stop": should_stop, "on_opened": on_opened, "warn": warn}
         try:
             if settings.cluster.dask is None:
-                found = fit_here(
-                    settings,
-                    should_stop=should_stop,
-                    on_progress=progress.show,
-                    warn=warn,
-                    on_opened=on_opened,
-                )
+                found = fit_here(settings, on_progress=progress.show, **more)
             else:
-                found = fit_on_cluster(
-                    settings,
-                    should_stop=should_stop,
-                    on_progress=progress.show_round,
-                    on_plan=lambda line: say(quiet, line),
-                    warn=warn,
-                    on_opened=on_opened,
-                )
+                more |= {"on_plan": lambda line: say(quiet, line)}
+                found = fit_on_cluster(settings, on_progress=progress.show_round, **more)
         except InsufficientDataError as error:
             if signals is None or not signals.received:
                 raise

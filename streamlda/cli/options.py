@@ -16,25 +16,28 @@ from streamlda.settings.values import shown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+COUNT = click.IntRange(min=1)
+
 quiet_option = click.option(
     "--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings."
 )
-words_option = click.option(
-    "--words",
-    "n_words",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Words to show for each topic.",
-)
-max_distance_option = click.option(
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def number_option(
+    *names: str, help: str, type: Any = COUNT, **more: Any
+) -> Callable[[Command], Command]:
+    """Return the option of a number, a count by default; a default of it is shown."""
+    return click.option(*names, type=type, help=help, show_default="default" in more, **more)
+
+
+words_option = number_option("--words", "n_words", default=10, help="Words to show of a topic.")
+max_distance_option = number_option(
     "--max-distance",
     type=click.FloatRange(0, 1),
     default=MAX_DISTANCE,
-    show_default=True,
     help="Distance beyond which two topics are different.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def path_option(
@@ -98,20 +101,10 @@ class SettingsCommand(click.Command):
     """A command that reads settings: some have flags, others go through ``--set``.
 
     Its function gets what was given as `given`. ``--help`` shows the flags by task; ``--help-all``
-    adds all settings, and the epilog.
-
-    Parameters
-    ----------
-    reader : str
-        Command that the table and the rules of settings know; its defaults hold.
-    tasks : mapping from str to names
-        Settings that have flags, by the task that they are for.
-    names : names
-        Further settings; by default all that the reader has.
-    required : names
-        Settings without a default in the help. The command itself refuses None.
-    has_file : bool
-        Tell whether ``--config`` names a file of settings.
+    adds all settings, and the epilog. `reader` is the command that the rules of settings know.
+    `tasks` are the settings that have flags, by task, `names` further ones: by default all that the
+    reader has. Those `required` have no default in the help; the command itself refuses None.
+    Without `has_file`, no ``--config`` names a file of settings.
     """
 
     def __init__(

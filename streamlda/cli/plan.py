@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from streamlda.cli.options import Given, SettingsCommand, json_option
+from streamlda.cli.options import Given, SettingsCommand, json_option, number_option
 from streamlda.cli.shared import say, warn
 from streamlda.private.plan import Plan
 from streamlda.private.settings import LEAST_WINDOW
@@ -52,12 +52,7 @@ Keys of --json
 
 
 @click.command(cls=SettingsCommand, reader=PLAN, tasks=TASKS, names=PLANNED, epilog=DETAILS)
-@click.option(
-    "--records",
-    type=click.IntRange(min=1),
-    required=True,
-    help="Number of record slots: all records count, also rejected ones.",
-)
+@number_option("--records", required=True, help="Record slots: rejected records count too.")
 @json_option
 def plan(records: int, as_json: bool, given: Given) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.

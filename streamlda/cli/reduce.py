@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from streamlda.checks import require
-from streamlda.cli.options import output_option, quiet_option
+from streamlda.cli.options import number_option, output_option, quiet_option
 from streamlda.cli.shared import say, show_warnings
 from streamlda.model.table import plural
 from streamlda.model.topic_model import load
@@ -14,9 +14,7 @@ from streamlda.run.outputs import check_output
 
 @click.command()
 @click.argument("model_file", metavar="FILE", type=click.Path())
-@click.option(
-    "--topics", "-k", "n_topics", type=click.IntRange(min=1), required=True, help="Topics to leave."
-)
+@number_option("--topics", "-k", "n_topics", required=True, help="Topics to leave.")
 @output_option("Model file to write.")
 @quiet_option
 def reduce(model_file: str, n_topics: int, output: str, quiet: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from streamlda.cli.options import json_option, quiet_option
+from streamlda.cli.options import quiet_option
 from streamlda.cli.shared import say
 from streamlda.papers.reproduce.items import IN_A_CLONE, items
 from streamlda.papers.reproduce.kinds import judged
@@ -33,7 +32,6 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--corpus", type=FILE, help="Reviews, for dplda-figure-3. [default: none]")
 @click.option("--stand-ins", is_flag=True, help="Other data for --mnist and --covertype.")
 @quiet_option
-@json_option
 def reproduce(
     name: str | None,
     listed: bool,
@@ -44,7 +42,6 @@ def reproduce(
     corpus: Path | None,
     stand_ins: bool,
     quiet: bool,
-    as_json: bool,
 ) -> None:
     """Compute a result of a paper again and compare: figures, a verdict, PNG and CSV.
 
@@ -52,19 +49,11 @@ def reproduce(
     paper, and the names. A figure that needs data names the file, where to download it and its
     checksum; --corpus may be a .tar.gz of reviews or JSON Lines. --fast has small sizes; what they
     cannot reach is not judged.
-
-    \b
-    Keys of --json
-      name, claim, fast, agrees   true, false, or null: not judged
-      because                     one line
-      figures                     name, measured, target
-      files                       PNG, CSV
-    With --list: items, names, in_a_clone   what of the items is in a clone only
-    """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
+    """
     if listed == (name is not None):
         raise click.UsageError("reproduce needs a NAME, or --list")
     if name is None:
-        _list(as_json)
+        _list()
         return
     reproduction = find(name)
     data = {"mnist": mnist, "covertype": covertype, "corpus": corpus}
@@ -78,16 +67,6 @@ def reproduce(
     result = run(reproduction, files, contenders, fast=fast, on_case=on_case)
     written = [str(path) for path in write(reproduction, result, output)]
     verdict, figures = reproduction.verdict(result), judged(reproduction, result)
-    if as_json:
-        found = {
-            **{"name": name, "claim": reproduction.claim, "fast": fast, "files": written},
-            **{"agrees": verdict.agrees, "because": verdict.because},
-            "figures": [
-                {"name": f.name, "measured": f.measured, "target": f.target} for f in figures
-            ],
-        }
-        click.echo(json.dumps(found, indent=1))
-        return
     click.echo(f"{name}: {reproduction.claim}")
     for figure in figures:
         mark = {None: "", True: ", met", False: ", missed"}[figure.met]
@@ -97,17 +76,12 @@ def reproduce(
     click.echo(f"written: {', '.join(written)}")
 
 
-def _list(as_json: bool) -> None:
-    names = {name: each.claim for name, each in REPRODUCTIONS.items()}
-    if as_json:
-        rows = [item._asdict() for item in items()]
-        click.echo(json.dumps({"items": rows, "names": names, "in_a_clone": IN_A_CLONE}, indent=1))
-        return
+def _list() -> None:
     click.echo("paper: item -> import from streamlda.papers -> private -> test -> measured")
     for item in items():
         line = f"{item.paper}: {' -> '.join(item[1:])}"
         click.echo(line.replace("`", "").replace("**", ""))
     click.echo("Names:")
-    for name, claim in names.items():
-        click.echo(f"  {name:18} {claim}")
+    for name, each in REPRODUCTIONS.items():
+        click.echo(f"  {name:18} {each.claim}")
     click.echo(IN_A_CLONE)

@@ -86,18 +86,16 @@ class Progress(AbstractContextManager["Progress"]):
     def show(self, source: Source, counts: RecordCounts) -> None:
         """Show how far a source and its counts have come, several times a second at most."""
         if self._shown:
-            n, of = self._number(counts)
-            done, total = source.progress().done, source.progress().total
             seconds = max(monotonic() - self._start, 1e-9)
-            speed = f"{n / seconds:,.0f} {of}/s, {resident_bytes() / 1e6:,.0f} MB"
-            self._update("", f"{n:,} {of}, {speed}", done, total)
+            speed = f", {self._count(counts, seconds)}/s, {resident_bytes() / 1e6:,.0f} MB"
+            found = source.progress()
+            self._update("", self._count(counts) + speed, found.done, found.total)
 
     def show_round(self, label: str, counts: RecordCounts, done: int, total: int) -> None:
         """Show the round of a fit on a cluster, and how many of its parts are done, if known."""
         if self._shown:
-            n, of = self._number(counts)
             parts = f", {done:,} of {total:,} parts" if total else ""
-            self._update(label, f"{label}: {n:,} {of}{parts}", done, total)
+            self._update(label, f"{label}: {self._count(counts)}{parts}", done, total)
 
     def _update(self, label: str, text: str, done: int, total: int | None) -> None:
         from tqdm import tqdm
@@ -112,8 +110,11 @@ class Progress(AbstractContextManager["Progress"]):
         self._bar.set_description_str(text, refresh=not total and bool(label))
         self._bar.update(done - self._bar.n)
 
-    def _number(self, counts: RecordCounts) -> tuple[int, str]:
-        return (counts.records, "record slots") if self._slots else (counts.documents, "documents")
+    def _count(self, counts: RecordCounts, seconds: float = 1) -> str:
+        n, of = counts.documents, "documents"
+        if self._slots:
+            n, of = counts.records, "record slots"
+        return f"{n / seconds:,.0f} {of}"
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

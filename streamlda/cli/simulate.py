@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 import click
 
-from streamlda.cli.options import output_option, path_option
+from streamlda.cli.options import number_option, output_option, path_option
 from streamlda.container import whole_file
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.outputs import check_output
@@ -20,28 +20,14 @@ SUFFIXES = (".txt", ".jsonl")
 #: Documents drawn and written at once.
 BLOCK_DOCUMENTS = 4096
 
-POSITIVE = click.IntRange(min=1)
-
 
 @click.command()
-@click.option("--documents", "-n", type=POSITIVE, required=True, help="Documents.")
-@click.option("--topics", "-k", type=POSITIVE, required=True, help="Topics to plant.")
-@click.option("--vocabulary-size", type=POSITIVE, required=True, help="Distinct words.")
-@click.option(
-    "--alpha-0",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Sum of the Dirichlet parameters of a document's topic proportions.",
-)
-@click.option(
-    "--mean-length",
-    type=float,
-    default=80.0,
-    show_default=True,
-    help="Mean length of a document, in tokens.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
+@number_option("--documents", "-n", required=True, help="Documents.")
+@number_option("--topics", "-k", required=True, help="Topics to plant.")
+@number_option("--vocabulary-size", required=True, help="Distinct words.")
+@number_option("--alpha-0", type=click.FLOAT, default=1.0, help="Sum of the Dirichlet parameters.")
+@number_option("--mean-length", type=click.FLOAT, default=80.0, help="Mean tokens of a document.")
+@number_option("--seed", type=click.IntRange(min=0), default=0, help="Seed.")
 @output_option(f"File to write: {' or '.join(SUFFIXES)}.")
 @path_option("--truth", "truth", "Model file of the planted topics. [default: none]", False)
 def simulate(

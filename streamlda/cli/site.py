@@ -35,29 +35,10 @@ from streamlda.run.private_terms import make_document_test
 from streamlda.settings.build import private_settings, public_words
 from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import AGREEMENT
-from streamlda.sites.aggregate import aggregate as add_up
-from streamlda.sites.announcement import (
-    Announcement,
-    RoundKeys,
-    check_attempt,
-    digest_occasion,
-)
-from streamlda.sites.exchange import (
-    SINK,
-    ShareTopic,
-    publish_announcement,
-    publish_share,
-    read_announcements,
-    read_shares,
-)
-from streamlda.sites.federation import (
-    FederationConfig,
-    Member,
-    check_alone,
-    check_expected,
-    check_member,
-    describe,
-)
+from streamlda.sites import aggregate as adding
+from streamlda.sites import exchange, federation
+from streamlda.sites.announcement import Announcement, RoundKeys, check_attempt, digest_occasion
+from streamlda.sites.federation import FederationConfig, describe
 from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
@@ -216,7 +197,7 @@ def make_config(
     # Rounds between sites have no stages of common words.
     agreed = replace(private_settings(settings, words.n_features), start=MOMENTS)
     members = tuple(
-        Member(PublicKey.load(path), weight)
+        federation.Member(PublicKey.load(path), weight)
         for path, weight in zip(public_keys, parts or n_sites * [1 / n_sites], strict=True)
     )
     aggregator = PublicKey.load(aggregator_file)
@@ -269,9 +250,9 @@ def sign(
     check_message("an announcement", output, given, [config_path, key])
     config, own = FederationConfig.load(config_path), SiteKey.load(key)
     say(False, *describe(config))
-    check_expected(config, expect)
-    check_member(config, own)
-    check_alone(config, max_epsilon_alone)
+    federation.check_expected(config, expect)
+    federation.check_member(config, own)
+    federation.check_alone(config, max_epsilon_alone)
     _send(RoundKeys(key).announce(own, config.digest, 1, 1), output, given)
 
 
@@ -289,7 +270,7 @@ def redo(config_path: str, round_file: str, key: str, output: str | None, given:
     check_message("an announcement", output, given, [config_path, round_file, key])
     config, this = FederationConfig.load(config_path), Round.load(round_file)
     own, round_keys = SiteKey.load(key), RoundKeys(key)
-    check_member(config, own)
+    federation.check_member(config, own)
     round_keys.check_pinned(config.digest)
     this.open(config)
     check_attempt(this.attempt + 1)
@@ -325,7 +306,7 @@ def begin(
     found = _messages(
         announcements,
         Announcement.load,
-        lambda source: read_announcements(source.read(), config, wanted).messages,
+        lambda source: exchange.read_announcements(source.read(), config, wanted).messages,
         given,
     )
     this = Round.first(config, found) if before is None else before.repeat(config, found)
@@ -387,7 +368,7 @@ def share(
         config, own = FederationConfig.load(config_path), SiteKey.load(key)
         say(quiet, *describe(config))
         if expect is not None:
-            check_expected(config, expect)
+            federation.check_expected(config, expect)
         round_keys, this = RoundKeys(key), Round.load(round_file)
         # Before a ledger is made.
         check_allowed(config, own, round_keys, max_epsilon_alone)
@@ -418,7 +399,7 @@ def share(
         if output is not None:
             found.save(output)
         if to is not None:
-            publish_share(to, stored)
+            exchange.publish_share(to, stored)
     of = f"site {found.site} of round {found.round} ({found.stage})"
     say(
         quiet,
@@ -458,15 +439,15 @@ def aggregate(
     check_output(output, [*inputs, next_round])
     config, this = FederationConfig.load(config_path), Round.load(round_file)
 
-    def read(source: ShareTopic) -> list[Share]:
-        found = read_shares(source.read(), config, this)
+    def read(source: exchange.ShareTopic) -> list[Share]:
+        found = exchange.read_shares(source.read(), config, this)
         if skipped := found.skipped:
             records = f"{plural(skipped.total(), 'record')} of other rounds skipped in topic"
             say(quiet, f"{records} {given.values['kafka.topic']}: {format_reasons(skipped)}")
         return found.messages
 
     loaded = _messages(shares, Share.load, read, given)
-    found = add_up(config, this, loaded)
+    found = adding.aggregate(config, this, loaded)
     lines = [f"round {this.number} ({loaded[0].stage}) of {plural(len(loaded), 'site')}"]
     if found.next_round is not None:
         lines.append(f"next {_save_round(found.next_round, key, next_round)}")
@@ -512,7 +493,7 @@ def _places(output: str | None, given: Given) -> str:
 
 
 @contextmanager
-def _open_topic(given: Given) -> Iterator[ShareTopic | None]:
+def _open_topic(given: Given) -> Iterator[exchange.ShareTopic | None]:
     """Open the topic of messages, None if none was given; it connects when it is used."""
     if not _has_topic(given):
         yield None
@@ -520,7 +501,7 @@ def _open_topic(given: Given) -> Iterator[ShareTopic | None]:
 
     kafka = given.read((*CONNECTION, "kafka.topic"), **{"source.kind": "kafka"}).kafka
     login = {"bootstrap_servers": kafka.bootstrap, "security": security(kafka)}
-    opened: ShareTopic = open_sink(SINK, kafka.topic, **login)
+    opened: exchange.ShareTopic = open_sink(exchange.SINK, kafka.topic, **login)
     with closing(opened):
         yield opened
 
@@ -528,7 +509,7 @@ def _open_topic(given: Given) -> Iterator[ShareTopic | None]:
 def _messages(
     paths: Sequence[str],
     load: Callable[[str], Message],
-    read: Callable[[ShareTopic], list[Message]],
+    read: Callable[[exchange.ShareTopic], list[Message]],
     given: Given,
 ) -> list[Message]:
     """Return the messages in files, or in the topic; refuse none or both."""
@@ -546,7 +527,7 @@ def _send(announced: Announcement, output: str | None, given: Given) -> None:
         announced.save(output)
     with _open_topic(given) as to:
         if to is not None:
-            publish_announcement(to, announced)
+            exchange.publish_announcement(to, announced)
     of = f"site {announced.site}, round {announced.round}.{announced.attempt}"
     say(False, f"announcement of {of}: {_places(output, given)}")
 

@@ -54,11 +54,3 @@ def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_pa
     assert loaded.transform(["ab-cd"]).shape == (1, 2)
     with pytest.raises(InvalidDocumentsError, match="document=1"):
         loaded.transform(["ab", "bad"])
-
-
-def test_a_bad_analyzer_is_refused_in_one_line(corpus, tmp_path):
-    told = refused(
-        "fit", corpus, "-k", 2, "-o", tmp_path / "m", "vocabulary.analyzer=no.such:thing"
-    )
-    assert told.count("\n") == 1
-    assert "no.such:thing" in told

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import refused, run
+from tests.cli.conftest import run
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,13 +48,6 @@ def test_it_names_versions_threads_caches_and_every_extra():
 
 
 @pytest.mark.long
-def test_threads_and_the_folder_of_kernels_are_those_of_the_environment(tmp_path):
-    shown = process(NUMBA_NUM_THREADS="1", NUMBA_CACHE_DIR=str(tmp_path))
-    assert shown["threads"] == f"1 of {os.cpu_count()} processors, NUMBA_NUM_THREADS=1"
-    assert shown["kernels"].startswith(f"0 compiled in {tmp_path}{os.sep}")
-
-
-@pytest.mark.long
 def test_an_extra_that_is_not_installed_is_no_fault_and_says_what_installs_it(tmp_path):
     """In an environment of the same packages but one."""
     for path in map(Path, site.getsitepackages()):
@@ -65,18 +58,6 @@ def test_an_extra_that_is_not_installed_is_no_fault_and_says_what_installs_it(tm
     shown = process("-S", PYTHONPATH=os.pathsep.join(folders))
     assert shown["extra sites"] == "not installed: pip install 'cryptography>=44'"
     assert shown["extra kafka"].startswith("kafka-python ")
-
-
-@pytest.mark.parametrize(
-    ("given", "rule"),
-    [
-        (("--kafka-bootstrap", "localhost:9"), "source.files must name files, or kafka.topic"),
-        (("--kafka-topic", "words"), "kafka.bootstrap and kafka.topic must both be set"),
-    ],
-)
-def test_a_broker_without_a_topic_is_refused(monkeypatch, given, rule):
-    monkeypatch.delenv("STREAMLDA_KAFKA_BOOTSTRAP", raising=False)
-    assert rule in refused("doctor", *given)
 
 
 @pytest.mark.long

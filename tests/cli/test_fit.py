@@ -35,12 +35,6 @@ def test_fit_summarizes_what_it_did(folder):
     assert load(folder / "model").documents_seen == 6000
 
 
-def fit_quietly(folder, output, *options):
-    """Fit three topics; return what is said, and the model."""
-    common = ("fit", folder / "a.jsonl", "-k", 3, *ALL_WORDS, "--quiet", "-o", output)
-    return run(*common, *options).stderr, load(output)
-
-
 def test_the_summary_counts_words_that_were_left_out(tmp_path):
     (tmp_path / "a").write_text("apple bread cheese\n" * 30 + "dates eggs figs\n" * 9, "ascii")
     given = ("fit", tmp_path / "a", "-o", tmp_path / "m", "-k")
@@ -62,38 +56,6 @@ def test_the_summary_counts_documents_of_older_days_than_are_kept(tmp_path):
     timeline = load(tmp_path / "m").timeline
     assert (timeline.late, timeline.starts[0]) == (30, 30 * 86_400)
     assert "far from" not in run(*given, "snapshots.time_bins=month").stderr
-
-
-@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
-def test_fit_takes_an_online_solver_and_its_rounds(folder, tmp_path, solver):
-    options = (f"topics.solver={solver}", "topics.documents_per_round=100", "topics.iterations=4")
-    more = ("topics.restarts=5", "topics.warmup_documents=1000")
-    _, model = fit_quietly(folder, tmp_path / "model", *options, *more)
-    asked = ("solver", "documents_per_round", "n_iterations", "n_restarts")
-    assert [model.settings[name] for name in asked] == [solver, 100, 4, 5]
-    arguments = ("evaluate", tmp_path / "model", folder / "held_out.txt", "--json")
-    found = json.loads(run(*arguments, "--truth", folder / "truth").stdout)
-    assert found["matched_l1_error"] < 0.3
-
-
-def test_fit_refines_topics_of_documents_that_follow_another_model(folder, tmp_path):
-    models = [
-        fit_quietly(folder, tmp_path / "model", *options)[1]
-        for options in ((), ("topics.alpha_0=0.2",), ("topics.alpha_0=0.2", "topics.refine=false"))
-    ]
-    assert ["refinement" in model.diagnostics for model in models] == [False, True, False]
-    assert models[1].diagnostics["refinement"]["documents"] == 6000
-    warmups = [model.settings["warmup_documents"] for model in models]
-    assert warmups == [20_000, 20_000, 10_000]
-
-
-def test_fit_warns_of_topics_that_rounds_have_not_reached(folder, tmp_path):
-    options = ("topics.solver=online-power", "topics.documents_per_round=600")
-    said, model = fit_quietly(folder, tmp_path / "model", *options)
-    # Of 3 topics with 6 rounds each.
-    assert "warning: the rounds of online-power must all end" in said
-    assert "documents_missing=4800" in said
-    assert model.n_components == 2
 
 
 def test_rejects_have_the_right_line_numbers(tmp_path):
@@ -234,35 +196,6 @@ def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, 
     run(*common)
     assert load(tmp_path / "m").documents_seen == 6300
     assert "alpha_0=3.0 (saved: 1.0)" in refused(*common, "topics.alpha_0=3")
-
-
-def test_settings_that_cannot_be_are_refused_with_exit_code_78(tmp_path):
-    source, gone, one, pair = (tmp_path / name for name in ("a.txt", "gone", "one", "pair"))
-    source.write_text("apple bread cheese\n" * 9, "ascii")
-    one.write_text("apple\n", "ascii")
-    pair.write_text("apple bread\n", "ascii")
-    output = ("-o", tmp_path / "m")
-    fit = ("fit", source, "-k", 1, *output)
-    sized = (*fit, "vocabulary.size=8")
-    for wanted, arguments in (
-        ("vocabulary.size needs a learned", (*sized, "vocabulary.hash_bits=4")),
-        ("--topics must be an integer, got 'many' (flag)", (*fit, "--topics", "many")),
-        ("topics=2 words=1", ("fit", gone, "-k", 2, *output, "--vocabulary", one)),
-        ("topics=9 words=8", ("fit", gone, "-k", 9, *output, sized[-1])),
-        (
-            "missing=1 first='apple bread'; add",
-            (*fit, "--vocabulary", one, f"vocabulary.phrases={pair}"),
-        ),
-        ("phrase='apple' words=1; leave it out", (*fit, f"vocabulary.phrases={one}")),
-        ("words=3 in_too_many_documents=0; ask", ("fit", source, "-k", 4, *output)),
-        ("token_pattern='('", (*fit, "vocabulary.token_pattern=(")),
-        ("must not replace what is read", (*fit, "-o", source)),
-        ("or another output", (*fit, f"source.rejects={tmp_path / 'm'}")),
-        ("must be a regular file", (*fit, "-o", tmp_path)),
-        ("must exist and be writable", (*fit, "-o", tmp_path / "no" / "m")),
-    ):
-        assert wanted in refused(*arguments)
-    assert not (tmp_path / "m").exists()
 
 
 def test_a_growing_fit_says_how_many_words_came_and_went(tmp_path):

@@ -90,41 +90,6 @@ def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     )
 
 
-KAFKA = ("--kafka-bootstrap", "127.0.0.1:1", "--kafka-topic", "in")
-
-
-@pytest.mark.parametrize(
-    ("flags", "hint", "code"),
-    [
-        (KAFKA, "--output-topic must be set for Kafka", 78),
-        ((*KAFKA, "--output-topic", "in"), "must be another topic than --kafka-topic", 78),
-        (
-            ("a.txt", "--output-topic", "out"),
-            "--output-topic needs --kafka-topic, not fil",
-            78,
-        ),
-        (("a.txt", "infer.group=g"), "--output-topic must be set for infer.group", 78),
-        (
-            (*KAFKA, "--output-topic", "out", "source.max_documents=3"),
-            "must be left out for Kafka",
-            78,
-        ),
-        (
-            (*KAFKA, "--output-topic", "out", "--output", "x"),
-            "must be left out with --kafka-topic",
-            2,
-        ),
-        (
-            (*KAFKA, "--output-topic", "out", "dead_letters.topic=out"),
-            "must be a topic of its own",
-            78,
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_refused(folder, flags, hint, code):
-    assert hint in refused("infer", folder / "model", *flags, code=code)
-
-
 def test_a_model_without_words_reads_no_text(folder, records, tmp_path):
     model = load(folder / "model")
     values = {name: getattr(model, name) for name in ("components", "alpha", "background")}

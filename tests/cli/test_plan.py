@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from streamlda import load
 from tests.cli.conftest import run
 
@@ -38,21 +36,6 @@ def test_a_plan_with_a_public_model_has_its_words_and_its_digest(folder):
     asked = (*PRIVATE, "-k", 5, f"privacy.public_model={folder / 'truth'}")
     found = json.loads(run("plan", "--records", 20_000, *asked, "--json").stdout)
     assert (found["public_model"], found["n_features"]) == (truth.digest, truth.n_features)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--epsilon", "1"), "--delta must be set"),
-        ((), "set --epsilon and --delta"),
-        ((*PRIVATE, "privacy.unit=user"), "privacy.documents_per_user must be set"),
-        ((*PRIVATE, "--vocabulary", "nowhere"), "nowhere"),
-    ],
-)
-def test_a_plan_that_cannot_be_is_refused_in_one_line(arguments, message):
-    code = 78 if arguments else 2
-    said = run("plan", "--records", 1000, *arguments, code=code).stderr
-    assert message in said
 
 
 def test_a_private_fit_says_what_is_expected_and_a_refused_one_does_not(folder, tmp_path):

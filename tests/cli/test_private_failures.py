@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from streamlda.model.evaluation import matched_l1_error
@@ -106,28 +105,3 @@ def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code
     model = load(tmp_path / "model")
     assert model.privacy["missing_stages"] == ["refine 2"]
     assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "way",
-    [
-        ("vocabulary.kind=private", "vocabulary.size=50", "vocabulary.documents=4000"),
-        ("vocabulary.hash_bits=7",),
-        ("privacy.public_model=truth",),
-        ("--vocabulary", "words", "privacy.unit=user", "source.user_field=by", "snapshots.most=1"),
-    ],
-    ids=lambda way: way[0],
-)
-def test_a_whole_window_gives_the_model_that_its_run_wrote(folder, tmp_path, way):
-    """With words, settings and statement: where the file that it wrote is lost."""
-    more = [folder / part if part == "words" else part for part in way]
-    more = [part.replace("=truth", f"={folder / 'truth'}") for part in map(str, more)]
-    if "privacy.unit=user" in way:
-        more += ["privacy.documents_per_user=2", "--delta", "1e-4"]
-    fit(folder, tmp_path, *more, words=False)
-    run("budget", tmp_path / "L", "--publish", tmp_path / "again")
-    model, again = load(tmp_path / "m"), load(tmp_path / "again")
-    np.testing.assert_array_equal(model.components, again.components)
-    for name in ("vocabulary", "settings", "diagnostics", "privacy", "documents_seen"):
-        assert getattr(model, name) == getattr(again, name)

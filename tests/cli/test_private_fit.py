@@ -17,8 +17,6 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.file import beside
 from streamlda.privacy.statement import check_statement
-from streamlda.run.parts import name_stream
-from streamlda.settings.load import load_settings
 from streamlda.storage.snapshots import Snapshots
 from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of, spelled
 from tests.noise import same_keys
@@ -353,18 +351,6 @@ def test_no_output_replaces_what_a_ledger_has(folder, tmp_path):
     for name in ("--output-folder", "--checkpoint-folder"):
         assert rule in refused(*into, name, tmp_path / "L.releases")
     assert files() == kept
-
-
-def test_a_stream_is_named_by_where_it_is(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    here = str(tmp_path.resolve())
-    (tmp_path / "link").symlink_to("a.txt")
-    for names, stream in (
-        (["a.txt", "./b/../a.txt"], f"{here}/a.txt {here}/a.txt"),
-        (["link", "s3://bucket/x*.gz"], f"{here}/a.txt s3://bucket/x*.gz"),
-    ):
-        flags = {"source.files": names, "output.file": "m"}
-        assert name_stream(load_settings(None, {}, flags, "fit")) == stream
 
 
 @pytest.mark.parametrize(

@@ -421,28 +421,3 @@ def test_outputs_that_would_replace_inputs_are_refused(folder, tmp_path):
         over_config,
     ):
         assert "or another output" in run(*wrong, code=CONFIGURATION).stderr
-
-
-def test_help_shows_no_default_where_sites_must_agree():
-    text = " ".join(run("site", "config", "--help").stdout.split())
-    assert "not private" not in text
-    assert "100000" not in text
-    assert text.count("[required]") >= 5
-
-
-@pytest.mark.parametrize("kind", ["roster", "site-key", "site-public-keys"])
-def test_files_of_an_older_protocol_are_refused_with_what_to_do(folder, tmp_path, kind):
-    old = tmp_path / "old"
-    old.write_text(json.dumps({"format": f"streamlda-{kind}", "format_version": 1}), "ascii")
-    old.chmod(0o600)
-    sign = ("site", "sign", folder / "config", "--expect", "0" * 64, "-o", tmp_path / "s")
-    command = {
-        "roster": ("site", "show", old),
-        "site-key": (*sign, "--key", old),
-        "site-public-keys": (
-            *("site", "config", old, "--aggregator", old, "-o", tmp_path / "c", "--epsilon", 1),
-            *("--delta", "1e-6", "--snapshot-every", 9000, "--hash-bits", 6),
-        ),
-    }[kind]
-    printed = run(*command, code=DATA).stderr
-    assert "must not be in an earlier format than this streamlda reads" in printed

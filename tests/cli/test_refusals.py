@@ -1,0 +1,123 @@
+"""What every command refuses: one line on standard error, an exit code, and nothing written."""
+
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from streamlda.cli import commands
+from tests.cli.conftest import refused
+
+FIT = "fit {new}/a.txt -k 1 -o {new}/m"
+CORPUS = "fit {folder}/all.txt -k 3 -o {new}/m --set"
+SIMULATE = "simulate -n 1 -k 1 --vocabulary-size 9"
+INFER = "infer {folder}/model"
+KAFKA = f"{INFER} --kafka-bootstrap 127.0.0.1:1 --kafka-topic in"
+PLAN = "plan --records 1000 --epsilon 1"
+
+#: Arguments, exit code, and words of the line.
+REFUSED = [
+    ("topics {new}/gone", 74, "No such file"),
+    ("topics {folder}/held_out.txt", 65, "a file must be one that streamlda wrote"),
+    ("fit --nonsense", 2, "No such option"),
+    (f"{SIMULATE} -o {{new}}/a.csv", 2, "must end in .txt or .jsonl"),
+    # What stands behind --set.
+    (f"{CORPUS} topics.cuont=3", 2, "--set topics.cuont: fit has no such setting; did you mean to"),
+    (f"{CORPUS} topics.count", 2, "must be section.key=value, got 'topics.count'"),
+    (f"{CORPUS} topics.seed=x", 78, "--seed must be an integer"),
+    (f"{CORPUS} topics.restarts=x", 78, "topics.restarts must be an integer, got 'x' (flag)"),
+    (f"{CORPUS} topics.count=4", 2, "topics.count must be given once, got --set and its flag"),
+    (f"{CORPUS} kafka.password=secret", 2, "--set kafka.password: fit has no such setting"),
+    # Settings of a fit.
+    ("fit {new}/gone.txt -k 1 -o {new}/m", 74, "gone.txt"),
+    (f"{FIT} vocabulary.size=8 vocabulary.hash_bits=4", 78, "vocabulary.size needs a learned"),
+    (f"{FIT} --topics many", 78, "--topics must be an integer, got 'many' (flag)"),
+    ("fit {new}/gone -k 2 -o {new}/m --vocabulary {new}/one", 78, "topics=2 words=1"),
+    ("fit {new}/gone -k 9 -o {new}/m vocabulary.size=8", 78, "topics=9 words=8"),
+    (
+        f"{FIT} --vocabulary {{new}}/one vocabulary.phrases={{new}}/pair",
+        *(78, "missing=1 first='apple bread'; add"),
+    ),
+    (f"{FIT} vocabulary.phrases={{new}}/one", 78, "phrase='apple' words=1; leave it out"),
+    ("fit {new}/a.txt -k 4 -o {new}/m", 78, "words=3 in_too_many_documents=0; ask"),
+    (f"{FIT} 'vocabulary.token_pattern=('", 78, "token_pattern='('"),
+    (f"{FIT} vocabulary.analyzer=no.such:thing", 78, "no.such:thing"),
+    (f"{FIT} -o {{new}}/a.txt", 78, "must not replace what is read"),
+    (f"{FIT} source.rejects={{new}}/m", 78, "or another output"),
+    (f"{FIT} -o {{new}}", 78, "must be a regular file"),
+    (f"{FIT} -o {{new}}/no/m", 78, "must exist and be writable"),
+    # Inference.
+    (KAFKA, 78, "--output-topic must be set for Kafka"),
+    (f"{KAFKA} --output-topic in", 78, "must be another topic than --kafka-topic"),
+    (f"{INFER} a.txt --output-topic out", 78, "--output-topic needs --kafka-topic, not fil"),
+    (f"{INFER} a.txt infer.group=g", 78, "--output-topic must be set for infer.group"),
+    (
+        f"{KAFKA} --output-topic out source.max_documents=3",
+        *(78, "must be left out for Kafka"),
+    ),
+    (f"{KAFKA} --output-topic out --output x", 2, "must be left out with --kafka-topic"),
+    (f"{KAFKA} --output-topic out dead_letters.topic=out", 78, "must be a topic of its own"),
+    # Plans, and brokers to ask.
+    ("plan --records 1000", 2, "set --epsilon and --delta"),
+    (PLAN, 78, "--delta must be set"),
+    (
+        f"{PLAN} --delta 1e-6 snapshots.most=1 privacy.unit=user",
+        *(78, "privacy.documents_per_user must be set"),
+    ),
+    (f"{PLAN} --delta 1e-6 --vocabulary nowhere", 78, "nowhere"),
+    ("doctor --kafka-bootstrap localhost:9", 78, "source.files must name files, or kafka.topic"),
+    ("doctor --kafka-topic words", 78, "kafka.bootstrap and kafka.topic must both be set"),
+]
+
+
+@pytest.mark.parametrize(("given", "code", "words"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_a_refusal_is_one_line_and_an_exit_code(folder, tmp_path, monkeypatch, given, code, words):
+    monkeypatch.delenv("STREAMLDA_KAFKA_BOOTSTRAP", raising=False)
+    texts = {"a.txt": "apple bread cheese\n" * 9, "one": "apple\n", "pair": "apple bread\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, "ascii")
+    said = refused(*shlex.split(given.format(folder=folder, new=tmp_path)), code=code)
+    assert words in said
+    assert said.count("\n") == 1
+    assert "=secret" not in said
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
+
+
+PRIVATE = "--epsilon 5 --delta 1e-3 --ledger {new}/L --snapshot-every 300"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"{FIT} --{name}" for name in ("seed-topic", "vocabulary", "stop-words", "config")),
+        *(f"{FIT} --set {name}=" for name in ("vocabulary.phrases", "topics.projection_file")),
+        f"{FIT} {PRIVATE} --set privacy.public_model=",
+        f"{FIT} {PRIVATE} --set vocabulary.hash_bits=4 --seed-topic",
+        *("topics", "budget", "projection -o {new}/o", "report -o {new}/o", "site show"),
+        *("reduce -k 1 -o {new}/o", "merge {folder}/model -o {new}/o"),
+        *("compare {folder}/model", "infer {folder}/model", "evaluate {folder}/model"),
+        "report {folder}/model --time-field t -o {new}/o --format jsonl --over-time",
+    ],
+)
+@pytest.mark.parametrize("what", ["gone", "a folder"])
+def test_a_file_that_is_none_is_named_with_what_to_do(folder, tmp_path, command, what):
+    path = tmp_path / what
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a.txt").write_text("apple bread cheese\n" * 9, "ascii")
+    arguments = shlex.split(command.format(folder=folder, new=tmp_path))
+    if what == "a folder" and command.startswith("merge"):
+        # With model files it is one of checkpoints.
+        arguments.remove(str(folder / "model"))
+    if command.endswith("="):
+        arguments[-1] += str(path)
+    else:
+        arguments.append(str(path))
+    done = CliRunner().invoke(commands, arguments)
+    assert done.exit_code in (65, 74, 78), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("streamlda: error: ")
+    rule, _, found = line.partition(", got ")
+    assert "must" in rule
+    assert f"='{path}'" in found
+    assert "; " in found
+    assert "Errno" not in line
