@@ -1,409 +1,385 @@
-"""Rules on settings that must fit together; each names settings as ``{section.key}``."""
+"""Rules on settings that must fit together, as data: a message, and when a run breaks the rule.
+
+A message names settings as ``{section.key}``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import FIT, INFER, RUN, TOPICS, WITHOUT_DOCUMENTS
 from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
 from streamlda.stream.event_time import RECORD_TIME
 
-if TYPE_CHECKING:
-    from streamlda.settings.run_settings import RunSettings
-    from streamlda.settings.table import KafkaSettings
+#: When a run breaks a rule, by its message.
+Rules = dict[str, Callable[[RunSettings], object]]
 
 #: `kafka.partitions` that the members of a consumer group share.
 GROUP = "group"
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-#: Settings without a meaning where there is no budget.
-ONLY_PRIVATE = (
-    *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
-    *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
-    "privacy.public_model",
-)
-TOP = ("infer.top",)
-#: Settings of words; a projection has words of its own.
-WORDS = tuple(f"vocabulary.{key}" for key in ("kind", "file", "size", "hash_bits", "documents"))
-WORDS += ("vocabulary.grow_every", "vocabulary.phrases")
-WORDS += tuple(f"vocabulary.{key}_document_frequency" for key in ("min", "max"))
-NOT_PRIVATE = {
-    "topics.refine": "a refinement reads documents without noise",
-    "topics.gibbs_sweeps": "a refinement reads documents without noise",
-    "topics.warmup_documents": "a private run keeps no documents",
-    "topics.documents_per_round": "the rounds share {snapshots.every}",
-    "topics.memory_documents": "the rounds share {snapshots.every}",
-    "topics.projection_file": "projections come from noisy sums",
-    "source.id_field": "an id that is shown is not private",
-    "topics.representative_documents": "a document that is shown is not private",
-    "topics.representative_texts": "a text that is shown is not private",
-    "vocabulary.grow_every": "new words reveal documents: a private run pays for words once",
-    "vocabulary.min_document_frequency": "exact counts of words reveal documents",
-    "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
-    "{vocabulary.stop_words} FILE",
-    "source.rejects": "which records were rejected is private",
-    "source.most_lost": "how many records were rejected is private",
-    "dead_letters.topic": "which records were rejected is private",
-    "breaker.share": "how many records were rejected is private",
-    "breaker.records": "how many records were rejected is private",
-    "output.keep": "a ledger names every snapshot that it paid for, and they all stay",
-    "source.time_field": "event times reveal documents: a window is known by its record slots",
+#: Solver that most of what is optional goes with.
+WHITENED = "whitened-tensor"
+
+#: A setting, with values of it that count: settings that need one of these, or need it to be set.
+NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("source.kind", "files"): ("source.compression", "source.delimiter"),
+    ("source.kind", *TOPICS): ("dead_letters.topic",),
+    ("source.time_field",): ("snapshots.time_bins",),
+    ("vocabulary.kind", "hashed"): ("vocabulary.hash_bits",),
+    ("vocabulary.kind", "learned", "private"): ("vocabulary.size",),
+    ("vocabulary.kind", "given", "private"): ("vocabulary.file",),
+    ("vocabulary.kind", "learned"): (
+        *("vocabulary.grow_every", "vocabulary.min_document_frequency"),
+        "vocabulary.max_document_frequency",
+    ),
+    ("topics.solver", WHITENED): (
+        *("topics.projection_file", "topics.seeds", "topics.refine", "vocabulary.grow_every"),
+        "cluster.dask",
+    ),
+    ("topics.representative_documents",): ("topics.representative_texts",),
+    ("cluster.dask",): ("cluster.shards",),
+    ("dead_letters.topic",): ("dead_letters.with_text",),
+    ("http.token",): ("http.operator_token",),
+    ("infer.topic",): ("infer.group", "infer.disclose"),
+    ("privacy.unit", "user"): ("privacy.documents_per_user",),
+    ("privacy.epsilon",): (
+        *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
+        *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
+        "privacy.public_model",
+    ),
 }
+
+_NO_NOISE = "a refinement reads documents without noise"
+_IN_ROUNDS = "the rounds share {snapshots.every}"
+_REJECTS = "how many records were rejected is private"
+_OWN_WORDS = "it brings its own words"
+#: A setting that is given: settings that must be left out with it, and why.
+EXCLUDES: dict[str, dict[str, str]] = {
+    "topics.projection_file": {
+        **{f"vocabulary.{key}": _OWN_WORDS for key in ("kind", "file", "size", "hash_bits")},
+        **{f"vocabulary.{key}": _OWN_WORDS for key in ("documents", "grow_every", "phrases")},
+        **{f"vocabulary.{key}_document_frequency": _OWN_WORDS for key in ("min", "max")},
+        "topics.seeds": "it brings topics",
+        "topics.refine": "it says whether its topics are refined",
+    },
+    "vocabulary.grow_every": {"topics.seeds": "their words stay"},
+    "cluster.dask": dict.fromkeys(
+        [
+            *("source.max_documents", "source.time_field", "snapshots.seconds"),
+            *("topics.representative_documents", "topics.seeds", "vocabulary.grow_every"),
+        ],
+        "",
+    ),
+    "privacy.epsilon": {
+        "topics.refine": _NO_NOISE,
+        "topics.gibbs_sweeps": _NO_NOISE,
+        "topics.warmup_documents": "a private run keeps no documents",
+        "topics.documents_per_round": _IN_ROUNDS,
+        "topics.memory_documents": _IN_ROUNDS,
+        "topics.projection_file": "projections come from noisy sums",
+        "source.id_field": "an id that is shown is not private",
+        "topics.representative_documents": "a document that is shown is not private",
+        "topics.representative_texts": "a text that is shown is not private",
+        "vocabulary.grow_every": "new words reveal documents: a private run pays for words once",
+        "vocabulary.min_document_frequency": "exact counts of words reveal documents",
+        "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
+        "{vocabulary.stop_words} FILE",
+        "source.rejects": "which records were rejected is private",
+        "source.most_lost": _REJECTS,
+        "dead_letters.topic": "which records were rejected is private",
+        "breaker.share": _REJECTS,
+        "breaker.records": _REJECTS,
+        "output.keep": "a ledger names every snapshot that it paid for, and they all stay",
+        "source.time_field": "event times reveal documents: a window is known by its record slots",
+    },
+}
+
+#: Settings that a private run limits to some values, where another one is given.
+PRIVATE_LIMITS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "privacy.public_model": {
+        "privacy.mode": ("window",),
+        "privacy.clipping": ("quantile",),
+        "topics.solver": (WHITENED,),
+    },
+    "cluster.dask": {
+        "privacy.unit": ("document",),
+        "privacy.mode": ("window",),
+        "vocabulary.kind": ("given", "hashed"),
+    },
+}
+
+#: Settings that a daemon which shares partitions with others must leave out.
+NOT_SHARED = (
+    *("topics.solver", "topics.representative_documents", "snapshots.most"),
+    "vocabulary.grow_every",
+)
+
+
+def _reads_topic(s: RunSettings) -> bool:
+    return s.source.kind in TOPICS
+
+
+def _learns_phrases(s: RunSettings) -> bool:
+    return bool(s.vocabulary.phrases and s.vocabulary.phrases.isdecimal())
+
+
+def _by_user(s: RunSettings) -> bool:
+    return s.privacy.unit == "user"
+
+
+def _logs_in_by(s: RunSettings, *mechanisms: str | None) -> bool:
+    return s.kafka.protocol.startswith("SASL") and s.kafka.mechanism in mechanisms
+
+
+def _lacks_token(s: RunSettings) -> bool:
+    kafka = s.kafka
+    by_client = kafka.token_endpoint and kafka.username and kafka.password
+    return not by_client and bool(kafka.token_endpoint or not kafka.token)
+
+
+def _reads_public_words_by(key: str) -> Callable[[RunSettings], object]:
+    name = f"vocabulary.{key}"
+    return lambda s: (
+        s.privacy.public_model is not None and s.vocabulary.file is None and s.given(name)
+    )
+
+
+def _are_partitions(given: str) -> bool:
+    share = re.fullmatch("([0-9]+)/([0-9]+)", given)
+    if share:
+        return int(share[1]) < int(share[2])
+    return given in ("all", GROUP) or all(map(str.isdecimal, given.split(",")))
+
+
+# fmt: off
+#: Of commands that read documents.
+SOURCE: Rules = {
+    "{infer.topic} must be set for Kafka, which has no end: name the topic to write":
+        lambda s: _reads_topic(s) and s.command == INFER and not s.infer.topic,
+    "{source.max_documents} must be left out for Kafka: infer reads it without end":
+        lambda s: _reads_topic(s) and s.command == INFER and s.given("source.max_documents"),
+    "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka":
+        lambda s: _reads_topic(s) and not (s.kafka.bootstrap and s.kafka.topic),
+    "{source.files} must name files, or {kafka.topic} a topic":
+        lambda s: not (_reads_topic(s) or s.source.files) and s.command in (FIT, RUN),
+    "{source.files} must name files":
+        lambda s: not (_reads_topic(s) or s.source.files) and s.command not in (FIT, RUN),
+    "{kafka.topic} and {source.files} must not both be set":
+        lambda s: not _reads_topic(s) and s.source.files and s.kafka.topic,
+    "{source.format} must be jsonl or text for files that grow":
+        lambda s: s.source.kind == "follow" and s.source.format not in ("auto", "jsonl", "text"),
+    "{source.format} must be jsonl, text or registry for Kafka":
+        lambda s: _reads_topic(s) and s.source.format not in ("auto", "jsonl", "text", "registry"),
+    "{source.format} registry and {registry.url} go together":
+        lambda s: (s.source.format == "registry") != (s.registry.url is not None),
+    "{source.format} registry needs {source.kind} kafka or dead-letters":
+        lambda s: s.source.format == "registry" and not _reads_topic(s),
+    "{registry.username} and {registry.password} go together":
+        lambda s: (s.registry.username is None) != (s.registry.password is None),
+    "{source.files} must name documents: pass a file of settings by --config":
+        lambda s: s.command == RUN and any(name.endswith(".toml") for name in s.source.files),
+    "{source.allow_gaps} must not be set for files that are read once: they have none":
+        lambda s: s.source.kind == "files" and s.source.allow_gaps,
+    f"{{source.time_field}} {RECORD_TIME} needs {{source.kind}} kafka":
+        lambda s: s.source.time_field == RECORD_TIME and not _reads_topic(s),
+    "standard input (-) must be the only source":
+        lambda s: "-" in s.source.files and (len(s.source.files) > 1 or s.source.kind != "files"),
+    "{source.delimiter} must be left out for standard input, which has no columns":
+        lambda s: s.source.files == ("-",) and s.source.delimiter is not None,
+    "{source.compression} must be left out for standard input: decompress it first":
+        lambda s: s.source.files == ("-",) and s.source.compression not in ("infer", "none"),
+    f"{{kafka.token}}, or {{kafka.token_endpoint}}, {{kafka.username}} and {{kafka.password}} must "
+    f"be set for {OAUTHBEARER}":
+        lambda s: _logs_in_by(s, OAUTHBEARER) and _lacks_token(s),
+    f"{{kafka.protocol}} must be SASL_SSL for {AWS_MSK_IAM}":
+        lambda s: _logs_in_by(s, AWS_MSK_IAM) and s.kafka.protocol != "SASL_SSL",
+    "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL":
+        lambda s: s.kafka.protocol.startswith("SASL")
+        and not _logs_in_by(s, OAUTHBEARER, AWS_MSK_IAM, GSSAPI)
+        and not (s.kafka.mechanism and s.kafka.username and s.kafka.password),
+    "{source.id_field} needs {topics.representative_documents} or {infer.topic}: ids are shown "
+    "with documents only":
+        lambda s: s.source.id_field and s.command in (FIT, RUN)
+        and not (s.topics.representative_documents or s.infer.topic),
+}
+LEARNING: Rules = {
+    "{output.file} must be set":
+        lambda s: s.command == FIT and s.output.file is None,
+    "{vocabulary.kind} given needs {vocabulary.file}":
+        lambda s: s.vocabulary.kind == "given"
+        and s.vocabulary.file is None and s.privacy.public_model is None,
+    "{vocabulary.kind} private needs {privacy.epsilon}":
+        lambda s: s.vocabulary.kind == "private" and not s.private,
+    "{vocabulary.grow_every} needs {topics.refine}: sums take no further words":
+        lambda s: s.vocabulary.grow_every and s.topics.refine is False,
+    "{vocabulary.grow_every} needs {topics.refinement_passes} above 0: sums take no further words":
+        lambda s: s.vocabulary.grow_every and s.topics.refinement_passes == 0,
+    "{vocabulary.phrases} must be a file of phrases with {vocabulary.grow_every}":
+        lambda s: s.vocabulary.grow_every and _learns_phrases(s),
+    "{vocabulary.phrases} must be a file of phrases for words that are not learned":
+        lambda s: _learns_phrases(s) and s.vocabulary.kind != "learned",
+    "{topics.documents_per_round} goes with a {topics.solver} that takes rounds":
+        lambda s: s.command and s.topics.documents_per_round and s.topics.solver == WHITENED,
+    "{topics.seeds} must be left out with {kafka.partitions} group, which shares a start":
+        lambda s: s.topics.seeds and s.kafka.partitions == GROUP,
+    "{topics.solver} noisy-power needs {privacy.epsilon}":
+        lambda s: s.topics.solver == "noisy-power" and not s.private,
+    "{cluster.dask} needs files that are read once and that all workers can open":
+        lambda s: s.cluster.dask and get_source_kind(s) != "files",
+    "{checkpoint.folder} must be left out with {cluster.dask}":
+        lambda s: s.cluster.dask and s.private and s.given("checkpoint.folder"),
+    "{snapshots.every} must be left out with {cluster.dask}":
+        lambda s: s.cluster.dask and not s.private and s.given("snapshots.every"),
+    "{snapshots.most} must be left out with {cluster.dask}":
+        lambda s: s.cluster.dask and not s.private and s.given("snapshots.most"),
+    "{kafka.partitions} must be all, group, numbers such as 0,3, or i/n with 0 <= i < n":
+        lambda s: not _are_partitions(s.kafka.partitions),
+    "{kafka.partitions} group needs a daemon (streamlda run)":
+        lambda s: s.kafka.partitions == GROUP and s.command == FIT and not s.private,
+    "{kafka.group} must be set with {kafka.partitions} group":
+        lambda s: _shares_in_group(s) and s.kafka.group is None,
+    "{source.kind} must be kafka with {kafka.partitions} group":
+        lambda s: _shares_in_group(s) and s.source.kind != "kafka",
+    "{source.user_field} needs {privacy.epsilon} and {privacy.unit} user":
+        lambda s: s.command == FIT and s.source.user_field and not (s.private and _by_user(s)),
+    "{snapshots.every} needs {privacy.epsilon}":
+        lambda s: not s.command and not s.private and s.given("snapshots.every"),
+    "{snapshots.most} needs {privacy.epsilon}":
+        lambda s: not s.command and not s.private and s.given("snapshots.most"),
+}
+#: Not of a fit, whose file may hold settings of a daemon.
+OUTPUTS: Rules = {
+    "{dead_letters.topic} must not be {kafka.topic}: rejected letters would be read again":
+        lambda s: s.dead_letters.topic and s.dead_letters.topic == s.kafka.topic,
+    "{kafka.bootstrap} must be set to write to topics":
+        lambda s: (s.output.topic or s.dead_letters.topic) and not s.kafka.bootstrap,
+    "{http.token} must be set unless {http.host} is loopback":
+        lambda s: s.http.port and s.http.host not in LOOPBACK and not s.http.token,
+    "{infer.topic} must be set for {infer.top}":
+        lambda s: s.command != INFER and s.infer.top and not s.infer.topic,
+    "{infer.topic} needs {kafka.topic}, not files or dead letters":
+        lambda s: s.infer.topic and s.source.kind != "kafka",
+    "{infer.topic} must be a topic of its own":
+        lambda s: s.infer.topic
+        and s.infer.topic in (s.kafka.topic, s.output.topic, s.dead_letters.topic),
+    "{infer.group} must be another group than {kafka.group}":
+        lambda s: s.infer.topic and s.infer.group and s.infer.group == s.kafka.group,
+    "{infer.disclose} must be set for {infer.topic} with {privacy.epsilon}: proportions reveal "
+    "each document, which the privacy promise does not cover":
+        lambda s: s.infer.topic and s.private and not s.infer.disclose,
+}
+#: Of private runs.
+PRIVATE: Rules = {
+    "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement reads "
+    "documents without noise":
+        lambda s: s.topics.refinement_passes not in ("auto", 0),
+    "{topics.solver} must not be online-power with {privacy.epsilon}: take noisy-power":
+        lambda s: s.topics.solver == "online-power",
+    "{privacy.delta} must be set with {privacy.epsilon}: far below 1 / documents":
+        lambda s: s.privacy.delta is None,
+    "{privacy.documents_per_user} must be set for {privacy.unit} user":
+        lambda s: _by_user(s) and s.privacy.documents_per_user is None,
+    "{snapshots.most} must be set for users and in prefix mode":
+        lambda s: s.command and (_by_user(s) or s.privacy.mode == "prefix")
+        and not s.snapshots.most,
+    "{privacy.public_model} must have its own words or those of {vocabulary.file}, which are "
+    "public: leave out {vocabulary.kind} and {vocabulary.hash_bits}":
+        lambda s: s.privacy.public_model is not None and s.vocabulary.kind != "given",
+    **{
+        f"{{vocabulary.{key}}} needs {{vocabulary.file}} with {{privacy.public_model}}, which says "
+        "how its words are read": _reads_public_words_by(key)
+        for key in ("stop_words", "ngrams", "token_pattern")
+    },
+}
+#: Of private runs that read documents.
+PRIVATE_SOURCE: Rules = {
+    "{privacy.ledger} must be set with {privacy.epsilon}: a file that remembers spending":
+        lambda s: s.privacy.ledger is None,
+    "{snapshots.every} must be set with {privacy.epsilon}: the number of records of a window, "
+    "fixed before any is read":
+        lambda s: s.snapshots.every is None and s.ends,
+    "{vocabulary.kind} must not be learned with {privacy.epsilon}: words reveal documents; set "
+    "{vocabulary.kind} private, {vocabulary.file} FILE, {vocabulary.hash_bits} BITS or "
+    "{privacy.public_model} FILE":
+        lambda s: s.vocabulary.kind == "learned",
+    "{vocabulary.kind} must not be private for {privacy.unit} user: users take part in the choice "
+    "of words and in the topics":
+        lambda s: _by_user(s) and s.vocabulary.kind == "private",
+    "{source.user_field} must be set for {privacy.unit} user":
+        lambda s: _by_user(s) and not s.source.user_field,
+    "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have been in "
+    "a release, which the ledger knows by the topic they came from":
+        lambda s: s.source.kind == "dead-letters",
+    "{kafka.partitions} must not be group with privacy: the partitions of a promise are fixed "
+    "before any record is read. Daemons that share a topic are sites (streamlda site)":
+        lambda s: s.kafka.partitions == GROUP,
+    "{source.allow_gaps} must not be set with privacy and more than one number in "
+    "{kafka.partitions}: the record slot of each offset is fixed; where records are gone, begin "
+    "in an empty checkpoint.folder with kafka.start latest":
+        lambda s: s.source.kind == "kafka" and not s.kafka.partitions.isdecimal()
+        and s.source.allow_gaps,
+    "{source.files} must name one file with privacy: with several files that grow, record slots "
+    "would depend on the lengths of documents":
+        lambda s: s.source.kind == "follow"
+        and (len(s.source.files) != 1 or any(set(name) & set("*?[") for name in s.source.files)),
+}
+# fmt: on
+
+
+def _shares_in_group(s: RunSettings) -> bool:
+    return s.kafka.partitions == GROUP and s.command == RUN and not s.private
 
 
 def clashes(settings: RunSettings) -> list[str]:
     """Return the rules that are broken by settings that are right one by one."""
-    own = (_sources, _sharing, _learning, _outputs, _privacy)
-    return [wrong for rules in own for wrong in rules(settings)]
-
-
-def _sources(settings: RunSettings) -> Iterator[str]:
-    source, kafka, registry = settings.source, settings.kafka, settings.registry
-    if settings.command in WITHOUT_DOCUMENTS:
-        return
-    if source.kind in TOPICS:
-        if settings.command == INFER and not settings.infer.topic:
-            yield "{infer.topic} must be set for Kafka, which has no end: name the topic to write"
-        if settings.command == INFER and settings.source.max_documents is not None:
-            yield "{source.max_documents} must be left out for Kafka: infer reads it without end"
-        if not kafka.bootstrap or not kafka.topic:
-            yield "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka"
-    elif not source.files:
-        yield "{source.files} must name files" + (
-            ", or {kafka.topic} a topic" if settings.command in (FIT, RUN) else ""
-        )
-    elif kafka.topic:
-        yield "{kafka.topic} and {source.files} must not both be set"
-    if source.kind not in ("files", *TOPICS) and source.format not in ("auto", "jsonl", "text"):
-        yield "{source.format} must be jsonl or text for files that grow"
-    if source.kind in TOPICS and source.format not in ("auto", "jsonl", "text", "registry"):
-        yield "{source.format} must be jsonl, text or registry for Kafka"
-    if (source.format == "registry") != (registry.url is not None):
-        yield "{source.format} registry and {registry.url} go together"
-    if source.format == "registry" and source.kind not in TOPICS:
-        yield "{source.format} registry needs {source.kind} kafka or dead-letters"
-    if (registry.username is None) != (registry.password is None):
-        yield "{registry.username} and {registry.password} go together"
-    if settings.command == RUN and any(name.endswith(".toml") for name in source.files):
-        yield "{source.files} must name documents: pass a file of settings by --config"
-    if source.kind == "files" and source.allow_gaps:
-        yield "{source.allow_gaps} must not be set for files that are read once: they have none"
-    for name in ("compression", "delimiter"):
-        if source.kind != "files" and settings.given(f"source.{name}"):
-            yield f"{{source.{name}}} needs files that are read once"
-    if source.time_field == RECORD_TIME and source.kind not in TOPICS:
-        yield f"{{source.time_field}} {RECORD_TIME} needs {{source.kind}} kafka"
-    if settings.given("snapshots.time_bins") and source.time_field is None:
-        yield "{snapshots.time_bins} needs {source.time_field}"
-    if "-" in source.files and (len(source.files) > 1 or source.kind != "files"):
-        yield "standard input (-) must be the only source"
-    if source.files == ("-",) and source.delimiter is not None:
-        yield "{source.delimiter} must be left out for standard input, which has no columns"
-    if source.files == ("-",) and source.compression not in ("infer", "none"):
-        yield "{source.compression} must be left out for standard input: decompress it first"
-    yield from _login(kafka)
-
-
-def _login(kafka: KafkaSettings) -> Iterator[str]:
-    user = kafka.username and kafka.password
-    if not kafka.protocol.startswith("SASL"):
-        return
-    if kafka.mechanism == OAUTHBEARER:
-        if not (kafka.token_endpoint and user) and (kafka.token_endpoint or not kafka.token):
-            yield (
-                "{kafka.token}, or {kafka.token_endpoint}, {kafka.username} and {kafka.password} "
-                f"must be set for {OAUTHBEARER}"
-            )
-    elif kafka.mechanism == AWS_MSK_IAM:
-        if kafka.protocol != "SASL_SSL":
-            yield f"{{kafka.protocol}} must be SASL_SSL for {AWS_MSK_IAM}"
-    elif kafka.mechanism != GSSAPI and not (user and kafka.mechanism):
-        yield "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL"
-
-
-def _sharing(settings: RunSettings) -> Iterator[str]:
-    given = settings.kafka.partitions
-    share = re.fullmatch("([0-9]+)/([0-9]+)", given)
-    known = given in ("all", GROUP) or all(map(str.isdecimal, given.split(",")))
-    if not known and not (share and int(share[1]) < int(share[2])):
-        yield "{kafka.partitions} must be all, group, numbers such as 0,3, or i/n with 0 <= i < n"
-    if settings.kafka.partitions != GROUP or settings.private:
-        return
-    if settings.command == FIT:
-        yield "{kafka.partitions} group needs a daemon (streamlda run)"
-    if settings.command != RUN:
-        return
-    if settings.kafka.group is None:
-        yield "{kafka.group} must be set with {kafka.partitions} group"
-    if settings.source.kind != "kafka":
-        yield "{source.kind} must be kafka with {kafka.partitions} group"
-    yield from shared_clashes(settings)
+    reads = settings.command not in WITHOUT_DOCUMENTS
+    rules = (SOURCE if reads else {}) | LEARNING | (OUTPUTS if settings.command != FIT else {})
+    if settings.private:
+        rules |= PRIVATE | (PRIVATE_SOURCE if reads else {})
+    found = [message for message, is_broken in rules.items() if is_broken(settings)]
+    shared = shared_clashes(settings) if _shares_in_group(settings) else []
+    return [*_missing(settings, reads), *_excluded(settings), *found, *shared]
 
 
 def shared_clashes(settings: RunSettings) -> list[str]:
     """Return the rules that a daemon breaks that shares partitions with others."""
-    topics = settings.topics
-    wrong = {
-        "topics.solver": topics.solver != "whitened-tensor",
-        "topics.representative_documents": topics.representative_documents,
-        "snapshots.most": settings.snapshots.most is not None,
-        "vocabulary.grow_every": settings.vocabulary.grow_every is not None,
-    }
     why = "must be left out where {kafka.partitions} are shared: group, or i/n"
-    return [f"{{{name}}} {why}" for name, found in wrong.items() if found]
+    return [f"{{{name}}} {why}" for name in NOT_SHARED if settings.given(name)]
 
 
-def _learning(settings: RunSettings) -> Iterator[str]:
-    words, topics = settings.vocabulary, settings.topics
-    other_solver = topics.solver != "whitened-tensor"
-    by_file, has_words = words.file is not None, settings.privacy.public_model is not None
-    # A public model brings words, too.
-    if words.kind == "given" and not (by_file or has_words):
-        yield "{vocabulary.kind} given needs {vocabulary.file}"
-    if by_file and words.kind not in ("given", "private"):
-        yield "{vocabulary.file} needs {vocabulary.kind} given or private"
-    if settings.given("vocabulary.hash_bits") and words.kind != "hashed":
-        yield "{vocabulary.hash_bits} needs {vocabulary.kind} hashed"
-    if settings.given("vocabulary.size") and words.kind not in ("learned", "private"):
-        yield "{vocabulary.size} needs a learned or private vocabulary"
-    if words.grow_every is not None and not settings.private:
-        if words.kind != "learned":
-            yield "{vocabulary.grow_every} needs a learned vocabulary"
-        refined = {
-            "{topics.refine}": topics.refine is not False,
-            "{topics.refinement_passes} above 0": topics.refinement_passes != 0,
-            "{topics.solver} whitened-tensor": not other_solver,
-        }
-        for wanted, found in refined.items():
-            if not found:
-                yield f"{{vocabulary.grow_every}} needs {wanted}: sums take no further words"
-        if words.phrases and words.phrases.isdecimal():
-            yield "{vocabulary.phrases} must be a file of phrases with {vocabulary.grow_every}"
-        if topics.seeds:
-            yield "{topics.seeds} must be left out with {vocabulary.grow_every}: their words stay"
-    if words.phrases and words.phrases.isdecimal() and words.kind != "learned":
-        yield "{vocabulary.phrases} must be a file of phrases for words that are not learned"
-    if topics.projection_file and other_solver:
-        yield "{topics.projection_file} needs {topics.solver} whitened-tensor"
-    own = [name for name in WORDS if name in settings.origins]
-    if topics.projection_file and own:
-        listed = ", ".join(f"{{{name}}}" for name in own)
-        yield f"{{topics.projection_file}} brings its own words: leave {listed} out"
-    learned = ("vocabulary.min_document_frequency", "vocabulary.max_document_frequency")
-    for name in learned if words.kind != "learned" and not settings.private else ():
-        if settings.given(name):
-            yield f"{{{name}}} needs a learned vocabulary"
-    if settings.command and topics.documents_per_round is not None and not other_solver:
-        yield "{topics.documents_per_round} goes with a {topics.solver} that takes rounds"
-    if topics.seeds and topics.projection_file:
-        yield "{topics.seeds} must be left out with {topics.projection_file}, which brings topics"
-    if topics.seeds and settings.kafka.partitions == "group":
-        yield "{topics.seeds} must be left out with {kafka.partitions} group, which shares a start"
-    if topics.seeds and other_solver:
-        yield "{topics.seeds} needs {topics.solver} whitened-tensor"
-    if topics.refine and (topics.projection_file or other_solver):
-        yield (
-            "{topics.refine} must be left out with {topics.projection_file} or another "
-            "{topics.solver} than whitened-tensor"
-        )
-    shown = topics.representative_documents or settings.infer.topic
-    if settings.source.id_field and settings.command in (FIT, RUN) and not shown:
-        places = "{topics.representative_documents}"
-        places += " or {infer.topic}" if settings.command == RUN else ""
-        yield f"{{source.id_field}} needs {places}: ids are shown with documents only"
-    if topics.representative_texts and not topics.representative_documents:
-        yield "{topics.representative_texts} needs {topics.representative_documents}"
-    if settings.cluster.dask is None and settings.given("cluster.shards"):
-        yield "{cluster.shards} needs {cluster.dask}"
-    if settings.cluster.dask is not None:
-        if other_solver:
-            yield "{cluster.dask} needs {topics.solver} whitened-tensor"
-        if get_source_kind(settings) != "files":
-            yield "{cluster.dask} needs files that are read once and that all workers can open"
-        names = ["source.max_documents", *(["checkpoint.folder"] if settings.private else [])]
-        names += ["topics.representative_documents", "topics.seeds", "source.time_field"]
-        names += ["vocabulary.grow_every"]
-        if not settings.private:
-            names += ["snapshots.every", "snapshots.seconds", "snapshots.most"]
-        for name in names:
-            if settings.given(name):
-                yield f"{{{name}}} must be left out with {{cluster.dask}}"
+def _is_on(settings: RunSettings, name: str) -> bool:
+    return settings.given(name) and settings[name] is not False
 
 
-def _outputs(settings: RunSettings) -> Iterator[str]:
-    http, letters = settings.http, settings.dead_letters
-    if settings.command == FIT:
-        if settings.output.file is None:
-            yield "{output.file} must be set"
-        return
-    if letters.topic and settings.source.kind not in TOPICS:
-        yield "{dead_letters.topic} needs {source.kind} kafka or dead-letters"
-    if letters.topic and letters.topic == settings.kafka.topic:
-        yield "{dead_letters.topic} must not be {kafka.topic}: rejected letters would be read again"
-    if letters.with_text and not letters.topic:
-        yield "{dead_letters.topic} must be set for {dead_letters.with_text}"
-    yield from _inference(settings)
-    if (settings.output.topic or letters.topic) and not settings.kafka.bootstrap:
-        yield "{kafka.bootstrap} must be set to write to topics"
-    if http.port and http.host not in LOOPBACK and not http.token:
-        yield "{http.token} must be set unless {http.host} is loopback"
-    if http.operator_token and not http.token:
-        yield "{http.operator_token} needs {http.token}, for readers who may see only snapshots"
+def _missing(settings: RunSettings, reads: bool) -> Iterator[str]:
+    """Yield needs that are not met, but for settings that privacy excludes altogether."""
+    excluded = EXCLUDES["privacy.epsilon"] if settings.private else {}
+    for (other, *values), names in NEEDS.items():
+        value, is_read = settings[other], reads or not other.startswith("source.")
+        if is_read and not (value in values if values else value):
+            wanted = " ".join([f"{{{other}}}", " or ".join(values)]).rstrip()
+            for name in names:
+                own = settings.command != FIT or FIT in SETTINGS[name].commands
+                if own and name not in excluded and _is_on(settings, name):
+                    yield f"{{{name}}} needs {wanted}"
 
 
-def _inference(settings: RunSettings) -> Iterator[str]:
-    infer, topic = settings.infer, settings.infer.topic
-    if topic is None:
-        for name in ("infer.group", "infer.disclose", *(() if settings.command == INFER else TOP)):
-            if settings.given(name):
-                yield f"{{infer.topic}} must be set for {{{name}}}"
-        return
-    if settings.source.kind != "kafka":
-        yield "{infer.topic} needs {kafka.topic}, not files or dead letters"
-    if topic == settings.kafka.topic:
-        yield "{infer.topic} must be another topic than {kafka.topic}"
-    if topic in (settings.output.topic, settings.dead_letters.topic):
-        yield "{infer.topic} must be a topic of its own"
-    if infer.group is not None and infer.group == settings.kafka.group:
-        yield "{infer.group} must be another group than {kafka.group}"
-    if settings.private and not infer.disclose:
-        yield (
-            "{infer.disclose} must be set for {infer.topic} with {privacy.epsilon}: proportions "
-            "reveal each document, which the privacy promise does not cover"
-        )
-
-
-def _privacy(settings: RunSettings) -> Iterator[str]:
-    if not settings.private:
-        only = (*ONLY_PRIVATE, *(("source.user_field",) if settings.command == FIT else ()))
-        given = [name for name in only if settings.given(name)]
-        if given:
-            names = ", ".join(f"{{{name}}}" for name in given)
-            yield f"{names} {'need' if given[1:] else 'needs'} {{privacy.epsilon}}"
-        if settings.vocabulary.kind == "private":
-            yield "{vocabulary.kind} private needs {privacy.epsilon}"
-        if settings.topics.solver == "noisy-power":
-            yield "{topics.solver} noisy-power needs {privacy.epsilon}"
-        for name in ("snapshots.every", "snapshots.most"):
-            if not settings.command and settings.given(name):
-                yield f"{{{name}}} needs {{privacy.epsilon}}"
-        return
-    for name, reason in NOT_PRIVATE.items():
-        if settings.given(name) and settings[name] is not False:
-            yield f"{{{name}}} must be left out with {{privacy.epsilon}}: {reason}"
-    if settings.topics.refinement_passes not in ("auto", 0):
-        yield (
-            "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement "
-            "reads documents without noise"
-        )
-    if settings.topics.solver == "online-power":
-        yield "{topics.solver} must not be online-power with {privacy.epsilon}: take noisy-power"
-    yield from _private_terms(settings)
-    if settings.command not in WITHOUT_DOCUMENTS:
-        yield from _private_stream(settings)
-
-
-def _private_terms(settings: RunSettings) -> Iterator[str]:
-    privacy, by_user = settings.privacy, settings.privacy.unit == "user"
-    if privacy.delta is None:
-        yield "{privacy.delta} must be set with {privacy.epsilon}: far below 1 / documents"
-    if not by_user and privacy.documents_per_user is not None:
-        yield "{privacy.documents_per_user} needs {privacy.unit} user"
-    if by_user and privacy.documents_per_user is None:
-        yield "{privacy.documents_per_user} must be set for {privacy.unit} user"
-    if privacy.public_model is not None:
-        yield from _public_model(settings)
-    if settings.command and (by_user or privacy.mode == "prefix") and not settings.snapshots.most:
-        yield "{snapshots.most} must be set for users and in prefix mode"
-
-
-def _public_model(settings: RunSettings) -> Iterator[str]:
-    wanted = {
-        "privacy.mode": ("window",),
-        "privacy.clipping": ("quantile",),
-        "topics.solver": ("whitened-tensor",),
-    }
-    if settings.vocabulary.kind != "given":
-        yield (
-            "{privacy.public_model} must have its own words or those of {vocabulary.file}, which "
-            "are public: leave out {vocabulary.kind} and {vocabulary.hash_bits}"
-        )
-    for name, allowed in wanted.items():
-        if settings[name] not in allowed:
-            yield f"{{{name}}} must be {' or '.join(allowed)} with {{privacy.public_model}}"
-    if settings.vocabulary.file is None:
-        for name in ("stop_words", "ngrams", "token_pattern"):
-            if settings.given(f"vocabulary.{name}"):
-                yield (
-                    f"{{vocabulary.{name}}} needs {{vocabulary.file}} with "
-                    "{privacy.public_model}, which says how its words are read"
-                )
-
-
-def _private_stream(settings: RunSettings) -> Iterator[str]:
-    source, words, by_user = settings.source, settings.vocabulary, settings.privacy.unit == "user"
-    if settings.privacy.ledger is None:
-        yield "{privacy.ledger} must be set with {privacy.epsilon}: a file that remembers spending"
-    if settings.snapshots.every is None and settings.ends:
-        yield (
-            "{snapshots.every} must be set with {privacy.epsilon}: the number of records of a "
-            "window, fixed before any is read"
-        )
-    if words.kind == "learned":
-        yield (
-            "{vocabulary.kind} must not be learned with {privacy.epsilon}: words reveal documents; "
-            "set {vocabulary.kind} private, {vocabulary.file} FILE, {vocabulary.hash_bits} BITS or "
-            "{privacy.public_model} FILE"
-        )
-    if by_user and words.kind == "private":
-        yield (
-            "{vocabulary.kind} must not be private for {privacy.unit} user: users take part in "
-            "the choice of words and in the topics"
-        )
-    if by_user and not source.user_field:
-        yield "{source.user_field} must be set for {privacy.unit} user"
-    if not by_user and source.user_field and settings.command == FIT:
-        yield "{source.user_field} needs {privacy.unit} user"
-    if source.kind == "dead-letters":
-        yield (
-            "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have "
-            "been in a release, which the ledger knows by the topic they came from"
-        )
-    if settings.kafka.partitions == GROUP:
-        yield (
-            "{kafka.partitions} must not be group with privacy: the partitions of a promise are "
-            "fixed before any record is read. Daemons that share a topic are sites (streamlda site)"
-        )
-    many = source.kind == "kafka" and not settings.kafka.partitions.isdecimal()
-    if many and source.allow_gaps:
-        yield (
-            "{source.allow_gaps} must not be set with privacy and more than one number in "
-            "{kafka.partitions}: the record slot of each offset is fixed; where records are "
-            "gone, begin in an empty checkpoint.folder with kafka.start latest"
-        )
-    patterned = any(set(name) & set("*?[") for name in source.files)
-    if source.kind == "follow" and (len(source.files) != 1 or patterned):
-        yield (
-            "{source.files} must name one file with privacy: with several files that grow, record "
-            "slots would depend on the lengths of documents"
-        )
-    if settings.cluster.dask is not None:
-        yield from _private_cluster(settings)
-
-
-def _private_cluster(settings: RunSettings) -> Iterator[str]:
-    wanted = {
-        "privacy.unit": ("document",),
-        "privacy.mode": ("window",),
-        "vocabulary.kind": ("given", "hashed"),
-        "snapshots.seconds": (None,),
-    }
-    for name, allowed in wanted.items():
-        if settings[name] not in allowed:
-            yield f"{{{name}}} must be {' or '.join(map(str, allowed))} with {{cluster.dask}}"
+def _excluded(settings: RunSettings) -> Iterator[str]:
+    for other, names in EXCLUDES.items():
+        if settings.given(other):
+            for name, why in names.items():
+                if _is_on(settings, name):
+                    yield f"{{{name}}} must be left out with {{{other}}}" + (why and f": {why}")
+    for other, limits in PRIVATE_LIMITS.items():
+        if settings.private and settings.given(other):
+            for name, allowed in limits.items():
+                if settings[name] not in allowed:
+                    yield f"{{{name}}} must be {' or '.join(allowed)} with {{{other}}}"
 
 
 def get_source_kind(settings: RunSettings) -> str:

@@ -30,7 +30,7 @@ REFUSED = [
     (f"{CORPUS} kafka.password=secret", 2, "--set kafka.password: fit has no such setting"),
     # Settings of a fit.
     ("fit {new}/gone.txt -k 1 -o {new}/m", 74, "gone.txt"),
-    (f"{FIT} vocabulary.size=8 vocabulary.hash_bits=4", 78, "vocabulary.size needs a learned"),
+    (f"{FIT} vocabulary.size=8 vocabulary.hash_bits=4", 78, "size needs vocabulary.kind"),
     (f"{FIT} --topics many", 78, "--topics must be an integer, got 'many' (flag)"),
     ("fit {new}/gone -k 2 -o {new}/m --vocabulary {new}/one", 78, "topics=2 words=1"),
     ("fit {new}/gone -k 9 -o {new}/m vocabulary.size=8", 78, "topics=9 words=8"),
@@ -48,7 +48,7 @@ REFUSED = [
     (f"{FIT} -o {{new}}/no/m", 78, "must exist and be writable"),
     # Inference.
     (KAFKA, 78, "--output-topic must be set for Kafka"),
-    (f"{KAFKA} --output-topic in", 78, "must be another topic than --kafka-topic"),
+    (f"{KAFKA} --output-topic in", 78, "must be a topic of its own"),
     (f"{INFER} a.txt --output-topic out", 78, "--output-topic needs --kafka-topic, not fil"),
     (f"{INFER} a.txt infer.group=g", 78, "--output-topic must be set for infer.group"),
     (
