@@ -7,6 +7,7 @@ import math
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Thread
@@ -345,18 +346,21 @@ def start_after(
     return replace(found_start, replaces=(*start.replaces, start.digest))
 
 
-def _read_to_end(pipeline: Pipeline[Engine], source: Any) -> Engine | None:
-    """Learn documents until topics are annealed, or there are no more; None of too few."""
+def _engines(pipeline: Pipeline[Engine], source: Any) -> Iterator[tuple[Engine | None, bool]]:
+    """Learn documents; yield the engine once its warm-up is over, and whether all were read."""
     while True:
         batch = source.poll(POLL_RECORDS, LOOK_SECONDS)
         pipeline.add(batch)
         pipeline.flush()
         engine = pipeline.learner
-        if engine is not None and engine.warmup is not None:
-            engine = None
-        annealed = engine is not None and engine.annealed
-        if annealed or (not batch.n_records and source.at_end()):
-            return engine
+        is_warm = engine is not None and engine.warmup is None
+        yield engine if is_warm else None, not batch.n_records and source.at_end()
+
+
+def _read_to_end(pipeline: Pipeline[Engine], source: Any) -> Engine | None:
+    """Learn documents until topics are annealed, or there are no more; None of too few."""
+    found = _engines(pipeline, source)
+    return next(engine for engine, at_end in found if at_end or (engine and engine.annealed))
 
 
 def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
@@ -366,22 +370,19 @@ def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
     comes is too little to anneal them within `PATIENCE_SECONDS`.
     """
     ended_at, documents = None, 0
-    while True:
-        batch = source.poll(POLL_RECORDS, LOOK_SECONDS)
-        pipeline.add(batch)
-        pipeline.flush()
-        engine = pipeline.learner
-        if ended_at is None and not batch.n_records and source.at_end():
+    for engine, at_end in _engines(pipeline, source):
+        if at_end and ended_at is None:
             ended_at = time.monotonic()
-            documents = 0 if engine is None else engine.documents_seen
-        if engine is None or engine.warmup is not None:
+            documents = pipeline.learner.documents_seen if pipeline.learner else 0
+        if engine is None:
             status.note(warmup=pipeline.warmup)
             continue
         most = ANNEALING_WARMUPS * engine.settings.warmup_documents
         seconds = 0.0 if ended_at is None else time.monotonic() - ended_at
         coming = (engine.documents_seen - documents) * PATIENCE_SECONDS
-        if engine.annealed or (
-            seconds >= IDLE_SECONDS and coming < (most - engine.documents_seen) * seconds
-        ):
-            return engine
+        missing = most - engine.documents_seen
+        if engine.annealed or (seconds >= IDLE_SECONDS and coming < missing * seconds):
+            break
         status.note(warmup=(engine.documents_seen, most))
+    assert engine is not None
+    return engine

@@ -10,12 +10,7 @@ from typing import Any
 from streamlda.checks import require
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
-from streamlda.run.parts import (
-    RejectsFile,
-    dead_letter_sink,
-    name_stream,
-    snapshot_sink,
-)
+from streamlda.run.parts import RejectsFile, dead_letter_sink, name_stream, snapshot_sink
 from streamlda.service.daemon import Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease

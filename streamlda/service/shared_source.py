@@ -15,12 +15,7 @@ from streamlda.errors import FencedError, InvalidSettingError, StreamLDAError
 from streamlda.run.parts import OnRejected, open_stream
 from streamlda.service import messages as m
 from streamlda.service.logs import reason_of
-from streamlda.service.partitions import (
-    InOrder,
-    LearnedPartition,
-    PartitionedBatch,
-    Partitions,
-)
+from streamlda.service.partitions import InOrder, LearnedPartition, PartitionedBatch, Partitions
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.rules import GROUP

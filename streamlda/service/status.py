@@ -290,11 +290,7 @@ class Status:
                 **{name: known[name] for name in ("rounds", "releases", "budget")},
                 "last_snapshot": self._snapshot,
                 "checkpoint": saved
-                and {
-                    "age_seconds": now - saved[0],
-                    "seconds": saved[1],
-                    "size_bytes": saved[2],
-                },
+                and {"age_seconds": now - saved[0], "seconds": saved[1], "size_bytes": saved[2]},
                 "last_answer": _iso(known["last_answer"]),
                 "group": self._group,
                 "inference": self._inference(),

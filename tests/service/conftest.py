@@ -62,8 +62,8 @@ def snapshots(tmp_path):
 
 @pytest.fixture
 def app_of(status, snapshots):
-    def make(*, of=snapshots, private=False, token=None, limits=None, **more):
-        return make_app(status, of, private=private, token=token, limits=limits, **more)
+    def make(*, of=snapshots, private=False, token=None, **more):
+        return make_app(status, of, private=private, token=token, **more)
 
     return make
 

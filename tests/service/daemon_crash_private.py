@@ -25,11 +25,7 @@ WINDOW = ("norms", "pairs", "triple norms", "triples")
 
 KINDS = {
     "hashed": {},
-    "private": {
-        "vocabulary.kind": "private",
-        "vocabulary.size": 30,
-        "vocabulary.documents": 300,
-    },
+    "private": {"vocabulary.kind": "private", "vocabulary.size": 30, "vocabulary.documents": 300},
 }
 
 

@@ -173,11 +173,7 @@ class Bench:
         self.source, self.fault, self.faults, self.signals = None, None, 0, 0
         #: Records that are no documents: written to dead letters, and durable there.
         self.letters, self.durable = set(), set()
-        self.daemon = Daemon(
-            *(RULES, self._run, self.status),
-            flush=self.flush,
-            threads=self.steps,
-        )
+        self.daemon = Daemon(*(RULES, self._run, self.status), flush=self.flush, threads=self.steps)
         self.daemon.begin(self._run())
 
     def _run(self):
@@ -198,8 +194,7 @@ class Bench:
 
         def worker_of(tell, commit):
             return Worker(
-                *(pipeline, self.store, Outputs(), self.status, tell, commit),
-                threads=self.steps,
+                *(pipeline, self.store, Outputs(), self.status, tell, commit), threads=self.steps
             )
 
         started = m.Started(self.steps.now(), pipeline.due, since_release=pipeline.since_release)

@@ -149,7 +149,7 @@ def test_many_at_once_are_all_answered_and_leave_no_thread(serve):
     for worker in workers:
         worker.join()
     assert codes == [200] * 80
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_a_server_stops_soon_though_a_client_holds_on(serve):

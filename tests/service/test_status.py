@@ -127,7 +127,7 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
             "last_snapshot",
             "group",
             "inference",
-        ),
+        )
     }
     lag = {"records": None, "bytes": None, "partitions": {}, "waits_for": None, **NO_TIMES}
     assert told["lag"] == lag
@@ -202,12 +202,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         "late": 3,
         "warmup": {"documents": 9_000, "of": 20_000},
         "checkpoint": {"age_seconds": 6, "seconds": 2.0, "size_bytes": 2000},
-        "budget": {
-            "epsilon_spent": 0.5,
-            "epsilon_left": 1.25,
-            "epsilon_total": 2.0,
-            "delta": 1e-9,
-        },
+        "budget": {"epsilon_spent": 0.5, "epsilon_left": 1.25, "epsilon_total": 2.0, "delta": 1e-9},
         "failures": dict.fromkeys(FAILURES, 0) | {"checkpoint": 1},
         "last_snapshot": "2026-11-22T12:00:00+00:00",
         "uptime_seconds": 10,

@@ -41,14 +41,7 @@ def infer(server, texts, **headers):
 
 
 def call(
-    app,
-    *,
-    method="GET",
-    path="/",
-    host=b"localhost:1",
-    headers=(),
-    body=(b"",),
-    client="127.0.0.1",
+    app, *, method="GET", path="/", host=b"localhost:1", headers=(), body=(b"",), client="127.0.0.1"
 ):
     """Call an application as a server would, from any address, with any bytes."""
     sent = []

@@ -19,7 +19,6 @@ for _package, _distribution in (
         raise MissingExtraError(_distribution, "http", "serving HTTP")
 
 from streamlda.service.http.app import make_app  # noqa: E402
-from streamlda.service.http.guard import Limits  # noqa: E402
 from streamlda.service.http.server import Server  # noqa: E402
 
-__all__ = ["Limits", "Server", "make_app"]
+__all__ = ["Server", "make_app"]

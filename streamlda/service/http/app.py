@@ -20,14 +20,17 @@ from starlette.routing import Route
 
 from streamlda.checks import require
 from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError
-from streamlda.service.http.guard import KNOWN, Guard, Limits, Refused, json_response
+from streamlda.service.http.guard import KNOWN, NONE, Guard, Refused, json_response
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
 from streamlda.utils.threads import limit_threads
 
-#: Words of a topic that may be asked for.
-MOST_WORDS = 100
+#: Words of a topic that may be asked for, and texts to infer at once.
+MOST_WORDS, MOST_TEXTS = 100, 100
+
+#: Most bytes of a body, and the time in which it must have come.
+BODY_BYTES, BODY_SECONDS = 2**20, 10.0
 
 _PAGE = Path(__file__).parent / "page"
 #: What the page shares with the report.
@@ -52,7 +55,6 @@ def make_app(
     token: str | None,
     operator_token: str | None = None,
     host: str = "127.0.0.1",
-    limits: Limits | None = None,
 ) -> Starlette:
     """Return the application that serves a daemon.
 
@@ -64,31 +66,18 @@ def make_app(
     Clients send either token as ``Authorization: Bearer TOKEN``; that of the operator opens all.
     `host` is the address that the server is bound to: other names are refused where it is known.
     """
-    require(
-        token != "",
-        "a token must have a character",
-        token=token,
-        remedy="set one, or None for none",
-    )
+    require(token != "", "a token must have a character", token=token, remedy="set another one")
     require(
         operator_token is None or operator_token not in ("", token),
         "the operator's token must have a character, and differ from that of viewers",
         operator_token="the same" if operator_token else "",
         remedy="set another one, or None for none",
     )
-    limits = limits or Limits()
-    api = _Api(status, snapshots, private=private, limits=limits)
+    api = _Api(status, snapshots, private)
+    tokens = {"token": token, "operator_token": operator_token}
     app = Starlette(
         routes=api.routes(),
-        middleware=[
-            Middleware(
-                Guard,
-                host=host,
-                private=private,
-                token=token,
-                operator_token=operator_token,
-            )
-        ],
+        middleware=[Middleware(Guard, host=host, private=private, **tokens)],
         exception_handlers={HTTPException: _not_there},
     )
     app.router.redirect_slashes = False
@@ -97,16 +86,8 @@ def make_app(
 
 
 class _Api:
-    def __init__(
-        self,
-        status: Status,
-        snapshots: Snapshots,
-        *,
-        private: bool,
-        limits: Limits,
-    ) -> None:
-        self._status, self._snapshots, self._limits = status, snapshots, limits
-        self._private = private
+    def __init__(self, status: Status, snapshots: Snapshots, private: bool) -> None:
+        self._status, self._snapshots, self._private = status, snapshots, private
         self.pool = ThreadPoolExecutor(1, "streamlda-http")
 
     def routes(self) -> list[Route]:
@@ -164,7 +145,7 @@ class _Api:
         return await self._topics(int(number), request)
 
     async def infer(self, request: Request) -> Response:
-        texts = _texts(await _body(request, self._limits), self._limits.texts)
+        texts = _texts(await _body(request))
         number = await self._latest()
         return json_response(await self._read(number, partial(self._infer, number, texts)))
 
@@ -178,12 +159,8 @@ class _Api:
             rule, _, found = str(error).partition(", got ")
             raise Refused(422, rule, found, "leave the text out") from None
         except VocabularyError:
-            raise Refused(
-                409,
-                "the latest snapshot must have a vocabulary to read texts",
-                "vocabulary=none",
-                "run the daemon on texts",
-            ) from None
+            rule = "the latest snapshot must have a vocabulary to read texts"
+            raise Refused(409, rule, "vocabulary=none", "run the daemon on texts") from None
         ids = [topic.id for topic in self._snapshots.summary(number).topics]
         return {"number": number, "ids": ids, "proportions": proportions.tolist()}
 
@@ -193,12 +170,8 @@ class _Api:
 
     def _shown(self, number: int, n_words: int) -> dict[str, Any]:
         if not self._may_show(self._snapshots.summary(number)):
-            raise Refused(
-                403,
-                "a daemon in private mode must serve only private snapshots",
-                f"number={number} private=false",
-                "ask for another one",
-            )
+            rule = "a daemon in private mode must serve only private snapshots"
+            raise Refused(403, rule, f"number={number} private=false", "ask for another one")
         return self._snapshots.topics(number, n_words)
 
     async def _latest(self) -> int:
@@ -218,12 +191,9 @@ class _Api:
         except FileNotFoundError:
             raise _no_snapshot(f"number={number}") from None
         except (ModelFileError, OSError) as error:
-            raise Refused(
-                503,
-                "a snapshot must be a whole model file",
-                f"number={number} error={type(error).__name__}",
-                "restore its file from a copy",
-            ) from None
+            rule, found = "a snapshot must be a whole model file", type(error).__name__
+            remedy = "restore its file from a copy"
+            raise Refused(503, rule, f"number={number} error={found}", remedy) from None
 
     async def _in_pool(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
@@ -236,85 +206,56 @@ async def _file(parts: Sequence[Path], kind: str, request: Request) -> Response:
 
 async def _not_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    remedy = "see Routes of the daemon in the documentation"
-    if error.status_code == 405:
+    code, remedy = error.status_code, "see Routes of the daemon in the documentation"
+    rule, found = "a path must be one of the daemon's", "path=another"
+    if code == 405:
         rule, found = "a route must be asked by its method", "method=another"
-    else:
-        rule, found = "a path must be one of the daemon's", "path=another"
-    refused = Refused(error.status_code, rule, found, remedy, error.headers)
-    return refused.response()
+    return Refused(code, rule, found, remedy, error.headers or NONE).response
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
+async def _body(request: Request) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A foreign page may send other kinds without asking first.
-        raise Refused(
-            415,
-            "a body must be JSON",
-            "content_type=another",
-            "send Content-Type: application/json",
-        )
-    parts: list[bytes] = []
-    size = 0
+        remedy = "send Content-Type: application/json"
+        raise Refused(415, "a body must be JSON", "content_type=another", remedy)
+    body = b""
     try:
-        async with asyncio.timeout(limits.body_seconds):
+        async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
-                size += len(part)
-                if size > limits.body_bytes:
-                    raise Refused(
-                        413,
-                        f"a body must have at most {limits.body_bytes} bytes",
-                        "body_bytes=more",
-                        "send fewer or shorter texts",
-                    )
-                parts.append(part)
+                body += part
+                if len(body) > BODY_BYTES:
+                    rule = f"a body must have at most {BODY_BYTES} bytes"
+                    raise Refused(413, rule, "body_bytes=more", "send fewer or shorter texts")
     except (TimeoutError, ClientDisconnect):
-        raise Refused(
-            408,
-            f"a body must come within {limits.body_seconds:g} seconds",
-            f"body_bytes={size}",
-            "send it at once",
-        ) from None
-    return b"".join(parts)
+        rule = f"a body must come within {BODY_SECONDS:g} seconds"
+        raise Refused(408, rule, f"body_bytes={len(body)}", "send it at once") from None
+    return body
 
 
-def _texts(body: bytes, most: int) -> list[str]:
+def _texts(body: bytes) -> list[str]:
     try:
         asked = orjson.loads(body)
     except orjson.JSONDecodeError:
         asked = None
     texts = asked.get("texts") if isinstance(asked, dict) and len(asked) == 1 else None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise Refused(
-            400,
-            'a body must be {"texts": [...]} with a list of texts',
-            f"body_bytes={len(body)}",
-            "send such an object, as UTF-8",
-        )
-    if not 1 <= len(texts) <= most:
-        raise Refused(
-            400,
-            f"texts must be 1 to {most} at once",
-            f"texts={len(texts)}",
-            "send them in several requests",
-        )
+        rule = 'a body must be {"texts": [...]} with a list of texts'
+        raise Refused(400, rule, f"body_bytes={len(body)}", "send such an object, as UTF-8")
+    if not 1 <= len(texts) <= MOST_TEXTS:
+        rule = f"texts must be 1 to {MOST_TEXTS} at once"
+        raise Refused(400, rule, f"texts={len(texts)}", "send them in several requests")
     return texts
 
 
 def _n_words(request: Request) -> int:
     asked = request.query_params.get("words", "10")
     if not _NUMBER.fullmatch(asked) or int(asked) > MOST_WORDS:
-        raise Refused(
-            400, f"words must be in 1..{MOST_WORDS}", "words=another", "ask for fewer words"
-        )
+        rule = f"words must be in 1..{MOST_WORDS}"
+        raise Refused(400, rule, "words=another", "ask for fewer words")
     return int(asked)
 
 
 def _no_snapshot(found: str) -> Refused:
-    return Refused(
-        404,
-        "a snapshot must have been published",
-        found,
-        "see /snapshots for those that are there, or wait for the next one",
-    )
+    remedy = "see /snapshots for those that are there, or wait for the next one"
+    return Refused(404, "a snapshot must have been published", found, remedy)

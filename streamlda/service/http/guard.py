@@ -12,7 +12,6 @@ import logging
 import re
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 
 import orjson
@@ -45,39 +44,27 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+#: No headers of an answer's own.
+NONE: Mapping[str, str] = {}
+
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]]+)(?::[0-9]{1,5})?", re.IGNORECASE)
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is taken from clients."""
-
-    body_bytes: int = 2**20
-    #: Time in which a body must have come.
-    body_seconds: float = 10.0
-    #: Most texts to infer at once.
-    texts: int = 100
+def json_response(content: object, code: int = 200, headers: Mapping[str, str] = NONE) -> Response:
+    """Return an answer in JSON."""
+    return Response(orjson.dumps(content), code, headers, "application/json")
 
 
 class Refused(Exception):
     """An answer other than what was asked for."""
 
     def __init__(
-        self,
-        code: int,
-        rule: str,
-        found: str,
-        remedy: str,
-        headers: Mapping[str, str] | None = None,
+        self, code: int, rule: str, found: str, remedy: str, headers: Mapping[str, str] = NONE
     ) -> None:
         super().__init__(f"{rule}, got {found}; {remedy}")
-        self.code, self.headers = code, headers
-        self.problem = {"rule": rule, "found": found, "remedy": remedy}
-
-    def response(self) -> Response:
-        """Return the answer."""
-        return json_response({"error": self.problem}, self.code, self.headers)
+        problem = {"rule": rule, "found": found, "remedy": remedy}
+        self.response = json_response({"error": problem}, code, headers)
 
 
 class Guard:
@@ -116,19 +103,15 @@ class Guard:
             self._check(scope)
             await self._app(scope, receive, guarded_send)
         except Refused as refused:
-            await refused.response()(scope, receive, guarded_send)
+            await refused.response(scope, receive, guarded_send)
         except Exception as error:
             # Only kind and place: the message of an error may hold what the client sent.
             place = traceback.extract_tb(error.__traceback__)[-1]
-            logger.error(
-                "a request failed: error=%s at=%s:%s",
-                type(error).__name__,
-                place.name,
-                place.lineno,
-            )
+            kind, at = type(error).__name__, f"{place.name}:{place.lineno}"
+            logger.error("a request failed: error=%s at=%s", kind, at)
             if begun:
                 raise RuntimeError("a request failed while its answer was sent") from None
-            await _FAILED.response()(scope, receive, guarded_send)
+            await _FAILED.response(scope, receive, guarded_send)
 
     def _check(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
@@ -195,13 +178,6 @@ def _carries(headers: Headers, token: str | None) -> bool:
     if token is None or kind.lower() != "bearer":
         return False
     return hmac.compare_digest(sent.strip().encode("latin-1"), token.encode())
-
-
-def json_response(
-    content: object, code: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return an answer in JSON."""
-    return Response(orjson.dumps(content), code, headers, "application/json")
 
 
 def _bracketed(host: str) -> str:
