@@ -10,14 +10,10 @@ ends by itself. Then all that it left must be as if there had been none.
 
 import json
 import os
-import random
 import signal
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
-from functools import partial
-from itertools import count
 from pathlib import Path
 
 from streamlda.kernels import load_kernels
@@ -33,11 +29,15 @@ from tests.service.daemon_process import left_by, settings_of
 #: Exit status of a daemon that saw what must never be.
 WRONG = 99
 
-PUBLIC = {
+STEPS = {
     # The documents do not follow this model, so that topics are refined; the others' stay spectral.
-    "hashed": {"snapshots.every": 5000, "topics.alpha_0": 10.0},
+    "hashed": {
+        "snapshots.every": 2000,
+        "topics.warmup_documents": 3000,
+        "topics.alpha_0": 10.0,
+    },
     "learned": {
-        "snapshots.every": 5000,
+        "snapshots.every": 2000,
         "vocabulary.kind": "learned",
         "vocabulary.size": 150,
         "vocabulary.documents": 3000,
@@ -68,22 +68,6 @@ def wait(child, folder):
     log = (folder / "log").read_text() if (folder / "log").exists() else ""
     assert status in (0, WRONG, -signal.SIGKILL), f"a daemon failed with {status}: {log[-3000:]}"
     return status
-
-
-def kill_at_random(child, folder, moments, seconds):
-    """Kill a daemon anywhere within that time, or soon after the next checkpoint it makes."""
-    log = folder / "log"
-    read = log.stat().st_size if log.exists() else 0
-    anywhere = moments.random() < 0.3
-    delay = moments.uniform(0.0, seconds if anywhere else seconds / 10)
-    until = time.monotonic() + 60
-    while not anywhere and time.monotonic() < until:
-        found = log.read_bytes()[read:] if log.exists() else b""
-        if b'"checkpoint"' in found or b'"exit"' in found:
-            break
-        time.sleep(0.003)
-    time.sleep(delay)
-    os.kill(child, signal.SIGKILL)
 
 
 def die_at(step):
@@ -174,29 +158,8 @@ class Stream:
         # The hook comes last, and so is around the mistakes.
         return [*self.code_changes, with_steps(hook)]
 
-    def run(self, hook=lambda name: None, kill=None):
-        child = start(self.settings, self.folder, *self.changes(hook))
-        if kill is not None:
-            kill(child, self.folder)
-        return wait(child, self.folder)
-
-
-def at_any_moment(stream_of, kinds, kills, seed):
-    """Kill at random moments until the streams end; `stream_of` takes a kind and a name."""
-    moments, counted, names = random.Random(seed), Counter(), count()
-    for kind in kinds:
-        began = time.monotonic()
-        assert stream_of(kind, kind).run() == 0
-        seconds = time.monotonic() - began
-        killed = 0
-        while killed < kills / len(kinds):
-            stream = stream_of(kind, f"{kind}-{next(names)}")
-            kill = partial(kill_at_random, moments=moments, seconds=seconds)
-            while stream.run(kill=kill) == -signal.SIGKILL:
-                killed += 1
-            counted.update(stream.found())
-        counted["killed"] += killed
-    return counted
+    def run(self, hook=lambda name: None):
+        return wait(start(self.settings, self.folder, *self.changes(hook)), self.folder)
 
 
 def at_steps(stream_of, stride, first, again=False):
@@ -226,36 +189,22 @@ class PublicStream(Stream):
         return Counter(streams=1, same=left_by(self.folder) == self.wanted)
 
 
-def public(scratch, kills, seed):
-    wanted = {}
-
-    def stream_of(kind, name):
-        if name != kind and kind not in wanted:
-            wanted[kind] = left_by(scratch / kind)
-        return PublicStream(scratch / name, PUBLIC[kind], wanted.get(kind), hurried=False)
-
-    return at_any_moment(stream_of, PUBLIC, kills, seed)
-
-
-STEPS = {"snapshots.every": 2000, "topics.warmup_documents": 3000}
-
-
-def _twin(scratch):
-    stream = PublicStream(scratch / "twin", STEPS, hurried=False)
+def _twin(scratch, kind):
+    stream = PublicStream(scratch / "twin", STEPS[kind], hurried=False)
     assert stream.run() == 0
     return left_by(stream.folder)
 
 
-def public_steps(scratch, stride, first):
-    wanted = _twin(scratch)
-    return at_steps(lambda name: PublicStream(scratch / name, STEPS, wanted), stride, first)
+def public_steps(scratch, stride, first, kind):
+    wanted = _twin(scratch, kind)
+    return at_steps(lambda name: PublicStream(scratch / name, STEPS[kind], wanted), stride, first)
 
 
 def public_mistakes(scratch):
     """Kill at a named step, without a mistake in the code and with each; then go on."""
-    wanted, counted = _twin(scratch), Counter()
+    wanted, counted = _twin(scratch, "hashed"), Counter()
     for bug, (name, *mistakes) in {"right": ("save:cleaned",), **BUGS}.items():
-        stream = PublicStream(scratch / bug, STEPS, wanted, mistakes)
+        stream = PublicStream(scratch / bug, STEPS["hashed"], wanted, mistakes)
         assert stream.run(die_when(name)) == -signal.SIGKILL
         assert stream.run() == 0
         counted[bug] = stream.found()["same"]
@@ -270,4 +219,4 @@ def main(tasks):
 
 
 if __name__ == "__main__":
-    main({"any-moment": public, "steps": public_steps, "mistakes": public_mistakes})
+    main({"steps": public_steps, "mistakes": public_mistakes})

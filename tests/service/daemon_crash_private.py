@@ -18,7 +18,7 @@ from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, R
 from streamlda.service import running
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
-from tests.service.daemon_crash import WRONG, Stream, at_any_moment, at_steps, die_when, main
+from tests.service.daemon_crash import WRONG, Stream, at_steps, die_when, main
 from tests.service.daemon_process import private_settings
 
 WINDOW = ("norms", "pairs", "triple norms", "triples")
@@ -151,18 +151,18 @@ def verify_end(folder, shots, slots):
 class PrivateStream(Stream):
     """What was released stays, and nothing is released twice."""
 
-    def __init__(self, folder, kind, mistakes=(), interval="1 h", hurried=True):
+    def __init__(self, folder, kind, mistakes=()):
         source = folder.parent / "documents.jsonl"
         self.documents = [json.loads(line)["text"] for line in source.read_text().splitlines()]
-        flags = {**KINDS[kind], "checkpoint.interval": interval}
-        super().__init__(folder, private_settings(folder, source, **flags), mistakes, hurried)
+        flags = {**KINDS[kind], "checkpoint.interval": "1 h"}
+        super().__init__(folder, private_settings(folder, source, **flags), mistakes)
         self.out, self.wrong = {}, False
 
     def changes(self, hook):
         return [watched(self.folder, self.documents, hook), *super().changes(hook)]
 
-    def run(self, hook=lambda name: None, kill=None):
-        status = super().run(hook, kill)
+    def run(self, hook=lambda name: None):
+        status = super().run(hook)
         self.wrong |= status == WRONG
         verify(self.folder)
         out = published(self.folder)
@@ -175,13 +175,6 @@ class PrivateStream(Stream):
             return Counter(wrong=1)
         found = verify_end(self.folder, verify(self.folder), len(self.documents))
         return found + Counter(streams=1)
-
-
-def private(scratch, kills, seed):
-    def stream_of(kind, name):
-        return PrivateStream(scratch / name, kind, interval="0.1 s", hurried=False)
-
-    return at_any_moment(stream_of, KINDS, kills, seed)
 
 
 def private_steps(scratch, stride, first, kind):
@@ -206,4 +199,4 @@ def private_again(scratch, mistaken=""):
 
 
 if __name__ == "__main__":
-    main({"any-moment": private, "steps": private_steps, "again": private_again})
+    main({"steps": private_steps, "again": private_again})

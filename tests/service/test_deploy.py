@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -125,19 +127,6 @@ def test_alerts_say_what_is_wrong_and_name_labels_that_are_there(exported):
         selectors = [part for _, part in parts(tree) if isinstance(part, promql.VectorSelector)]
         labels = set().union(*(exported[each.name][1] for each in selectors))
         assert set(re.findall(r"\$labels\.(\w+)", said)) <= labels
-
-
-def test_panels_have_a_place_and_names_for_their_lines(exported):
-    for panel in BOARD["panels"]:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24
-        for target in panel["targets"]:
-            tree = promql.parse(target["expr"].replace("$__rate_interval", "5m"))
-            selectors = [part for _, part in parts(tree) if isinstance(part, promql.VectorSelector)]
-            labels = set().union(*(exported[each.name][1] for each in selectors))
-            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
-    ids = [panel["id"] for panel in BOARD["panels"]]
-    assert len(set(ids)) == len(ids)
 
 
 # Settings.
@@ -311,6 +300,18 @@ def test_services_of_compose_fit_each_other(tmp_path, monkeypatch):
         assert folder == Path("/etc/grafana/provisioning") / kind
 
 
+def test_the_lines_of_the_page_make_the_token_of_compose(tmp_path):
+    deploy = tmp_path / "streamlda/service/deploy"
+    shutil.copytree(DEPLOY, deploy)
+    page = (ROOT / "streamlda/docs/howto/deploy.md").read_text("utf-8")
+    lines = re.search(r"^```console\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
+    shell, _, start = lines.replace("$ ", "").strip().rpartition("\n")
+    assert start == "docker compose up --build"
+    subprocess.run(["bash", "-euc", shell], cwd=tmp_path, check=True)
+    assert (deploy / "token").stat().st_mode & 0o777 == 0o644, "its user is another"
+    settings_of(tmp_path, STREAMLDA_HTTP_TOKEN_FILE=str(deploy / "token"))
+
+
 # Kubernetes.
 
 
@@ -392,19 +393,3 @@ def test_the_unit_never_gives_up_and_does_not_start_again_what_has_ended(tmp_pat
     assert settings_of(tmp_path, **ours).log.format == "json"
     (command,) = found["ExecStart"]
     assert command.split()[1:] == ["run", "--config", SETTINGS]
-
-
-def test_the_unit_may_do_little():
-    found = unit()
-    assert found["CapabilityBoundingSet"] == [""]
-    assert found["SystemCallFilter"] == ["@system-service", "~@privileged"]
-    families = {"AF_INET", "AF_INET6", "AF_UNIX"}
-    assert set(found["RestrictAddressFamilies"][0].split()) == families, "AF_UNIX is to notify"
-    assert "MemoryDenyWriteExecute" not in found, "kernels are compiled"
-    yes = "NoNewPrivileges DynamicUser RestrictNamespaces RestrictRealtime RestrictSUIDSGID "
-    yes += "LockPersonality ProtectHome ProtectClock ProtectHostname ProtectKernelLogs "
-    yes += "ProtectKernelModules ProtectKernelTunables ProtectControlGroups PrivateTmp "
-    yes += "PrivateDevices PrivateUsers"
-    assert [name for name in yes.split() if found.get(name) != ["yes"]] == []
-    assert (found["ProtectSystem"], found["ProtectProc"]) == (["strict"], ["invisible"])
-    assert found["StateDirectoryMode"] == ["0700"]

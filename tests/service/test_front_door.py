@@ -7,23 +7,19 @@ import json
 import os
 import re
 import select
-import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from streamlda.simulate import PlantedLDA
-from tests.kafka.broker import LOGGING, Apache, Broker, free_ports
-from tests.kafka.jars import FETCH_SECONDS, PLUGIN, java, kafka_jars, kafka_version, program
-from tests.kafka.topics import Topics, wait_until
+from tests.kafka.broker import free_ports
+from tests.kafka.topics import wait_until
 from tests.service.daemon_process import environment
 
 pytestmark = pytest.mark.long
@@ -128,13 +124,10 @@ def running(command, folder, **variables):
             process.wait(30)
 
 
-def wait_for_topics(browser, address, token=None):
+def wait_for_topics(browser, address):
     """Open the page of a daemon, and wait until it shows topics; returns how many."""
     with closing(browser.new_page()) as page:
         page.goto(address)
-        if token is not None:
-            page.locator("#token").fill(token)
-            page.get_by_role("button", name="Open").click()
         cards = page.locator("#cards .card")
         cards.first.wait_for(timeout=120_000)
         return cards.count()
@@ -169,121 +162,3 @@ def test_the_lines_of_a_page_start_a_daemon_and_its_page_is_open(name, filled, t
             assert snapshot["number"] == 1
             assert snapshot["topics"][0]["words"]
     assert list((tmp_path / "snapshots").iterdir())
-
-
-# Compose, without containers: its broker, its topic, its settings and variables, its page.
-
-
-class ComposeBroker(Apache):
-    """The broker of a compose file: variables are properties, as its image takes them."""
-
-    def __init__(self, folder, variables):
-        Broker.__init__(self, folder)
-        self._java, self._class_path = java(), f"{kafka_jars()}/*"
-        plain, controller = self.bootstrap.rpartition(":")[2], free_ports(1)[0]
-        here = {
-            "broker:9092": self.bootstrap,
-            "//:9092": f"//{self.bootstrap}",
-            "//:9093": f"//127.0.0.1:{controller}",
-            "@localhost:9093": f"@127.0.0.1:{controller}",
-            "/var/lib/kafka/data": str(folder / "data"),
-        }
-        lines = []
-        for name, value in variables.items():
-            for there, ours in here.items():
-                value = value.replace(there, ours)
-            lines.append(f"{name.removeprefix('KAFKA_').lower().replace('_', '.')}={value}\n")
-        assert plain in "".join(lines)
-        (folder / "log4j.properties").write_text(LOGGING)
-        (folder / "server.properties").write_text("".join(lines))
-        self._format()
-
-
-@pytest.mark.real_broker
-def test_what_compose_starts_works_together_and_its_page_is_open(tmp_path, browser):
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    broker = ComposeBroker(folder, services["broker"]["environment"])
-    with ExitStack() as stack:
-        stack.callback(broker.remove)
-        broker.start()
-        with closing(Topics(broker.bootstrap)) as topics:
-            made = services["topic"]["command"]
-            topic = made[made.index("--topic") + 1]
-            topics.make(topic, int(made[made.index("--partitions") + 1]))
-            topics.send(topic, documents(3000))
-        deploy = tmp_path / "streamlda/service/deploy"
-        shutil.copytree(DEPLOY, deploy)
-        lines, *_ = blocks("streamlda/docs/howto/deploy.md", "console")
-        shell, _, start = lines.replace("$ ", "").strip().rpartition("\n")
-        assert start == "docker compose up --build"
-        subprocess.run(["bash", "-euc", shell], cwd=tmp_path, check=True)
-        assert (deploy / "token").stat().st_mode & 0o777 == 0o644
-        token = (deploy / "token").read_text("ascii").strip()
-        port = free_ports(1)[0]
-        variables = services["streamlda"]["environment"] | {
-            "STREAMLDA_KAFKA_BOOTSTRAP": broker.bootstrap,
-            "STREAMLDA_HTTP_TOKEN_FILE": str(deploy / "token"),
-            "STREAMLDA_HTTP_PORT": str(port),
-            "STREAMLDA_SNAPSHOTS_EVERY": "3000",
-        }
-        (start,) = re.findall(r"^ENTRYPOINT (.*)$", (DEPLOY / "Containerfile").read_text(), re.M)
-        command = shlex.join(json.loads(start))
-        run = command.replace("/etc/streamlda/streamlda.toml", str(deploy / "streamlda.toml"))
-        with running(run, tmp_path, **variables):
-            wait_for_page(port)
-            assert wait_for_topics(browser, f"http://localhost:{port}", token) > 0
-
-
-#: What the programs of Kafka's image run, and the archive with it.
-KAFKA_TOOLS = {
-    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
-    "kafka-broker-api-versions.sh": "org.apache.kafka.tools.BrokerApiVersionsCommand",
-    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
-}
-
-
-@pytest.fixture(scope="module")
-def kafka_tools(tmp_path_factory):
-    """Run a command of Kafka's image; its classes come from Maven."""
-    folder = tmp_path_factory.mktemp("tools")
-    artifact = f"-Dartifact=org.apache.kafka:kafka-tools:{kafka_version()}"
-    copy = [f"{PLUGIN.rpartition(':')[0]}:copy", artifact, f"-DoutputDirectory={folder}"]
-    subprocess.run([program("mvn"), "-q", "-B", *copy], check=True, timeout=FETCH_SECONDS)
-
-    def run(command, **options):
-        name, *arguments = command
-        path = f"{folder}/*{os.pathsep}{kafka_jars()}/*"
-        line = [java(), "-cp", path, KAFKA_TOOLS[Path(name).name], *arguments]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, **options)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
-
-
-@pytest.mark.packaging
-def test_the_commands_of_compose_for_its_broker_run(own_topics, topic, kafka_tools, tmp_path):
-    """The check of its health, the one that makes the topic, and the one that sends a file."""
-    text = (DEPLOY / "compose.yaml").read_text("utf-8")
-    services = yaml.safe_load(text)["services"]
-    comment = re.sub(r"(?m)^#", "", text[: text.index("\nname:")])
-    (send,) = re.findall(r"docker compose exec -T broker (.*?) < ", comment.replace("\\\n", " "))
-    here = {"broker:9092": own_topics.bootstrap, TOPIC: topic}
-    kind, *healthy = services["broker"]["healthcheck"]["test"]
-    assert kind == "CMD"
-    check, make, send = (
-        [here.get(word, word) for word in command]
-        for command in (healthy, services["topic"]["command"], shlex.split(send))
-    )
-    assert own_topics.bootstrap in kafka_tools(check)
-    for _ in range(2):
-        # The service runs at each start.
-        kafka_tools(make)
-    assert topic in own_topics.admin.list_topics()
-    records = documents(5)
-    (tmp_path / "documents.jsonl").write_bytes(b"".join(record + b"\n" for record in records))
-    with (tmp_path / "documents.jsonl").open("rb") as file:
-        kafka_tools(send, stdin=file)
-    assert [record.value for record in own_topics.read(topic)] == records

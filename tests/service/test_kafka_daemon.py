@@ -5,20 +5,17 @@ import random
 import re
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import MESSAGE_WORDS, Store
 from tests.kafka.broker import free_ports
 from tests.service.daemon_process import (
     ROOT,
-    STREAMLDA,
     Daemon,
     arguments,
     environment,
@@ -62,12 +59,6 @@ def newest(tmp_path):
     return find
 
 
-def streamlda(*arguments):
-    command = [*STREAMLDA, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 # Killed
 
 
@@ -87,52 +78,6 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
         name = next(names)
         killed += run_killed(settings_for(name) | ending(N_RECORDS, 4), moments, n_kills - killed)
         assert left_by(tmp_path / name) == wanted
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("n_kills", few_or(2, 100))
-def test_killed_daemons_of_two_partitions_merge_to_the_same_sums(
-    n_kills, topics, topic, settings_for, tmp_path
-):
-    topics.make(topic, 2)
-    for number in (0, 1):
-        topics.send(topic, as_json(texts(N_RECORDS, seed=number + 1)), number)
-    run_to_end(settings_for("scout") | ending(5000))
-    shared = tmp_path / "shared.projection"
-    streamlda("projection", tmp_path / "scout" / "checkpoints", "--output", shared)
-
-    def killed(name, number, moments, kills):
-        chosen = {"topics.projection_file": str(shared), "kafka.partitions": str(number)}
-        settings = settings_for(f"{name}-{number}") | chosen | ending(N_RECORDS)
-        del settings["vocabulary.hash_bits"]
-        return run_killed(settings, moments, kills)
-
-    def merged(name):
-        folders = [tmp_path / f"{name}-{number}" / "checkpoints" for number in (0, 1)]
-        outputs = [tmp_path / f"{name}.{kind}" for kind in ("model", "state")]
-        streamlda("merge", *folders, "--output", outputs[0], "--state", outputs[1])
-        for number, checkpoint in enumerate(merge_checkpoints(folders).checkpoints):
-            assert checkpoint.about["places"] == N_RECORDS
-            assert checkpoint.position["offsets"] == {str(number): N_RECORDS}
-        model = load(outputs[0])
-        return outputs[1].read_bytes(), model.components.tobytes(), model.documents_seen
-
-    moments = [random.Random(10 * n_kills + number) for number in (0, 1)]
-    for number in (0, 1):
-        killed("twin", number, moments[number], 0)
-    wanted = merged("twin")
-    # Those with fewer than three words are not learned from, and there are none.
-    assert wanted[2] == 2 * N_RECORDS
-    left, names = [n_kills, n_kills], map(str, count())
-    while max(left) > 0:
-        name = next(names)
-        with ThreadPoolExecutor(2) as pool:
-            runs = [
-                pool.submit(killed, name, number, moments[number], max(0, left[number]))
-                for number in (0, 1)
-            ]
-            left = [n - run.result() for n, run in zip(left, runs, strict=True)]
-        assert merged(name) == wanted
 
 
 # Brokers and logs that are not as they were

@@ -146,16 +146,3 @@ def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path, source):
     assert (last["event"], last["error"]) == ("crashed", "ValueError")
     assert "message" not in last
     assert json.loads(source.read_text("utf-8").splitlines()[0])["text"] not in message
-
-
-@pytest.mark.long
-def test_too_many_rejects_are_65_and_read_again(tmp_path):
-    source = write_documents(tmp_path / "documents.jsonl", texts(2000))
-    with source.open("a") as file:
-        file.write(3000 * "{broken\n")
-    settings = settings_of(tmp_path, source, snapshots__every=2000, breaker__records=500)
-    with Daemon(settings) as daemon:
-        assert daemon.end() == 65
-    assert daemon.events("breaker")[0]["share"] > 0.5
-    # With other settings the same records are read again.
-    assert run_to_end({**settings, "breaker.share": 1.0}).events("released")
