@@ -27,7 +27,7 @@ from streamlda.model.matching import common_share, moved_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.over_time import Course, OverTime, course_from_models, course_from_timeline
 from streamlda.spectral.support import Spectrum
-from streamlda.storage.identity import follow
+from streamlda.storage.snapshots import follow_topics
 
 Array = NDArray[np.float64]
 
@@ -335,7 +335,7 @@ def _followed(models: Sequence[TopicModel]) -> tuple[list[list[int]], list[float
     moved: list[float | None] = [None] * models[0].n_components
     next_id = models[0].n_components
     for before, after in pairwise(models):
-        topics, next_id = follow(before, ids[-1], after, next_id)
+        topics, next_id = follow_topics(before, ids[-1], after, next_id)
         moved = [topic.moved for topic in topics]
         ids.append([])
         for topic in topics:

@@ -35,7 +35,7 @@ from streamlda.errors import ModelFileError, NewerFormatError, OlderFormatError
 from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.index import CheckpointIndex, Row
-from streamlda.storage.state import OWNER_ONLY, load_state, state_of, write_state
+from streamlda.storage.state import OWNER_ONLY, collect_state, load_state, write_state
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
@@ -122,7 +122,7 @@ def copy_checkpoint(
     spare: Arrays,
 ) -> PendingCheckpoint:
     """Copy the state of a learner and what belongs to it, into `spare` memory where it fits."""
-    arrays, metadata = state_of(learner)
+    arrays, metadata = collect_state(learner)
     run = metadata["run"] or {"ledger_id": None, "epoch": None}
     body = {"position": dict(position), "about": dict(about or {})}
     body |= {name: run[name] for name in ("ledger_id", "epoch")}

@@ -1,27 +1,16 @@
-"""Several engines as one: joining what daemons have learned from one beginning.
+"""Merge of several engines that began alike: what daemons of disjoint documents have learned.
 
-*Why one beginning.* An engine that sums keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen
-through its projection W. Through one and the same W the sums of two sets of documents add up to
-those of all documents. Through two they do not, and neither can be turned into the other: W has far
-fewer columns than there are words. An engine that refines keeps expected tokens by word and topic;
-those of two can be added where topic k of both is one topic, as they are if both began with the
-same ones. But each engine makes its own W and topics from its own first documents. So engines that
-are to be merged, on one machine or many, are given one beginning before their first document. Make
-it of an engine that has run for a while ::
+An engine that sums keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen through its projection
+W. Through one W the sums of two sets of documents add up to those of all. Through two they do not,
+and neither can be turned into the other, for W has far fewer columns than there are words. Expected
+tokens by word and topic can be added where topic k of both is one topic
+(`streamlda.refinement.shared_start`). So engines that are to be merged get one beginning before
+their first document (`streamlda.storage.projection`).
 
-    streamlda projection CHECKPOINTS --output FILE     of one daemon
-    topics.projection_file = "FILE"                    of all, with new folders of checkpoints
-    streamlda merge CHECKPOINTS... --output MODEL      at any time, while they run
-
-`streamlda.refinement.shared_start` says how refined topics are merged, and how good they are.
-
-*Twice the same documents.* Sums do not say what is in them; positions do, as far as they name what
-was read. Refused are: one folder twice; a partition of one Kafka topic (cluster, name and id) in
-two folders, read or only to be read; one list of files in two folders; and a copy of a folder
-(equal positions and sums). A topic and its mirror, two lists or followed folders that share a
-file, or two runs over one pipe are not noticed.
-
-Private states are never merged: a private daemon pays for and publishes its own snapshots.
+Positions tell documents that two engines have read: refused are one folder twice, a partition of
+one Kafka topic (cluster, name and id) in two folders, and one list of files in two folders. A topic
+and its mirror, two lists that share a file, or two runs over one pipe are not noticed. Private
+states are never merged: a private daemon pays for and publishes its own snapshots.
 """
 
 from __future__ import annotations
@@ -29,11 +18,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from streamlda.checks import failure, require
 from streamlda.engine.engine import Engine
@@ -58,11 +44,7 @@ ATTEMPTS = 5
 
 
 class NewestCheckpoint(NamedTuple):
-    """The newest whole generation of a folder, and its engine.
-
-    Documents that the daemon has read and not learned yet, for their block is not full, have been
-    added to the engine.
-    """
+    """The newest whole generation of a folder, and its engine with the documents that waited."""
 
     checkpoint: Checkpoint
     engine: Engine
@@ -141,43 +123,36 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
     rounding only. Time O(bytes of the states), memory three times that of one.
     """
     require(folders, "states to merge must be at least one, got none", remedy="name folders")
-    taken: list[tuple[str, Checkpoint, str]] = []
+    taken: dict[str, Checkpoint] = {}
     merged: Engine | None = None
     words: list[ColumnWords | None] = []
     for folder in folders:
         path = os.path.realpath(folder)
-        if any(path == before for before, _, _ in taken):
+        if path in taken:
             raise _twice(path, path, "the same folder")
         checkpoint, engine = newest_of(path)
-        digest = _state_digest(engine)
-        for before, other, other_digest in taken:
-            copied = digest == other_digest and engine.documents_seen > 0
-            both = overlap(other.position, checkpoint.position, copied=copied)
-            if both is not None:
+        for before, other in taken.items():
+            if (both := overlap(other.position, checkpoint.position)) is not None:
                 raise _twice(before, path, both)
         if merged is None:
             merged = engine
         else:
-            first = taken[0]
-            check_same_words(first[1].vocabulary, checkpoint.vocabulary, path)
+            first, other = next(iter(taken.items()))
+            check_same_words(other.vocabulary, checkpoint.vocabulary, path)
             try:
                 merged.merge(engine)
             except InvalidSettingError as error:
-                raise InvalidSettingError(f"{error}: path={first[0]!r},{path!r}") from error
+                raise InvalidSettingError(f"{error}: path={first!r},{path!r}") from error
         words.append(open_column_words(checkpoint.vocabulary, named(checkpoint.beside(), COLUMNS)))
-        taken.append((path, checkpoint, digest))
+        taken[path] = checkpoint
     assert merged is not None
-    checkpoints = tuple(checkpoint for _, checkpoint, _ in taken)
-    together = merge_words(words)
+    checkpoints, together = tuple(taken.values()), merge_words(words)
     vocabulary = checkpoints[0].vocabulary if together is None else together.name_columns()
     return MergedCheckpoints(merged, vocabulary, checkpoints)
 
 
-def overlap(one: Position, other: Position, *, copied: bool = False) -> str | None:
-    """Return what two positions say that both have read, as ``name=value``; None if they do not.
-
-    `copied` says that the sums of the two runs are equal: then equal positions are those of a copy.
-    """
+def overlap(one: Position, other: Position) -> str | None:
+    """Return the documents that two positions have both read, as ``name=value``; None if none."""
     if all(key in one and key in other for key in LOG):
         if any(one[key] != other[key] for key in LOG):
             return None
@@ -185,7 +160,7 @@ def overlap(one: Position, other: Position, *, copied: bool = False) -> str | No
         return f"topic={one['topic']!r} partitions={','.join(partitions)}" if partitions else None
     if "list" in one and one["list"] == other.get("list"):
         return f"files={one.get('files')} list={one['list']!r}"
-    return "equal positions and sums" if copied and dict(one) == dict(other) else None
+    return None
 
 
 def _twice(one: str, other: str, what: str) -> StreamLDAError:
@@ -194,11 +169,3 @@ def _twice(one: str, other: str, what: str) -> StreamLDAError:
         paths=(one, other),
         remedy="name the folders of daemons with disjoint partitions, each once",
     )
-
-
-def _state_digest(engine: Engine) -> str:
-    arrays, _ = engine.state()
-    digest = blake2b(digest_size=16)
-    for name in sorted(arrays):
-        digest.update(arrays[name].reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()

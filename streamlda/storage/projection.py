@@ -1,14 +1,12 @@
-"""A shared beginning in a file: what several engines begin with that are to be merged.
+"""A shared beginning of several engines, in a file, so that they can be merged.
 
 It is the projection W that all of them sum through, or the start that all of them refine from, with
-the words. A projection file is a checked file of `streamlda.container` of kind ``streamlda-map``,
-readable and writable by its owner only: how often words occur, and together, can be read off it. It
-has the array ``vocabulary`` (U8: the vocabulary as JSON text), the metadata ``fingerprint`` (of the
+the words (`streamlda.storage.merge`). A projection file is a checked file of `streamlda.container`
+of kind ``streamlda-map``, for its owner only: frequencies of words can be read off it. It has the
+array ``vocabulary`` (U8: the vocabulary as JSON text), the metadata ``fingerprint`` (of the
 vocabulary) and ``settings`` (of the engine that made it), and either the array ``whitening`` (F64,
 (d, m): W, leading directions first), or the arrays ``start.*`` and the metadata ``start`` of
 `SharedStart.state`.
-
-`streamlda.storage.merge` says what it is for.
 """
 
 from __future__ import annotations
@@ -79,12 +77,12 @@ class SharedProjection:
 def save_projection(
     path: str | os.PathLike[str], engine: Engine, vocabulary: Vocabulary, *, renew: bool = False
 ) -> SharedProjection:
-    """Write what others begin with to a file for its owner only, whole or not at all.
+    """Write a shared beginning to a file for its owner only, whole or not at all.
 
-    That is what the engine itself began with, if it is shared, so that others can join it; else the
-    topics of its snapshot, where they are refined, or the projection that its next round would
-    begin with. `renew` makes a better one even so: for a new beginning of all. Needs the solver
-    ``"whitened-tensor"``. Time O(d m^2) and of a snapshot, memory O(d m).
+    It is the shared beginning of the engine itself, so that others can join it; else, or with
+    `renew`, the topics of its snapshot, where they are refined, or the projection that its next
+    round would begin with. Needs the solver ``"whitened-tensor"``. Time O(d m^2) and of a snapshot,
+    memory O(d m).
     """
     require(
         vocabulary.n_features == engine.settings.n_features,
@@ -104,7 +102,7 @@ def write_projection(
     vocabulary: Vocabulary,
     settings: Mapping[str, Any],
 ) -> SharedProjection:
-    """Write such a file of a beginning, with the settings of the engine that made it."""
+    """Write a projection file, with the settings of the engine that made the beginning."""
     text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
     arrays: Arrays = {"vocabulary": np.frombuffer(text.encode("ascii"), dtype=np.uint8)}
     metadata: dict[str, Any] = {"fingerprint": vocabulary.fingerprint, "settings": dict(settings)}

@@ -1,43 +1,40 @@
-"""The folder of published models, and which topic is which over them.
+"""The folder of published models, and the identities of topics over them: topic 3 stays topic 3.
 
 ::
 
     snapshot-000001               a model file, never changed once it is there
     snapshot-000001.topics.json   ids, prevalence and movement of its topics
 
-The second file is made from the models and may be deleted: of the last `FOLLOWED` snapshots it is
-made again when it is missing or belongs to another model, one after the other, so that ids then
-start again at the oldest of these that has none. An older snapshot without it is served with topics
-whose id is None. So a folder of thousands of snapshots costs no more than one of `FOLLOWED`.
+The second file is made from the models and may be deleted. For the last `FOLLOWED` snapshots it is
+made again when it is missing or belongs to another model; ids then start again at the oldest of
+these without it. Topics of an older snapshot without it have the id None.
 """
 
 from __future__ import annotations
 
-import filecmp
 import hashlib
 import json
 import logging
 import math
 import os
 import re
-import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from streamlda.checks import between, require
 from streamlda.container import MAX_HEADER_BYTES
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
+from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
-from streamlda.storage.identity import Topic, follow
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +53,23 @@ _DECIMALS = 6
 #: Members of a `Summary` that are kept beside its model.
 _MEMBERS = ("documents", "private", "topics", "interval", "slots")
 
-_Key = TypeVar("_Key", bound=Hashable)
+#: Beyond this a topic of a stream is a new one: less than half (0.51) of the probability is shared,
+#: as ``sum_w sqrt(p_w q_w)`` measures it. Here documents are largely the same.
+NEW_TOPIC_DISTANCE = 0.7
+
+_Key = tuple[int, int]
 _Value = TypeVar("_Value")
+
+
+class Topic(NamedTuple):
+    """A topic as a viewer follows it."""
+
+    #: From 1, the same over snapshots, never used again; None where it is not known.
+    id: int | None
+    #: Share of all tokens; None where it was not measured.
+    prevalence: float | None
+    #: Distance to the same topic one snapshot before; None for a new one.
+    moved: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +81,10 @@ class Summary:
     created: str
     #: Documents used; of a private one the record slots, which are fixed in advance.
     documents: int
-    #: Whether its privacy statement says that it is private, and bears that out.
+    #: Whether its privacy statement claims privacy, and bears that out.
     private: bool
     topics: list[Topic]
-    #: What came since the snapshot before, as `Interval.to_json`; None where it is not known.
+    #: Documents since the snapshot before, as `Interval.to_json`; None where it is not known.
     interval: dict[str, Any] | None = None
     #: First and last record slot of the window of a private one.
     slots: list[int] | None = None
@@ -84,7 +96,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A summary, the bytes of the model it is of, and the first unused id after it."""
+    """A summary, the fingerprint of its model, and the first unused id after it."""
 
     summary: Summary
     fingerprint: str
@@ -110,20 +122,21 @@ class Snapshots:
         return self.folder / f"snapshot-{number:06d}"
 
     def publish(self, number: int, model: TopicModel) -> Path:
-        """Write a snapshot, whole or not at all, and find out which topic is which.
+        """Write a snapshot under a new number, whole or not at all, and identify its topics.
 
-        Done again with the same model it changes nothing, so that it may be repeated when it is
-        not known whether it was done. Time O(K K V); memory three times the model.
-
-        Another model under the same number is refused: what is out stays as it is.
+        Time O(K K V); memory three times the model.
         """
         path = self.path(number)
         with self._lock:
-            if path.exists():
-                self._check_same(path, number, model)
-            else:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                model.save(path)
+            require(
+                not path.exists(),
+                "a published snapshot must not change",
+                number=number,
+                path=str(path),
+                remedy="publish the model under the next number",
+            )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            model.save(path)
             self.summary(number)
         return path
 
@@ -169,10 +182,11 @@ class Snapshots:
         path = self.path(number)
         key = (number, path.stat().st_mtime_ns)
         with self._lock:
-            return _cached(self._models, key, CACHED_MODELS, lambda: load(path))
+            model = self._models.get(key) or load(path)
+            return _hold(self._models, key, model, CACHED_MODELS)
 
     def summary(self, number: int) -> Summary:
-        """Return what a list shows of a snapshot.
+        """Return the summary of a snapshot.
 
         Time O(1) once it is known, else O(K K V) for each snapshot that is not, back to the last
         known one; at most `FOLLOWED`.
@@ -198,7 +212,7 @@ class Snapshots:
     def summaries(self) -> list[Summary]:
         """Return the summaries of the last `FOLLOWED` snapshots, ascending.
 
-        A damaged snapshot is left out, with a warning in the log.
+        A damaged snapshot is skipped, with a warning in the log.
         """
         recent = self.numbers()[-FOLLOWED:]
         found = [_unless_damaged(self.summary, number) for number in recent]
@@ -207,11 +221,10 @@ class Snapshots:
     def topics(self, number: int, n_words: int = 10) -> dict[str, Any]:
         """Return a snapshot for viewers, as plain JSON values.
 
-        Time O(K V) besides `model` and `summary`.
-
         Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``, its
-        representative ``documents``, and what is known of how good it is; ``timeline`` has shares
-        by event time; ``privacy`` is the privacy statement, ``privacy_lines`` the same in words.
+        representative ``documents``, and its quality; ``timeline`` has shares by event time,
+        ``privacy`` the privacy statement, and ``privacy_lines`` the same in words. Time O(K V)
+        besides `model` and `summary`.
         """
         with self._lock:
             model, found = self.model(number), self.summary(number).json()
@@ -219,7 +232,7 @@ class Snapshots:
         # A document that is shown is not private.
         claims = model.privacy.get("statement") == PRIVATE
         held = None if claims else model.representative_documents
-        documents: list[Any] = [None] * len(ids) if held is None else list(held)
+        documents: Sequence[Any] = held or [None] * len(ids)
         about = zip(model.top_words(n_words), documents, _quality(model, ids), strict=True)
         for topic, (words, shown, quality) in zip(found["topics"], about, strict=True):
             topic |= {"words": [list(pair) for pair in words], "documents": shown, **quality}
@@ -231,24 +244,11 @@ class Snapshots:
             "privacy_lines": statement_lines(statement),
         }
 
-    def _check_same(self, path: Path, number: int, model: TopicModel) -> None:
-        with tempfile.TemporaryDirectory(prefix="streamlda-") as folder:
-            again = Path(folder) / "model"
-            model.save(again)
-            require(
-                filecmp.cmp(path, again, shallow=False),
-                "a published snapshot must not change, and this is another model",
-                number=number,
-                path=str(path),
-                remedy="publish it under the next number",
-            )
-
     def _read(self, number: int) -> _Known | None:
-        """Return what is known of a snapshot, if that is of the model that is there."""
+        """Return the stored summary of a snapshot, if it is of the model that is there."""
         path = self.path(number)
         key = (number, path.stat().st_mtime_ns)
-        held = self._known.get(key)
-        if held is not None:
+        if (held := self._known.get(key)) is not None:
             return held
         try:
             stored = json.loads(self._index(number).read_bytes())
@@ -264,19 +264,14 @@ class Snapshots:
             message = "the index of a snapshot is made again: number=%d error=%s"
             logger.warning(message, number, type(error).__name__)
             return None
-        return _cached(self._known, key, FOLLOWED, lambda: known)
+        return _hold(self._known, key, known, FOLLOWED)
 
     def _follow(self, number: int, before: _Known | None) -> _Known:
         model = self.model(number)
         next_id = before.next_id if before else 1
         earlier = _unless_damaged(self.model, before.summary.number) if before else None
-        if before and earlier:
-            ids = [topic.id for topic in before.summary.topics]
-            topics, next_id = follow(earlier, ids, model, next_id)
-        else:
-            shares = model.shares
-            topics = [Topic(i, share, None) for i, share in enumerate(shares, next_id)]
-            next_id += len(topics)
+        ids = [topic.id for topic in before.summary.topics] if before else []
+        topics, next_id = follow_topics(earlier, ids, model, next_id)
         known = _Known(self._summarize(number, topics), fingerprint(self.path(number)), next_id)
         self._write(known)
         return known
@@ -310,7 +305,28 @@ class Snapshots:
         temporary.replace(target)
 
     def _index(self, number: int) -> Path:
-        return self.folder / f"snapshot-{number:06d}.topics.json"
+        return self.path(number).with_suffix(".topics.json")
+
+
+def follow_topics(
+    before: TopicModel | None, ids: Sequence[int | None], after: TopicModel, next_id: int
+) -> tuple[list[Topic], int]:
+    """Return the topics of `after`, with the ids of the topics of `before` that they continue.
+
+    A seeded topic continues the one of its name, however far. `next_id` is the first id that was
+    never used; it is returned as it is afterwards.
+    """
+    pairs = matched_topics(before, after, max_distance=NEW_TOPIC_DISTANCE) if before else []
+    origin = {pair.second: pair for pair in pairs}
+    topics = []
+    for k, share in enumerate(after.shares):
+        pair = origin.get(k)
+        if pair is None:
+            topics.append(Topic(next_id, share, None))
+            next_id += 1
+        else:
+            topics.append(Topic(ids[pair.first], share, pair.distance))
+    return topics, next_id
 
 
 def is_private(model: TopicModel) -> bool:
@@ -326,7 +342,7 @@ def is_private(model: TopicModel) -> bool:
 
 
 def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
-    """Return of each topic how good it is, why not to rely on it, and the topic nearest to it."""
+    """Return the quality of each topic, reasons not to rely on it, and the topic nearest to it."""
     npmi = model.diagnostics.get("topic_npmi") or [None] * len(ids)
     own, near = exclusivity(model.components).tolist(), nearest_topics(model.components)
     return [
@@ -347,16 +363,13 @@ def _shown_timeline(timeline: Timeline) -> dict[str, Any]:
     return {**timeline.to_json(), "ahead": timeline.ahead, "shares": shares}
 
 
-def _cached(
-    cache: OrderedDict[_Key, _Value], key: _Key, most: int, make: Callable[[], _Value]
-) -> _Value:
-    if key not in cache:
-        made = make()
-        while len(cache) >= most:
-            cache.popitem(last=False)
-        cache[key] = made
+def _hold(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> _Value:
+    """Return a value, which is the last one to leave a cache of so many."""
+    cache[key] = value
     cache.move_to_end(key)
-    return cache[key]
+    while len(cache) > most:
+        cache.popitem(last=False)
+    return value
 
 
 def fingerprint(path: Path) -> str:
@@ -374,7 +387,7 @@ def _written(path: Path) -> str:
 def _unless_damaged(
     read: Callable[..., _Value | None], number: int, *more: object
 ) -> _Value | None:
-    """Return what is read of a snapshot; or None, with a warning, if it cannot be read."""
+    """Return a part of a snapshot; or None, with a warning, if it cannot be read."""
     try:
         return read(number, *more)
     except (ModelFileError, OSError) as error:

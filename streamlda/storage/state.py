@@ -4,16 +4,16 @@ A state file is a checked file of `streamlda.container` of kind ``streamlda-stat
 readable and writable by its owner only. Its metadata has the members
 
 ``state``
-    What `Engine.state` or `PrivateEngine.state` gave beside the arrays.
+    The values of `Engine.state` or `PrivateEngine.state`.
 ``run``
-    Null for an `Engine`. For a `PrivateLearner` an object: ``first_place``, ``vocabulary`` (where
-    the columns come from), ``delta``, ``missed`` (why the last window gave no snapshot, or null),
+    Null for an `Engine`. For a `PrivateLearner` an object: ``first_place``, ``vocabulary`` (origin
+    of the columns), ``delta``, ``missed`` (why the last window gave no snapshot, or null),
     ``secure`` (false for seeded noise), and ``ledger_id`` and ``epoch``, which tell a state from
     before a release from one after it.
 
-It holds sums without noise, so it is as secret as the documents, and it is no model: `load` refuses
-it. A private state goes on with its ledger only: restored after a later release, the documents of
-the running stage would take part twice, and nothing but the ledger can notice.
+A state has sums without noise: it is as secret as the documents, and `load` refuses it as a model.
+A private state is restored with its ledger only: after a later release, the documents of the
+running stage would take part twice, and nothing but the ledger can notice.
 """
 
 from __future__ import annotations
@@ -39,18 +39,15 @@ OWNER_ONLY = 0o600
 def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -> None:
     """Write the state of a learner to a file that only its owner can read, whole or not at all.
 
-    Time and memory as `state_of` and `streamlda.container.write_arrays`. A private learner ends
-    its running group of documents here (`PrivateEngine.state`): save at record slots or times that
-    do not depend on what documents say. It can go on; its next release makes the file useless.
+    A private learner ends its running group of documents here (`PrivateEngine.state`): save at
+    record slots or times that do not depend on document text. Its next release makes the file
+    useless.
     """
-    write_state(path, *state_of(learner))
+    write_state(path, *collect_state(learner))
 
 
-def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
-    """Return what a state file holds of a learner: arrays that are still its own, and metadata.
-
-    Time and memory as the engine's ``state``.
-    """
+def collect_state(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
+    """Return arrays, which are still those of the learner, and metadata of a state file."""
     run = None
     if isinstance(learner, Engine):
         arrays, state = learner.state()
@@ -74,7 +71,7 @@ def state_of(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
 
 
 def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Write what `state_of` returned, for its owner only."""
+    """Write what `collect_state` returned, for its owner only."""
     write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
 
 
@@ -84,12 +81,11 @@ def load_state(
     *,
     releases_behind: int = 0,
 ) -> Engine | PrivateLearner:
-    """Go on where `save_state` stood, bit for bit.
+    """Return the learner of a state file, bit for bit.
 
-    A private state needs a new learner, made with the settings, the ledger and the first record
-    slot of the saved one, that has read nothing yet. It takes over the state, and is returned.
-    `releases_behind` counts releases that were begun since the save and that the caller makes up
-    for: none of their documents may be released again (`PrivateLearner.catch_up`). Time O(bytes),
+    A private state fills a new `learner` with the settings, the ledger and the first record slot of
+    the saved one. The caller makes up for `releases_behind`, the releases that were begun since the
+    save: none of their documents may be released again (`PrivateLearner.catch_up`). Time O(bytes),
     memory twice the size of the file.
     """
     file = read_arrays(path, STATE_FORMAT, STATE_VERSION)

@@ -15,7 +15,7 @@ from streamlda.refinement.collapsed import CollapsedVariational
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.seeds import START_SHARE, WORD_SHARE, SeedTopic, seeded
-from streamlda.storage.identity import follow
+from streamlda.storage.snapshots import follow_topics
 from tests.engine.kinds import (
     KINDS,
     TEXT,
@@ -161,11 +161,11 @@ def test_a_seeded_topic_goes_on_as_that_of_its_name_however_far(truth, seeds):
         background=before.background,
         settings=before.settings,
     )
-    topics, _ = follow(before, [*range(1, 13)], after, 13)
+    topics, _ = follow_topics(before, [*range(1, 13)], after, 13)
     assert [topic.id for topic in topics[:3]] == [1, 2, 3]
     assert topics[0].moved > 0.5
     unnamed = type(before)(components=moved, alpha=before.alpha, background=before.background)
-    topics, _ = follow(before, [*range(1, 13)], unnamed, 13)
+    topics, _ = follow_topics(before, [*range(1, 13)], unnamed, 13)
     assert [topic.id for topic in topics[:3]] == [2, 1, 3]
 
 

@@ -15,9 +15,8 @@ from streamlda.service.partitions import Partitions, PartitionsWorker
 from streamlda.service.shared_source import RETRY_SECONDS, SharedSource
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
-from streamlda.storage.identity import Topic
 from streamlda.storage.partitions import Beginning, open_shared_folder
-from streamlda.storage.snapshots import Snapshots, Summary
+from streamlda.storage.snapshots import Snapshots, Summary, Topic
 from streamlda.stream.time_bins import InNoBin
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts

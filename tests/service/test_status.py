@@ -14,8 +14,7 @@ from streamlda.errors import MissingExtraError
 from streamlda.service import messages as m
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
-from streamlda.storage.identity import Topic
-from streamlda.storage.snapshots import Summary
+from streamlda.storage.snapshots import Summary, Topic
 from streamlda.stream.time_bins import InNoBin
 from tests.service.planted import budget, outcomes
 
