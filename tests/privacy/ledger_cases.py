@@ -1,12 +1,8 @@
 """What the tests of the privacy ledger share: a scratch folder, a ledger, and whole releases."""
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +12,7 @@ import pytest
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from tests.crashes import CrashProcess
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, config_hash="c0ffee")
 EVENT = GaussianRelease(10.0)
@@ -69,29 +66,6 @@ def finished(folder):
         release(ledger, 0, 10)
         ledger.begin(cohort_of(ledger, 0, 10), EVENT, replay=True)
     return folder / "ledger"
-
-
-class CrashProcess:
-    """A process that forks workers and kills them; started once, so that each fork is warm."""
-
-    def __init__(self, module):
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).resolve().parents[2],
-        )
-
-    def run(self, task, folder, *numbers):
-        """Run a task of the module, and return what it counted."""
-        print(json.dumps([task, str(folder), *numbers]), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
-        assert isinstance(answer, dict), answer
-        return Counter(answer)
-
-    def close(self):
-        self._process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")

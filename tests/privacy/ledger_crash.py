@@ -1,24 +1,18 @@
-"""Releases that are killed: run by tests through `tests.privacy.ledger_cases.CrashProcess`.
+"""Releases that are killed: scenes of a `tests.crashes.CrashProcess`.
 
-This process forks one worker after the other, kills it, and looks at what is left; so hundreds of
-crashes cost one start of the interpreter. Kills are tied to steps of the worker, never to time. A
-worker writes down every draw of noise, on the disk, before it uses it. After each crash must hold:
-every draw was paid for, no release drew twice, what was published never changes, and the ledger's
-checksums hold.
+A worker writes down every draw of noise, on the disk, before it uses it. After each crash must
+hold: every draw was paid for, no release drew twice, what was published never changes, and the
+ledger's checksums hold.
 """
 
 import hashlib
-import json
 import os
 import resource
 import shutil
 import signal
-import sys
 import time
-import traceback
 from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,38 +22,15 @@ from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.ledger.terms import round_up
+from tests.crashes import die_at, fork, kill_after, kill_at_steps, serve, wait
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6)
 EVENT = GaussianRelease(1000.0)
 PRICE = Fraction(cost(EVENT).mu_squared)
 
+#: Exit statuses of workers.
 REFUSED, CANNOT_WRITE = 3, 4
-
-
-def fork(task):
-    """Run a task in a child and return its process id; exit status 1 is an unforeseen error."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            task()
-            status = 0
-        except LedgerError:
-            status = REFUSED
-        except OSError:
-            status = CANNOT_WRITE
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return child
-
-
-def wait(child):
-    """Return the exit status of a child, or minus the signal that ended it."""
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status != 1, "a worker failed; its traceback is above"
-    return status
+STATUSES = {LedgerError: REFUSED, OSError: CANNOT_WRITE}
 
 
 def write_draw(folder, *values):
@@ -103,29 +74,6 @@ def work(folder, releases, on_step=None):
         ledger.recover()
         for i in range(releases):
             release(folder, ledger, again=i % 3 == 1)
-
-
-def die_at(step):
-    """Return a hook that kills the process at a step, counted from 0."""
-    steps = iter(range(step + 1))
-
-    def on_step(name):
-        if next(steps) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return on_step
-
-
-def kill_after(steps, work):
-    """Run work in a child, and kill it at any moment after a number of its steps."""
-    read_end, write_end = os.pipe()
-    child = fork(lambda: work(lambda name: os.write(write_end, b".") and None))
-    os.close(write_end)
-    while steps > 0:
-        steps -= len(os.read(read_end, steps)) or steps
-    os.kill(child, signal.SIGKILL)
-    os.close(read_end)
-    assert wait(child) == -signal.SIGKILL
 
 
 def verify(folder, *, recover=False):
@@ -176,11 +124,14 @@ def every_step(scratch):
     Of the second release only the first step of the recovery: the others are those of the first.
     """
     outcomes = Counter()
-    status, step = -signal.SIGKILL, 0
-    while status == -signal.SIGKILL:
+
+    def kill(step):
         folder = scratch / str(step)
         folder.mkdir()
-        status = wait(fork(lambda f=folder, s=step: work(f, 2, die_at(s))))
+        return wait(fork(lambda: work(folder, 2, die_at(step))))
+
+    for step, _ in kill_at_steps(kill):
+        folder = scratch / str(step)
         before = published(folder)
         outcomes[f"killed {verify(folder)}"] += 1
         again, second = -signal.SIGKILL, 0
@@ -197,9 +148,7 @@ def every_step(scratch):
             shutil.rmtree(copy)
             second += 1
         shutil.rmtree(folder)
-        step += 1
-    assert status == 0
-    outcomes["steps"] = step - 1
+        outcomes["steps"] = step
     return outcomes
 
 
@@ -241,7 +190,7 @@ def full_disk(scratch):
     for limit in range(0, 2 * size, 3000):
         folder = scratch / str(limit)
         shutil.copytree(model, folder)
-        status = wait(fork(lambda f=folder, n=limit: limited(f, n)))
+        status = wait(fork(lambda f=folder, n=limit: limited(f, n), STATUSES))
         outcomes[str(status)] += 1
         before = published(folder)
         verify(folder)
@@ -306,16 +255,6 @@ def forked_writer(scratch):
     finally:
         os.kill(child, signal.SIGKILL)
     return Counter(status=wait(child))
-
-
-def serve(tasks):
-    """Run the tasks that come as lines of JSON, and answer what each counted, or its error."""
-    for line in sys.stdin:
-        name, scratch, *numbers = json.loads(line)
-        try:
-            print(json.dumps(tasks[name](Path(scratch), *numbers)), flush=True)
-        except Exception:
-            print(json.dumps(traceback.format_exc()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
-"""Private runs that are killed: run by tests through `tests.privacy.ledger_cases.CrashProcess`.
+"""Private runs that are killed: scenes of a `tests.crashes.CrashProcess`.
 
-This process forks one worker after the other, which reads a stream, pays, draws, stores and
-publishes as a real run does, kills it, and looks at what is left. A worker writes down every draw
-of noise, on the disk, before it is used. After each crash must hold: every draw was paid for, no
-slot was in two draws, no block was drawn twice, the spend is that of the slots, and what was
+A worker reads a stream, pays, draws, stores and publishes as a real run does. It writes down every
+draw of noise, on the disk, before it is used. After each crash must hold: every draw was paid for,
+no slot was in two draws, no block was drawn twice, the spend is that of the slots, and what was
 published is whole and never changes.
 """
 
 import hashlib
-import signal
 from collections import Counter
 from fractions import Fraction
 from functools import partial
@@ -31,16 +29,9 @@ from streamlda.private.budget import ledger_terms
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.private.settings import PrivateSettings
+from tests.crashes import die_at, fork, kill_at_steps, serve, wait
 from tests.privacy import ledger_crash
-from tests.privacy.ledger_crash import (
-    die_at,
-    fork,
-    published,
-    read_draws,
-    serve,
-    wait,
-    write_draw,
-)
+from tests.privacy.ledger_crash import published, read_draws, write_draw
 
 SETTINGS = PrivateSettings(
     n_components=2,
@@ -136,12 +127,14 @@ def verify(folder, *, recover=False):
 def every_step(scratch, stride):
     """Kill at every step of a window of two releases, or at every second ...; then go on."""
     outcomes = Counter()
-    status = -signal.SIGKILL
-    while status == -signal.SIGKILL:
-        folder = scratch / f"step-{outcomes['steps']}"
+
+    def kill(step):
+        folder = scratch / f"step-{step}"
         folder.mkdir()
-        hook = die_at(stride * outcomes["steps"])
-        status = wait(fork(lambda f=folder, h=hook: work(f, 1, h)))
+        return wait(fork(lambda: work(folder, 1, die_at(step))))
+
+    for step, _ in kill_at_steps(kill, stride=stride):
+        folder = scratch / f"step-{step}"
         outcomes[f"killed {verify(folder)}"] += 1
         before = published(folder)
         # Every fourth reads a window more; the others recover and try the old slots.
@@ -150,7 +143,6 @@ def every_step(scratch, stride):
         verify(folder)
         assert before.items() <= published(folder).items()
         outcomes["steps"] += 1
-    assert status == 0
     return outcomes
 
 

@@ -29,8 +29,8 @@ from streamlda.private.release_manager import (
     open_ledger,
 )
 from streamlda.simulate import PlantedLDA
+from tests.crashes import CrashProcess
 from tests.privacy.chance import has_scale
-from tests.privacy.ledger_cases import CrashProcess
 from tests.private import streams
 from tests.private.audit import Recorder
 

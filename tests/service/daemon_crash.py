@@ -1,20 +1,14 @@
-"""Daemons that are killed: run by tests as ``python -m tests.service.daemon_crash``.
+"""Daemons that are killed: scenes of a `tests.crashes.CrashProcess` with one thread for BLAS.
 
-This process imports all there is and forks one daemon after the other: each is a process of its
-own, with the threads, files and signals of ``streamlda run``, but without the second that the
-interpreter takes to start. Run with one thread for BLAS. It prints what it counted.
+Each daemon is a process of its own, with the threads, files and signals of ``streamlda run``.
 
 A crash at a step is one of a *stream*: a folder that lives through its crashes until its daemon
 ends by itself. Then all that it left must be as if there had been none.
 """
 
-import json
 import os
-import signal
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 from streamlda.kernels import load_kernels
 from streamlda.privacy.ledger import Ledger
@@ -24,6 +18,7 @@ from streamlda.service.signals import leave
 from streamlda.service.worker import Worker
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
+from tests.crashes import KILLED, die_at, die_when, fork, kill_at_steps, serve, wait
 from tests.service.daemon_process import left_by, settings_of
 
 #: Exit status of a daemon that saw what must never be.
@@ -47,46 +42,16 @@ STEPS = {
 
 def start(settings, folder, *changes):
     """Fork a daemon, with changes to its code; return its process id."""
-    child = os.fork()
-    if child:
-        return child
-    try:
+
+    def run():
         os.dup2(os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         for change in changes:
             change()
         checked = load_settings(environment={}, flags=settings)
         start_logging(checked["log.format"], checked["log.level"])
         leave(running.run(checked))
-    except BaseException as error:
-        print(f'{{"event": "not-started", "error": {json.dumps(repr(error))}}}', file=sys.stderr)
-    finally:
-        os._exit(1)
 
-
-def wait(child, folder):
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    log = (folder / "log").read_text() if (folder / "log").exists() else ""
-    assert status in (0, WRONG, -signal.SIGKILL), f"a daemon failed with {status}: {log[-3000:]}"
-    return status
-
-
-def die_at(step):
-    """Return a hook that kills the process at a step, counted from 0."""
-    steps = iter(range(step + 1))
-
-    def on_step(name):
-        if next(steps, None) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return on_step
-
-
-def die_when(wanted):
-    def on_step(name):
-        if name == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return on_step
+    return fork(run)
 
 
 def with_steps(on_step):
@@ -159,21 +124,26 @@ class Stream:
         return [*self.code_changes, with_steps(hook)]
 
     def run(self, hook=lambda name: None):
-        return wait(start(self.settings, self.folder, *self.changes(hook)), self.folder)
+        status = wait(start(self.settings, self.folder, *self.changes(hook)), self.folder / "log")
+        assert status in (0, WRONG, KILLED)
+        return status
 
 
 def at_steps(stream_of, stride, first, again=False):
     """Kill at every n-th step, if `again` each other time twice in a row; then go on."""
-    counted, status, step = Counter(), -signal.SIGKILL, first
-    while status == -signal.SIGKILL:
-        stream = stream_of(str(step))
-        status = stream.run(die_at(step))
-        counted["killed"] += status == -signal.SIGKILL
+    counted, streams = Counter(), {}
+
+    def kill(step):
+        streams[step] = stream_of(str(step))
+        return streams[step].run(die_at(step))
+
+    for step, status in kill_at_steps(kill, first, stride):
+        stream = streams.pop(step)
+        counted["killed"] += status == KILLED
         if again and step % 2:
             stream.run(die_at(step // 2 % 60))
         stream.run()
         counted.update(stream.found())
-        step += stride
     return counted
 
 
@@ -205,18 +175,12 @@ def public_mistakes(scratch):
     wanted, counted = _twin(scratch, "hashed"), Counter()
     for bug, (name, *mistakes) in {"right": ("save:cleaned",), **BUGS}.items():
         stream = PublicStream(scratch / bug, STEPS["hashed"], wanted, mistakes)
-        assert stream.run(die_when(name)) == -signal.SIGKILL
+        assert stream.run(die_when(name)) == KILLED
         assert stream.run() == 0
         counted[bug] = stream.found()["same"]
     return counted
 
 
-def main(tasks):
-    task, scratch, *rest = sys.argv[1:]
-    values = [int(value) if value.isdecimal() else value for value in rest]
-    load_kernels()
-    print(json.dumps(tasks[task](Path(scratch), *values)))
-
-
 if __name__ == "__main__":
-    main({"steps": public_steps, "mistakes": public_mistakes})
+    load_kernels()
+    serve({"steps": public_steps, "mistakes": public_mistakes})

@@ -1,4 +1,4 @@
-"""Private daemons that are killed: run as ``python -m tests.service.daemon_crash_private``.
+"""Private daemons that are killed: scenes of a `tests.crashes.CrashProcess`.
 
 As `tests.service.daemon_crash`. What was released stays, and nothing is released twice: `verify`
 says what must hold after every crash, and `verify_end` what must be there in the end.
@@ -6,11 +6,11 @@ says what must hold after every crash, and `verify_end` what must be there in th
 
 import json
 import os
-import signal
 from collections import Counter
 from dataclasses import replace
 
 from streamlda.container import read_arrays
+from streamlda.kernels import load_kernels
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.statement import PRIVATE, check_statement
@@ -18,7 +18,8 @@ from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, R
 from streamlda.service import running
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
-from tests.service.daemon_crash import WRONG, Stream, at_steps, die_when, main
+from tests.crashes import KILLED, die_when, serve
+from tests.service.daemon_crash import WRONG, Stream, at_steps
 from tests.service.daemon_process import private_settings
 
 WINDOW = ("norms", "pairs", "triple norms", "triples")
@@ -188,7 +189,7 @@ def private_again(scratch, mistaken=""):
         mistakes = [forget_to_pass] if mistaken else []
         stream = PrivateStream(scratch / "-".join(map(str, case)), kind, mistakes)
         for _ in range(times):
-            counted["killed"] += stream.run(die_when(name)) == -signal.SIGKILL
+            counted["killed"] += stream.run(die_when(name)) == KILLED
         stream.run()
         found = stream.found()
         if not mistaken:
@@ -199,4 +200,5 @@ def private_again(scratch, mistaken=""):
 
 
 if __name__ == "__main__":
-    main({"steps": private_steps, "again": private_again})
+    load_kernels()
+    serve({"steps": private_steps, "again": private_again})

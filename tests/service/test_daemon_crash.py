@@ -7,14 +7,11 @@ its releases was lost: paid for, and never drawn or stored.
 
 import json
 import signal
-import subprocess
-import sys
-from collections import Counter
 
 import pytest
 
+from tests.crashes import CrashProcess
 from tests.service.daemon_process import (
-    ROOT,
     Daemon,
     environment,
     few_or,
@@ -29,19 +26,13 @@ PUBLIC, PRIVATE = "daemon_crash", "daemon_crash_private"
 
 @pytest.fixture
 def crash_run(tmp_path):
-    def run(module, n_documents, *values):
+    def run(module, n_documents, task, *values):
         write_documents(tmp_path / "documents.jsonl", texts(n_documents))
-        task, *rest = map(str, values)
-        done = subprocess.run(
-            [sys.executable, "-m", f"tests.service.{module}", task, str(tmp_path), *rest],
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=3600,
-        )
-        assert done.returncode == 0, done.stderr
-        return Counter(json.loads(done.stdout))
+        process = CrashProcess(f"tests.service.{module}", environment())
+        try:
+            return process.run(task, tmp_path, *values)
+        finally:
+            process.close()
 
     return run
 

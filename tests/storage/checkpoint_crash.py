@@ -1,16 +1,9 @@
-"""Checkpoints that are killed: run by tests as ``python -m tests.storage.checkpoint_crash``.
+"""Checkpoints that are killed: scenes of a `tests.crashes.CrashProcess`.
 
-This process forks workers and kills them. All documents stay in the warm-up: no time is lost with
-topics.
+All documents stay in the warm-up: no time is lost with topics.
 """
 
 import hashlib
-import os
-import signal
-import sys
-import time
-import traceback
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +13,7 @@ from streamlda.kernels import load_kernels
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
+from tests.crashes import KILLED, die_at, fork, kill_after, kill_at_steps, serve, wait
 
 ROWS, BATCH = 1200, 100
 WORDS = Vocabulary.given([f"w{i}" for i in range(30)])
@@ -40,13 +34,14 @@ def digest(learner):
     return hashlib.blake2b(content + repr(values).encode()).hexdigest()
 
 
-def undisturbed_run(documents):
-    """Return the digest of the state after each number of documents, of a run nobody killed."""
+def planted():
+    """Return documents, and the digest of the state after each number of them, without a kill."""
+    documents = PlantedLDA(3, 30, seed=4, topic_concentration=0.1).documents(ROWS)
     engine, found = Engine(SETTINGS), {}
     for start in range(0, ROWS + 1, BATCH):
         found[start] = digest(engine)
         engine.add(documents.rows(start, start + BATCH))
-    return found
+    return documents, found
 
 
 def work(folder, documents, batches, on_step=None):
@@ -59,35 +54,6 @@ def work(folder, documents, batches, on_step=None):
             engine.add(documents.rows(learned, learned + BATCH))
             learned = min(ROWS, learned + BATCH)
             store.write(store.capture(engine, position_of(learned), WORDS, {"documents": learned}))
-
-
-def fork(task):
-    child = os.fork()
-    if child == 0:
-        try:
-            task()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    return child
-
-
-def wait(child):
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status != 1, "a worker failed; its traceback is above"
-    return status
-
-
-def die_at(step):
-    steps = iter(range(step + 1))
-
-    def on_step(name):
-        if next(steps) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return on_step
 
 
 def verify(folder, undisturbed):
@@ -108,54 +74,40 @@ def verify(folder, undisturbed):
         return learned, newest.generation
 
 
-def every_step(tmp_path, documents, undisturbed):
+def every_step(scratch):
     """Kill at every step of making a folder and two checkpoints, then go on."""
-    status, step, seen = -signal.SIGKILL, 0, set()
-    while status == -signal.SIGKILL:
-        folder = tmp_path / str(step)
-        status = wait(fork(lambda f=folder, s=step: work(f, documents, 2, die_at(s))))
+    documents, undisturbed = planted()
+    seen, last = set(), 0
+
+    def kill(step):
+        return wait(fork(lambda: work(scratch / str(step), documents, 2, die_at(step))))
+
+    for step, status in kill_at_steps(kill):
+        folder, last = scratch / str(step), step
         learned, generation = verify(folder, undisturbed)
         assert learned == generation * BATCH
         seen.add(generation)
-        if status:
+        if status == KILLED:
             # 3 steps to make the folder, 7 for each checkpoint, of which the sixth commits.
             assert generation == max(0, step - 3 + 2) // 7
         work(folder, documents, 1)
         assert verify(folder, undisturbed) == (learned + BATCH, generation + 1)
-        step += 1
-    assert status == 0
     assert seen == {0, 1, 2}
-    assert step - 1 == 3 + 2 * 7
+    return {"steps": last}
 
 
-def any_moment(tmp_path, documents, undisturbed):
+def any_moment(folder):
     """Kill at random moments; one folder lives through all crashes."""
-    rng = np.random.default_rng(5)
-    before = (0, 0)
+    documents, undisturbed = planted()
+    rng, before = np.random.default_rng(5), (0, 0)
     for _ in range(30):
-        reader, writer = os.pipe()
-        child = fork(lambda w=writer: work(tmp_path, documents, 1000, lambda _: os.write(w, b".")))
-        os.close(writer)
-        # Of its own progress, so that a slow machine kills in as many places as a fast one.
-        steps = int(rng.integers(1, 40))
-        while steps:
-            done = os.read(reader, steps)
-            assert done, "a worker ended; its traceback is above"
-            steps -= len(done)
-        time.sleep(rng.uniform(0, 0.01))
-        os.kill(child, signal.SIGKILL)
-        assert wait(child) == -signal.SIGKILL
-        os.close(reader)
-        after = verify(tmp_path, undisturbed)
+        kill_after(int(rng.integers(1, 40)), lambda on_step: work(folder, documents, 1000, on_step))
+        after = verify(folder, undisturbed)
         assert after >= before
         before = after
-    assert before[1] > 5
+    return {"generations": before[1]}
 
 
 if __name__ == "__main__":
     load_kernels()
-    scratch = Path(sys.argv[2])
-    made = PlantedLDA(3, 30, seed=4, topic_concentration=0.1).documents(ROWS)
-    {"every_step": every_step, "any_moment": any_moment}[sys.argv[1]](
-        scratch, made, undisturbed_run(made)
-    )
+    serve({"every-step": every_step, "any-moment": any_moment})

@@ -3,10 +3,7 @@
 import resource
 import sqlite3
 import stat
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -28,9 +25,9 @@ from streamlda.simulate import PlantedLDA
 from streamlda.storage.partitions import open_shared_folder
 from streamlda.storage.store import Store
 from streamlda.utils.exit_codes import IO, exit_code
+from tests.crashes import CrashProcess
 from tests.storage.checkpoint_crash import BATCH, ROWS, WORDS, digest, learned_at, position_of, work
 
-ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = EngineSettings(n_components=3, n_features=30, warmup_documents=250)
 
 
@@ -39,12 +36,20 @@ def documents():
     return PlantedLDA(3, 30, seed=4, topic_concentration=0.1).documents(ROWS)
 
 
-@pytest.mark.parametrize("how", ["every_step", pytest.param("any_moment", marks=pytest.mark.long)])
-def test_killed_it_goes_on_with_a_whole_generation(tmp_path, how):
-    command = [sys.executable, "-m", "tests.storage.checkpoint_crash", how, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.iterdir()) != []
+@pytest.fixture(scope="module")
+def crashes():
+    process = CrashProcess("tests.storage.checkpoint_crash")
+    yield process
+    process.close()
+
+
+def test_killed_at_every_step_it_goes_on_with_a_whole_generation(tmp_path, crashes):
+    assert crashes.run("every-step", tmp_path) == {"steps": 3 + 2 * 7}
+
+
+@pytest.mark.long
+def test_killed_at_any_moment_it_goes_on_with_a_whole_generation(tmp_path, crashes):
+    assert crashes.run("any-moment", tmp_path)["generations"] > 5
 
 
 @pytest.mark.parametrize("solver", ["whitened-tensor", "online-power", "simultaneous"])
