@@ -36,9 +36,8 @@ from streamlda.settings.build import choose_passes, engine_settings, fit_setting
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import names_of_columns, seed_by_columns
-from streamlda.stream.blocks import cuts
-from streamlda.stream.growing_words import GrowingWords
-from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
+from streamlda.stream.growing_words import GrowingWords, encode_parts
+from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.progress import shown
 
@@ -383,7 +382,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 remedy="leave it out, or call fit",
             )
             self._check_goes_on()
-            check_of_texts(None, self.grow_every, texts is not None, X)
+            check_texts_given(None, self.grow_every, texts is not None, X)
             X = self._validated(X, reset=False)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
@@ -745,30 +744,27 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         new = type(self)(**parameters)
         texts = read_texts(X) if parameters["epsilon"] is None else None
         every = parameters["grow_every"]
-        check_of_texts(analyzer, every, texts is not None, X)
+        check_texts_given(analyzer, every, texts is not None, X)
         if texts is not None:
             words = VocabularyLearner.by(analyzer, self.n_components, every)
             of_all = every is not None and whole
             new.vocabulary_ = words.learn(texts if of_all else words.beginning(texts))
-            new._growing = words.growing()
+            new._growing = words.make_growing_words()
         X = new._validated(X, reset=True, min_samples=1 + whole)
         self._warn_of_few_words(X.shape[1])
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
 
     def _learn_growing(self, learner: Learner, texts: list[str]) -> None:
         """Learn from texts whose words grow."""
-        growing = self._growing
-        assert growing is not None
-        start = failed = 0
-        for stop in cuts(texts, growing.borders()):
-            encoded = self.vocabulary_.encode(texts[start:stop])
+        failed = 0
+
+        def change(vocabulary: Vocabulary, _: object) -> None:
+            self.vocabulary_, self.n_features_in_ = vocabulary, vocabulary.n_features
+
+        parts = encode_parts(texts, self.vocabulary_, learner, self._growing, on_change=change)
+        for _, encoded in parts:
             failed += len(encoded.unreadable)
             feed(learner, encoded.batch)
-            growing.add(texts[start:stop])
-            if not growing.missing and (found := growing.grow(self.vocabulary_, learner)):
-                self.vocabulary_ = found[0]
-                self.n_features_in_ = self.vocabulary_.n_features
-            start = stop
         self._warn_of_unreadable(failed, len(texts))
 
     def _set_beginning(self, columns: Columns) -> None:

@@ -61,8 +61,8 @@ class FileSource:
         document is kept. Without it the source says nothing about users.
     time_field : str, optional
         Key or column of the event time, named like `text_field`; values as in
-        `streamlda.stream.event_time.event_time`, in Parquet dates and timestamps too. Where it is
-        missing or something else, the time is None and the document is kept.
+        `streamlda.stream.event_time.parse_event_time`, in Parquet dates and timestamps too. Where
+        it is missing or something else, the time is None and the document is kept.
     id_field : str, optional
         Key or column of the record's own id, text or an int, named like `text_field`:
         `id` of its location then, None where it is missing, empty or something else.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from streamlda.checks import one_of
-from streamlda.stream.event_time import event_time
+from streamlda.stream.event_time import parse_event_time
 from streamlda_connectors.checks import check, check_has_fields
 from streamlda_connectors.records import (
     Document,
@@ -296,7 +296,7 @@ def document_reader(
                 raise Rejected("not-text")
             raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else read_name(read_field(record, user_field))
-        time = None if time_field is None else event_time(read_field(record, time_field))
+        time = None if time_field is None else parse_event_time(read_field(record, time_field))
         name = None if id_field is None else read_name(read_field(record, id_field))
         return text, user, time, name
 
@@ -380,7 +380,7 @@ def csv_parser(header: CsvHeader, encoding: str) -> Parser:
         if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
         user = None if user_column is None else read_name(fields[user_column])
-        time = None if time_column is None else event_time(fields[time_column])
+        time = None if time_column is None else parse_event_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
         return fields[header.column], user, time, name
 

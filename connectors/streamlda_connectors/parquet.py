@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from streamlda.errors import MissingExtraError
-from streamlda.stream.event_time import event_time, in_range
+from streamlda.stream.event_time import in_range, parse_event_time
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check
 from streamlda_connectors.lines import value_parser
@@ -136,7 +136,7 @@ class ParquetReader(StoredRecords):
             return None
         pa, column = self._arrow, self._column(run, self._time_path)
         if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-            return [event_time(value) for value in self._values(column)]
+            return [parse_event_time(value) for value in self._values(column)]
         stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
         seconds = stamps.cast(pa.int64()).to_pylist()
         return [None if each is None else in_range(each / 1e6) for each in seconds]

@@ -18,7 +18,7 @@ from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.run.outputs import check_output
 from streamlda.storage.checkpoint import Checkpoint
-from streamlda.storage.merge import merge_checkpoints, newest_of
+from streamlda.storage.merge import merge_checkpoints, read_newest_engine
 from streamlda.storage.projection import save_projection
 from streamlda.storage.state import save_state
 
@@ -133,7 +133,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     """
     check_output(output)
     _check_outside(output, (folder,))
-    checkpoint, engine = newest_of(folder)
+    checkpoint, engine = read_newest_engine(folder)
     _warn_about_damage(folder, checkpoint)
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
     words = plural(made.vocabulary.n_features, "word")

@@ -82,7 +82,7 @@ def report(
             for documents in read_documents(settings)
             for record in zip(documents.texts, documents.times, strict=True)
         )
-        bins = TimeBins.of(settings.snapshots.time_bins)
+        bins = TimeBins.parse(settings.snapshots.time_bins)
         over_time = follow_over_time(models[-1], records, bins)
     write_report(
         output, models, labels(model_files), title=title, n_words=n_words, over_time=over_time

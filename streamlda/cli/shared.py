@@ -218,11 +218,9 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
         while not ended and n_documents != most:
             left = POLL_RECORDS if most is None else most - n_documents
             batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)
-            counts.rejects.update(reject.reason for reject in batch.rejects)
-            counts.fields = counts.fields or batch.fields
-            counts.add_damage(batch.damage)
+            counts.add_batch(batch)
             times = batch.times or [None] * len(batch.texts)
-            records = zip(batch.texts, batch.located(n_records + 1), times, strict=True)
+            records = zip(batch.texts, batch.get_locations(n_records + 1), times, strict=True)
             documents = [record for record in records if record[0] is not None]
             if documents:
                 texts, locations, dates = map(list, zip(*documents, strict=True))

@@ -419,7 +419,7 @@ class UnspentSource:
         location, record, *_ = batch.locations[-1]
         self._left = max(0, self._spent(location) - record)
         kept = [self._is_left(at.location, at.record) for at in batch.locations]
-        return batch if all(kept) else batch.of(kept)
+        return batch if all(kept) else batch.select(kept)
 
     def _is_left(self, location: str, record: int) -> bool:
         found = self._containers.get(location)

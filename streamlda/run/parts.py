@@ -238,7 +238,7 @@ def skip_records(
     """
     while records > 0:
         batch = poll(source, min(records, SKIPPED_RECORDS), 1.0)
-        pipeline.note(batch, released=released)
+        pipeline.pass_records(batch, released=released)
         records -= batch.n_records
         on_poll(batch.n_records)
         require(

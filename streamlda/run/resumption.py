@@ -173,7 +173,7 @@ def catch_up(
     skipped = learner.catch_up(intent)
     new = learner.engine.snapshot is not before
     model = learner.snapshot(pipeline.vocabulary, pipeline.facts(skipped)) if new else None
-    return skipped, pipeline.caught_up(skipped, model)
+    return skipped, pipeline.resume_after(skipped, model)
 
 
 def _catch_up_with_words(

@@ -141,7 +141,7 @@ def learned_words(
     lengths: list[NDArray[np.int64]] = []
     whole: list[bool] = []
     for shards in _doubling(corpus):
-        if words.enough(sum(map(len, lengths)), int(sum(map(np.sum, lengths)))):
+        if words.is_enough(sum(map(len, lengths)), int(sum(map(np.sum, lengths)))):
             break
         made = run.start(
             [run.task("first", _read, shard, run.given(value), words) for shard, value in shards]
@@ -154,7 +154,7 @@ def learned_words(
     starts = np.cumsum([0, *map(len, lengths)])
     before = np.cumsum([0, *np.concatenate([*lengths, [0]])])
     documents = next(
-        (n for n in range(starts[-1]) if words.enough(n, int(before[n]))), int(starts[-1])
+        (n for n in range(starts[-1]) if words.is_enough(n, int(before[n]))), int(starts[-1])
     )
     require(
         documents,
@@ -199,7 +199,7 @@ def _read(shard: Shard, value: Any, words: VocabularyLearner) -> FirstRecords:
     batches, documents, characters = list[RecordBatch](), 0, 0
     with task_of(shard):
         for rows in rows_of(shard, value):
-            if isinstance(rows, DocumentBatch) or words.enough(documents, characters):
+            if isinstance(rows, DocumentBatch) or words.is_enough(documents, characters):
                 return FirstRecords(tuple(batches), False)
             batches.append(rows)
             documents += len(rows.documents)

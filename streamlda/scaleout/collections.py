@@ -33,7 +33,7 @@ from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, of_partitions
 from streamlda.settings.build import choose_passes, fit_settings, window_settings
 from streamlda.settings.run_settings import RunSettings
-from streamlda.stream.vocabulary_choice import VocabularyLearner, check_of_texts
+from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -130,7 +130,7 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     words = None
     if n_features is None:
         words = VocabularyLearner.by(analyzer, estimator.n_components)
-    check_of_texts(analyzer, None, words is not None, X)
+    check_texts_given(analyzer, None, words is not None, X)
     require(
         estimator.grow_every is None,
         "grow_every must be left out on a cluster, whose workers share their columns",

@@ -13,7 +13,7 @@ import numpy as np
 from streamlda.checks import at_least, require
 from streamlda.errors import SourceError
 from streamlda.stream.blocks import BLOCK_ROWS
-from streamlda.stream.listing import FilePart, Paths, located
+from streamlda.stream.listing import FilePart, Paths, name_part
 from streamlda.stream.source import RecordBatch, Reject, open_source
 
 #: Shards that files are cut into if nothing else is said, and the fewest and most stored bytes of
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
     @property
     def location(self) -> str | None:
         """What the records of a part say of where they are (`StoredFile.location`)."""
-        return None if self.part is None else located(self.names[0], self.part)
+        return None if self.part is None else name_part(self.names[0], self.part)
 
 
 def readings_of(

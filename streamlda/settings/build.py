@@ -261,7 +261,9 @@ def snapshot_every(settings: RunSettings) -> int | None:
 
 def time_bins(settings: RunSettings) -> TimeBins | None:
     """Return the bins of event time; None where none is read."""
-    return None if settings.source.time_field is None else TimeBins.of(settings.snapshots.time_bins)
+    return (
+        None if settings.source.time_field is None else TimeBins.parse(settings.snapshots.time_bins)
+    )
 
 
 def _common(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamlda.settings.setting import Secret, Setting
-from streamlda.stream.event_time import UNITS, boundaries_of
+from streamlda.stream.event_time import UNITS, parse_boundaries
 
 #: Units of sizes and of times, as in ``memory.limit = "2 GiB"`` and ``interval = "5 min"``.
 SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -177,7 +177,7 @@ def _bins(raw: Any) -> str | tuple[str, ...]:
     if isinstance(raw, str) and raw not in UNITS:
         raw = [part.strip() for part in raw.split(",")]
     bins = raw if isinstance(raw, str) else _list(raw)
-    boundaries_of(bins)
+    parse_boundaries(bins)
     return bins
 
 

@@ -50,7 +50,7 @@ class NewestCheckpoint(NamedTuple):
     engine: Engine
 
 
-def newest_of(folder: str | os.PathLike[str]) -> NewestCheckpoint:
+def read_newest_engine(folder: str | os.PathLike[str]) -> NewestCheckpoint:
     """Read the newest whole generation of a folder, whose daemon may be running.
 
     The daemon is not disturbed: nothing is written, but that SQLite undoes what a crash left half
@@ -130,7 +130,7 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
         path = os.path.realpath(folder)
         if path in taken:
             raise _twice(path, path, "the same folder")
-        checkpoint, engine = newest_of(path)
+        checkpoint, engine = read_newest_engine(path)
         for before, other in taken.items():
             if (both := overlap(other.position, checkpoint.position)) is not None:
                 raise _twice(before, path, both)

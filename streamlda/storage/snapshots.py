@@ -232,7 +232,7 @@ class Snapshots:
         # A document that is shown is not private.
         claims = model.privacy.get("statement") == PRIVATE
         held = None if claims else model.representative_documents
-        documents: Sequence[Any] = held or [None] * len(ids)
+        documents: list[Any] = [*held] if held else [None] * len(ids)
         about = zip(model.top_words(n_words), documents, _quality(model, ids), strict=True)
         for topic, (words, shown, quality) in zip(found["topics"], about, strict=True):
             topic |= {"words": [list(pair) for pair in words], "documents": shown, **quality}

@@ -15,19 +15,19 @@ MOST_NAMED = 3
 
 
 class Account:
-    """Records taken of each part of a stream, against where its source stands (`Behind.passed`).
+    """Records taken of each part of a stream, against the records passed (`Behind.passed`).
 
-    A part begins where the source stood before its first batch. From then on its records in the
-    state, rejects and blanks among them, are the records that the source has passed: an answer
+    A part begins at the position of the source before its first batch. From then on its records in
+    the state, rejects and blanks among them, are the records that the source has passed: a batch
     that was dropped, taken twice, or taken beside its position makes a difference. Gaps are no
-    records that a source passes. Time O(parts + records) a batch, memory O(parts).
+    records. Time O(parts + records) a batch, memory O(parts).
     """
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
         stored = stored or {}
         self._begins: dict[str, int] = dict(stored.get("begins", {}))
         self._taken: Counter[str] = Counter(stored.get("taken", {}))
-        # Records of a source that tells no part; no account is held of them.
+        # False after records of a source that counts none: no account is held of them.
         self._known = bool(stored.get("known", True))
 
     def to_json(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Account:
         return {"begins": self._begins, "taken": dict(self._taken), "known": self._known}
 
     def begin(self, passed: Mapping[str, int]) -> None:
-        """Begin with parts that are new here, where the source stands in them."""
+        """Begin parts that are new, at the position of the source."""
         self._begins = {**passed, **self._begins}
 
     def add(self, batch: RecordBatch) -> None:
@@ -54,21 +54,15 @@ class Account:
         self._taken.update(counts)
 
     def shown(self, passed: Mapping[str, int]) -> dict[str, int] | None:
-        """Return records in the state, and records of which its source stands behind.
-
-        None where the source tells no part of its stream.
-        """
+        """Return records in the state, and records passed; None where the source counts none."""
         if not (self._known and self._begins and passed):
             return None
-        # A part that the source has no more stands where it was left.
+        # A part that the source has no more is where it was left.
         behind = sum(passed.get(part, n + self._taken[part]) for part, n in self._begins.items())
         return {"records": self._taken.total(), "passed": behind - sum(self._begins.values())}
 
     def check(self, passed: Mapping[str, int], records: int) -> None:
-        """Raise `AccountError` unless the state has each record that was passed, once.
-
-        `records` are those that the state itself counts.
-        """
+        """Raise `AccountError` unless a state of so many records has each passed record once."""
         if (shown := self.shown(passed)) is None:
             return
         differing = {

@@ -1,8 +1,8 @@
-"""Documents gathered into blocks that depend on them alone, however polls were cut.
+"""Blocks of documents that depend on the documents alone, however polls were cut.
 
-Floating-point sums depend on how documents are grouped. So an engine is given blocks that end at
-a number of rows or of counts, and what is left waits; a checkpoint keeps it beside the state. Two
-runs over the same stream then have the same sums to the last bit, however often they died.
+Floating-point sums depend on the grouping of documents. So an engine is given blocks that end at a
+number of rows or of counts, and the rest waits; a checkpoint keeps it beside the state. Two runs
+over the same stream then have the same sums to the last bit, however often they died.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Blocks:
         return min(batch.n_documents, start + BLOCK_ROWS - self._rows, by_counts)
 
     def _keep(self, part: DocumentBatch) -> None:
-        # What the rows are a part of may be far larger.
+        # The batch of the rows may be far larger.
         self._parts.append(part.copy())
         self._rows += part.n_documents
         self._counts += len(part.counts)
@@ -62,15 +62,15 @@ class Blocks:
         return DocumentBatch.joined(self._parts) if self._parts else None
 
     def flush(self) -> DocumentBatch:
-        """Return what waits, and forget it; not if nothing does."""
+        """Return the rows that wait, of which there must be some, and forget them."""
         block = DocumentBatch.joined(self._parts)
         self._parts = []
         self._rows = self._counts = 0
         return block
 
 
-def cuts(texts: Sequence[str], borders: Iterable[int] = ()) -> Iterator[int]:
-    """Yield where to cut texts: at rising borders, and into parts of `ENCODED_CHARACTERS` about."""
+def find_cuts(texts: Sequence[str], borders: Iterable[int] = ()) -> Iterator[int]:
+    """Yield find_cuts of texts: at rising borders, and into parts of about `ENCODED_CHARACTERS`."""
     characters, rest = 0, iter(borders)
     border = next(rest, None)
     for number, text in enumerate(texts, 1):

@@ -1,17 +1,19 @@
-"""What a run has met of its records, and what became of them."""
+"""Counts of the records of a run, by outcome."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import numpy as np
 
 from streamlda.checks import require
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
 from streamlda.errors import InsufficientDataError
-from streamlda.stream.source import EMPTY, Damage
+from streamlda.stream.source import EMPTY, RecordBatch
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
 
 #: Most damaged or empty files that are named.
@@ -20,17 +22,16 @@ MOST_NAMED = 20
 
 @dataclass(slots=True)
 class RecordCounts:
-    """What a run has met: records, documents among them, and what became of them.
+    """Counts of records and documents, by outcome.
 
-    `short` documents have fewer than 3 tokens in the vocabulary; of the others, `undated` ones have
-    no event time or one before the first bin, and `ahead` ones one that is later than the clock
-    allows, if times are read. `tokens` are those of encoded
-    documents, stop words excluded, and `unseen_tokens` those of them outside the vocabulary.
-    `removed` are pieces that were no text (`TextAnalyzer.clean`).
-    `skipped` records were taken by a release that a crash cut off from its checkpoint: what became
-    of each is not known. `fields` are names of those of a record without that of the text.
-    `damaged` are files that broke off or hold no record, by reason, of which the first are `named`
-    with it; `lost_bytes` are what is after the breaks, as stored, at most.
+    `short` documents have fewer than 3 tokens in the vocabulary. If times are read, `undated`
+    documents have none or one before the first bin, and `ahead` documents one later than the clock
+    allows. `tokens` are those of encoded documents, stop words excluded; `unseen_tokens` are
+    outside the vocabulary. `removed` are pieces that were no text (`TextAnalyzer.clean`).
+    `skipped` records were used by a release that a crash cut off from its checkpoint: the outcome
+    of each is unknown. `fields` are the fields of a record that lacks that of the text.
+    `damaged` are files that broke off or hold no record, by reason; the first are `named` with it.
+    `lost_bytes` are the stored bytes after the breaks, at most.
     """
 
     records: int = 0
@@ -48,26 +49,30 @@ class RecordCounts:
     named: dict[str, str] = field(default_factory=dict)
     lost_bytes: int = 0
 
+    def add_batch(self, batch: RecordBatch) -> None:
+        """Count the records of a batch, before they are encoded."""
+        self.records += batch.n_records
+        self.documents += batch.n_documents
+        self.rejects.update(reject.reason for reject in batch.rejects)
+        self.fields = self.fields or batch.fields
+        for file in batch.damage:
+            self.damaged[file.reason] += 1
+            self.lost_bytes += file.lost_bytes or 0
+            self._name(file.name, file.reason)
+
     def add_encoded(self, encoded: EncodedTexts, documents: int) -> None:
-        """Count what became of this many documents among texts that may be blank."""
+        """Count the outcomes of this many documents among texts that may be blank."""
         unreadable = len(encoded.unreadable)
         self.tokens += encoded.tokens
         self.removed.update(encoded.removed)
         self.unseen_tokens += encoded.unseen_tokens
         self.short += documents - unreadable - int(np.count_nonzero(encoded.batch.usable))
-        # What the analyzer failed on is a reject.
+        # A text on which the analyzer failed is a reject.
         self.documents -= unreadable
         self.rejects.update({UNREADABLE: unreadable} if unreadable else {})
 
-    def add_damage(self, damage: Iterable[Damage]) -> None:
-        """Count files that broke off, or hold no record."""
-        for file in damage:
-            self.damaged[file.reason] += 1
-            self.lost_bytes += file.lost_bytes or 0
-            self._name(file.name, file.reason)
-
     def _name(self, name: str, reason: str) -> None:
-        # What broke off is named first.
+        # Files that broke off are named before empty ones.
         if len(self.named) >= MOST_NAMED and reason != EMPTY and EMPTY in self.named.values():
             self.named.pop(next(n for n, why in self.named.items() if why == EMPTY))
         if len(self.named) < MOST_NAMED:
@@ -75,7 +80,7 @@ class RecordCounts:
 
     @property
     def has_document(self) -> bool:
-        """Whether a record was a document; yes if what became of some is not known."""
+        """Whether a record was a document; True if the outcome of some is unknown."""
         return self.documents > self.short or self.skipped > 0
 
     @property
@@ -84,7 +89,7 @@ class RecordCounts:
         return self.unseen_tokens / max(1, self.tokens)
 
     def outcomes(self, waiting: int) -> dict[str, int]:
-        """Return records by what became of them, without those of documents that wait."""
+        """Return records by outcome, without documents that wait."""
         rejected = self.rejects.total()
         return {
             "learned": self.documents - self.short - waiting,
@@ -95,21 +100,33 @@ class RecordCounts:
         }
 
     def update(self, other: RecordCounts) -> None:
-        """Add what another part of the stream has met."""
-        names = ["records", "documents", "short", "undated", "ahead", "tokens"]
-        names += ["unseen_tokens", "skipped", "lost_bytes"]
-        for name in names:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.rejects.update(other.rejects)
-        self.removed.update(other.removed)
-        self.damaged.update(other.damaged)
+        """Add the counts of another part of the stream."""
+        for each in fields(self):
+            mine, more = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, Counter):
+                mine.update(more)
+            elif isinstance(mine, int):
+                setattr(self, each.name, mine + more)
         self.fields = self.fields or other.fields
         for name, reason in other.named.items():
             self._name(name, reason)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, without `records`."""
+        # `asdict` would make pairs of the entries of a Counter.
+        found = {each.name: copy(getattr(self, each.name)) for each in fields(self)}
+        del found["records"]
+        return found
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], records: int) -> Self:
+        """Return the counts of `to_json`."""
+        counters = {name: Counter(values[name]) for name in ("rejects", "removed", "damaged")}
+        return cls(records, **{**values, **counters, "fields": tuple(values["fields"])})
+
 
 def fields_found(fields: Sequence[str]) -> str:
-    """Return what to say of the fields of a record without that of the text."""
+    """Return the part of a message about the fields of a record without that of the text."""
     return f"; there the fields are {', '.join(fields)}" if fields else ""
 
 

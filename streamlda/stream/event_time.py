@@ -1,4 +1,4 @@
-"""Event time: when a document says it is from, in seconds since 1970 UTC."""
+"""Event time of a document, in seconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 
 
-def event_time(value: object) -> float | None:
+def parse_event_time(value: object) -> float | None:
     """Return an event time in seconds since 1970 UTC; None for a value that is none.
 
     Text in ISO 8601, from a year to a time with an offset, without one in UTC; or a number, as text
@@ -37,13 +37,13 @@ def event_time(value: object) -> float | None:
         value = value.decode(errors="replace")
     if type(value) is str:
         text = value.strip()
-        return _of_number(text) if _DIGITS.fullmatch(text) else _of_text(text)
+        return _parse_number(text) if _DIGITS.fullmatch(text) else _parse_text(text)
     if type(value) is int or type(value) is float:
-        return _of_number(value)
-    return _of_text(value.isoformat()) if isinstance(value, date) else None
+        return _parse_number(value)
+    return _parse_text(value.isoformat()) if isinstance(value, date) else None
 
 
-def _of_text(text: str) -> float | None:
+def _parse_text(text: str) -> float | None:
     try:
         found = datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text)
     except ValueError:
@@ -51,9 +51,9 @@ def _of_text(text: str) -> float | None:
     return in_range((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
 
-def _of_number(value: str | float) -> float | None:
+def _parse_number(value: str | float) -> float | None:
     if type(value) is str and len(value) == 8 and value.isdecimal():
-        return _of_text(value)
+        return _parse_text(value)
     number = float(value) if isinstance(value, str) else value
     if not abs(number) < 1e21:
         # NaN, and integers that no float holds.
@@ -72,14 +72,14 @@ def in_range(seconds: float) -> float | None:
     return seconds if _FIRST <= seconds < _LAST else None
 
 
-def boundaries_of(bins: str | Sequence[str]) -> tuple[int, ...]:
+def parse_boundaries(bins: str | Sequence[str]) -> tuple[int, ...]:
     """Return the times at which bins begin, in seconds since 1970 UTC; none for a unit of `UNITS`.
 
     The message of a `ValueError` is the rule.
     """
     if isinstance(bins, str) and bins in UNITS:
         return ()
-    times = [] if isinstance(bins, str) else [event_time(each) for each in bins]
+    times = [] if isinstance(bins, str) else [parse_event_time(each) for each in bins]
     found = tuple(math.floor(time) for time in times if time is not None)
     if not times or len(found) < len(times) or any(a >= b for a, b in pairwise(found)):
         raise ValueError(f"must be one of {', '.join(UNITS)}, or times that ascend")

@@ -1,11 +1,11 @@
 """A vocabulary that grows: words that become frequent enter it, and words that are gone leave.
 
 Words are counted in bounded memory (`streamlda.text.frequencies`). A border comes after every N
-documents; at each, the most frequent words that are not in the vocabulary take the columns of its
-rarest ones, and then all counts are halved: what counts are the documents of the last border or
-two. A word enters where there is room, or in place of one that is at most half as frequent, so that
-chance moves none. All other words keep their columns. The latest texts are kept: where many enter,
-they say of which topics (`streamlda.engine.entering`).
+documents; at each, the most frequent words outside the vocabulary take the columns of its rarest
+ones, and then all counts are halved, so that old documents are forgotten. A word enters where there
+is room, or in place of one that is at most half as frequent, so that chance moves none. All other
+words keep their columns. The latest texts are kept: where many words enter, they tell the topics of
+these words (`streamlda.engine.entering`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least
 from streamlda.learner import Learner
+from streamlda.stream.blocks import find_cuts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.columns import ColumnChange
+from streamlda.text.encoding import EncodedTexts
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays
 
-#: Words that are counted for each one of the vocabulary, at least how many, and the bytes of one.
+#: Words that are counted for each word of the vocabulary, at least, and the bytes of one.
 WORDS_FOR_ONE, LEAST_WORDS, WORD_BYTES = 4, 2**14, 400
 
-#: Documents that are counted between two borders, evenly spread. Counting takes 60 microseconds of
-#: processor time for an abstract, and learning from it 35 with 30 topics.
+#: Documents that are counted between two borders, evenly spread: counting an abstract takes longer
+#: than learning from it.
 COUNTED = 5000
 
-#: Share of all tokens from which words that enter are divided among topics by texts, and how many
-#: of the latest that were counted are kept for it, with at most how many characters.
-#: Of abstracts whose second half is of other fields, at most 4 % entered at a border: divided, held
-#: out perplexity was 1.008 times that of a run that knew all words, with their shares 1.013, in
-#: half of the time. Of planted themes, more texts suit themes that go on, fewer those that end.
+#: Share of all tokens from which words that enter are divided among topics by texts, and limits of
+#: the latest counted texts that are kept for it.
 MANY_TOKENS = 0.05
 FEWEST_TEXTS, MOST_TEXTS, MOST_CHARACTERS = 500, 5000, 2**23
 
@@ -47,11 +46,11 @@ RATIO = 2
 
 
 class GrowingWords:
-    """Counts the words of a stream, and says at borders which enter its vocabulary.
+    """Counts of the words of a stream, from which words enter its vocabulary at borders.
 
     A border comes after every `every` documents, of which `COUNTED` or more count, or all. `limits`
-    are those of a number that count. What it says depends on the documents and their order alone.
-    Memory: `WORD_BYTES` for each of `most_counted` words.
+    returns the limits for a number of counted documents. Changes depend on the documents and their
+    order alone. Memory: `WORD_BYTES` for each of `most_counted` words.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class GrowingWords:
             border += self.every
 
     def add(self, texts: Sequence[str]) -> None:
-        """Count the words of documents, of which none is after the border."""
+        """Count the words of documents, none of which is after the border."""
         stride = max(1, self.every // COUNTED)
         counted = texts[(self.missing - self.every) % stride :: stride]
         self._found.update(counted)
@@ -92,7 +91,7 @@ class GrowingWords:
         self.missing -= len(texts)
 
     def _keep(self, texts: Sequence[str]) -> None:
-        """Keep the latest texts; which ones does not depend on how they were cut."""
+        """Keep the latest texts, the same ones however they were cut."""
         kept = self._texts
         for text in texts:
             if len(kept) == kept.maxlen:
@@ -119,7 +118,7 @@ class GrowingWords:
         return found
 
     def change(self, vocabulary: Vocabulary) -> tuple[Vocabulary, ColumnChange] | None:
-        """Return the vocabulary after a border, and what changes; None if nothing does.
+        """Return the vocabulary after a border and its changes; None if there are none.
 
         Time O(words log words). The next documents are counted up to the next border.
         """
@@ -153,17 +152,46 @@ class GrowingWords:
         return replace(vocabulary, words=(*words, *added)), change
 
     def state(self) -> Arrays:
-        """Return all that is needed to go on, as named arrays."""
+        """Return the state as named arrays."""
         tally = np.array([self.missing, self.entered, self.left], dtype=np.int64)
         texts = json.dumps([*self._texts]).encode("ascii")
         kept = {"texts": np.frombuffer(texts, dtype=np.uint8)}
         return {"border": tally, **kept, **self._found.state()}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from a `state`."""
         self.missing, self.entered, self.left = arrays["border"].tolist()
         self._found.restore(arrays)
         self._keep(json.loads(arrays["texts"].tobytes()))
+
+
+def encode_parts(
+    texts: Sequence[str],
+    vocabulary: Vocabulary,
+    learner: Learner,
+    growing: GrowingWords | None,
+    *,
+    flush: Callable[[], object] = tuple,
+    on_change: Callable[[Vocabulary, ColumnChange], object],
+) -> Iterator[tuple[slice, EncodedTexts]]:
+    """Yield texts in parts, encoded; let words enter and leave between parts.
+
+    The caller lets the learner learn from each part. At a border `flush` gives it the documents
+    that wait; `on_change` takes the new vocabulary.
+    """
+    start = 0
+    for stop in find_cuts(texts, growing.borders() if growing else ()):
+        part = slice(start, stop)
+        yield part, vocabulary.encode(texts[part])
+        start = stop
+        if growing is None:
+            continue
+        growing.add(texts[part])
+        if not growing.missing:
+            flush()
+            if found := growing.grow(vocabulary, learner):
+                vocabulary = found[0]
+                on_change(*found)
 
 
 def _unpickled(*parts: Any) -> GrowingWords:

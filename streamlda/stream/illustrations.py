@@ -1,4 +1,4 @@
-"""What a stream leaves for its models to show beside topics: words of columns, and documents."""
+"""Illustrations of models beside topics: words of hashed columns, and documents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Illustrations:
     def begin(
         self, vocabulary: Vocabulary, learner: Learner, saved: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Begin with the first document, or where `state` stood."""
+        """Begin with the first document, or resume from a `state`."""
         if learner.counts_slots:
             self._candidates = None
             return
@@ -44,7 +44,7 @@ class Illustrations:
     def add(
         self, texts: Sequence[str], locations: Sequence[RecordLocation], batch: DocumentBatch
     ) -> None:
-        """Take documents that were learned from: their texts, places and counts."""
+        """Take documents that were learned from: their texts, locations and counts."""
         if self._words is not None:
             self._words.add(texts)
         if self._candidates is not None:
@@ -65,7 +65,7 @@ class Illustrations:
         return model
 
     def state(self) -> Arrays:
-        """Return all that is needed to go on, as named arrays of their own."""
+        """Return the state as named arrays of their own."""
         words = {} if self._words is None else self._words.state()
         documents = {} if self._candidates is None else self._candidates.state()
         return with_prefix(words, COLUMNS) | with_prefix(documents, CANDIDATES)

@@ -1,4 +1,4 @@
-"""Which files paths, directories, globs and URLs stand for: one answer for every route."""
+"""Files that paths, directories, globs and URLs stand for: one answer for every route."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ HOW_TO_EXTRACT = "streamlda/docs/howto/mail-and-html.md"
 
 FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet")
 
-#: What goes by names: text is a document a file in folders, lines elsewhere; or one of these.
+#: Formats by names; text is a document a file ("file") or a line ("lines"), by folder for "auto".
 AUTO = ("auto", "auto-lines", "auto-file")
 
-#: What a link gives that leads nowhere, or to itself.
+#: Errors of a link that leads nowhere, or to itself.
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _failure = partial(failure, error=SourceError)
@@ -78,12 +78,11 @@ class FilePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file to read; `file_system` (of fsspec) knows it by `path`.
+    """One file to read, by its `path` in a `file_system` of fsspec.
 
-    `name` is the path of a local file, the URL of any other; `size` are stored bytes, where known;
-    `delimiter` is that of CSV, a tab in .tsv files; opening is cheap where it is `local`. Of a
-    `part` are the lines after the first line end from one byte on to that from another, or the row
-    groups from one to another.
+    `name` is the path of a local file, the URL of any other; `size` are stored bytes, None if
+    unknown; `delimiter` is that of CSV, a tab in .tsv files. A `part` has the lines between the
+    first line ends after two bytes, or the row groups from one to another.
     """
 
     file_system: Any
@@ -98,8 +97,8 @@ class StoredFile:
 
     @property
     def location(self) -> str:
-        """What a record says of where it is: the name, with the part in which it is numbered."""
-        return self.name if self.part is None else located(self.name, self.part)
+        """Location of its records: the name, with the part in which they are numbered."""
+        return self.name if self.part is None else name_part(self.name, self.part)
 
     def open(self) -> IO[bytes]:
         """Open the stored bytes for reading."""
@@ -133,8 +132,8 @@ def _faults_of_file_systems(given: str) -> Iterator[None]:
         ) from error
 
 
-def located(name: str, part: tuple[int, int]) -> str:
-    """Return how a part of a file is named."""
+def name_part(name: str, part: tuple[int, int]) -> str:
+    """Return the name of a part of a file."""
     return f"{name}[{part[0]}:{part[1]}]"
 
 
@@ -142,8 +141,8 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     """Return the files that `paths` stand for, in reading order.
 
     The order is that of `paths`; within a directory or a glob, that of the sorted names. There,
-    what is hidden (unless the glob names it), links that lead nowhere or to directories, and what
-    is no regular file (pipes, sockets) are left out; named themselves they are errors.
+    hidden files (unless the glob names them), links that lead nowhere or to directories, pipes and
+    sockets are skipped; named themselves they are errors.
 
     A name that exists is no glob, whatever characters it has. `format` is one of `AUTO` or
     `FORMATS`, `compression` ``"infer"``, None or one of `COMPRESSIONS`. Raises
@@ -276,7 +275,7 @@ def _followed(file_system: Any, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_shown(below: str, shown: set[str]) -> bool:
-    """Whether no part of a path is hidden, but for those that match a pattern of `shown`."""
+    """Return whether no part of a path is hidden, but for parts that match `shown`."""
     hidden = (part for part in below.split("/") if part.startswith("."))
     return all(any(fnmatchcase(part, pattern) for pattern in shown) for part in hidden)
 

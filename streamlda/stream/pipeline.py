@@ -1,27 +1,25 @@
-"""Records to topics: the one pipeline that every run turns, whoever turns it.
+"""The pipeline of every run, from records to topics.
 
 ::
 
-    records -> words, once they are known -> counts -> blocks -> learner -> what is due
+    records -> words, once they are known -> counts -> blocks -> learner -> release
 
-A pure state machine: it reads no source, no file and no clock. ``fit`` polls a source that ends,
-``run`` works in a daemon with checkpoints, a Dask worker reads a shard, a site answers a round; all
-give it `RecordBatch` after `RecordBatch` and make what is due. Equal streams give equal topics, to
-the last bit, however polls were cut and however often the run was taken up again.
+A pure state machine: it reads no source and no file. ``fit`` polls a source that ends, ``run``
+works in a daemon with checkpoints, a Dask worker reads a shard, a site answers a round; all give it
+`RecordBatch` after `RecordBatch` and make the releases that are due. Equal streams give equal
+topics, to the last bit, however polls were cut and however often the run was resumed.
 
-Two kinds of learner: an `Engine` gets documents; a private one counts *record slots*: it gets a row
-for every record, a blank one where there is no document, so that the slot of a document depends
-only on how many records came before it.
+An `Engine` gets documents. A private learner counts *record slots*: it gets a row for every record,
+a blank one where there is no document, so that the slot of a document depends only on how many
+records came before it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -35,16 +33,17 @@ from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
 from streamlda.stream.account import Account
-from streamlda.stream.blocks import Blocks, cuts
+from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS
-from streamlda.stream.growing_words import GrowingWords
+from streamlda.stream.growing_words import GrowingWords, encode_parts
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import Behind, LocatedTexts, Position, RecordBatch, Reject
 from streamlda.stream.time_bins import InNoBin, TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
-from streamlda.text.encoding import UNREADABLE
+from streamlda.text.columns import ColumnChange
+from streamlda.text.encoding import UNREADABLE, EncodedTexts
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
 
@@ -59,19 +58,31 @@ LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 class Pipeline(Generic[LearnerT]):
-    """Feeds a learner from record batches; see the module. Not safe for several threads.
+    """A learner that is fed from record batches. Not safe for several threads.
 
     Memory: the learner, one block of documents and, while words are learned, their documents.
 
-    Documents that words are learned from are learned from like all others; records that words are
-    selected from are used for nothing else. `make_learner` is called once the words are known, with
-    the record slot of the first row. `schedule` is of a learner that counts no slots: others know
-    themselves when something is due. `about` are plain JSON values that each model records.
-    `on_reject` gets every rejected record and, with the reason ``"short"``, every short document.
-    Documents go to the learner with their bin of `time_bins`, if event times are read; one later
-    than `most_ahead_seconds` from now is in no bin.
-    `candidates` are documents that models show, of a learner that allows it. `provenance` gets
-    every record, for the ledger of a private learner.
+    Parameters
+    ----------
+    words : Vocabulary, VocabularyLearner or PrivateVocabularySelection
+        Documents that words are learned from are learned from like all others; records that words
+        are selected from are used for nothing else.
+    make_learner : callable
+        Called once the words are known, with the record slot of the first row.
+    schedule : Schedule, optional
+        Times of releases, for a learner that counts no slots.
+    about : dict, optional
+        Plain JSON values that each model records.
+    reading : dict, optional
+        Settings of text and words, kept in checkpoints.
+    on_reject : callable, optional
+        Gets every rejected record and, with the reason ``"short"``, every short document.
+    time_bins : TimeBins, optional
+        Bins of event times. A time later than `most_ahead_seconds` from now is in no bin.
+    candidates : CandidateDocuments, optional
+        Documents that models show, of a learner that allows it.
+    provenance : Provenance, optional
+        Gets every record, for the ledger of a private learner.
     """
 
     def __init__(
@@ -91,7 +102,7 @@ class Pipeline(Generic[LearnerT]):
         self.words = words
         self.counts = RecordCounts()
         self.account = Account()
-        #: Where the source stands behind the last record taken; None before it is open.
+        #: Position of the source behind the last record taken; None before it is open.
         self.behind: Behind | None = None
         self.vocabulary: Vocabulary | None = None
         self.vocabulary_documents = 0
@@ -114,12 +125,12 @@ class Pipeline(Generic[LearnerT]):
         self._illustrations = Illustrations(candidates)
         self._growing: GrowingWords | None = None
         if isinstance(words, VocabularyLearner):
-            self._growing = words.growing()
+            self._growing = words.make_growing_words()
         if isinstance(words, Vocabulary):
             self.begin(words)
 
     def begin(self, vocabulary: Vocabulary, first_slot: int = 0) -> LearnerT:
-        """Take the words, and make the learner whose first row has this record slot."""
+        """Begin with these words, and make the learner whose first row has this record slot."""
         self.vocabulary, self.first_slot = vocabulary, first_slot
         self._learner = self._make_learner(vocabulary, first_slot)
         self._illustrations.begin(vocabulary, self._learner, {})
@@ -139,12 +150,12 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def records(self) -> int:
-        """Records taken; of those that count from the beginning of the stream, slots."""
+        """Records taken, which are slots where slots are counted."""
         return self.counts.records
 
     @property
     def due(self) -> int | None:
-        """Records until something is due: 0 now, None if nothing will be."""
+        """Records until a release is due: 0 now, None if none will be."""
         if self._learner is not None and self._learner.counts_slots:
             return self._learner.due
         if isinstance(self.words, PrivateVocabularySelection):
@@ -153,7 +164,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def warmup(self) -> tuple[int, int] | None:
-        """Documents of what comes before topics, and at most how many; None after it.
+        """Documents of the warm-up, and at most how many; None after it.
 
         First the words are learned, then the warm-up of the learner begins with the same documents.
         """
@@ -173,19 +184,19 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Records by what became of them; documents that wait for the words are not among them."""
+        """Records by outcome; documents that wait for the words are not among them."""
         return self.counts.outcomes(len(self._waiting.texts))
 
     @property
     def since_release(self) -> int:
-        """Records taken since the last release: those of the running stage, or of a snapshot."""
+        """Records taken since the last release."""
         return self.records - self._released_at
 
     @property
     def fraction_of_window(self) -> float:
-        """Fraction of the time between snapshots after which a clock may end what is running.
+        """Fraction of the time between snapshots after which a clock may end the running stage.
 
-        Infinite while the words are not known: no clock ends the choice of them.
+        Infinite while the words are not known: no clock ends their choice.
         """
         if self._learner is None:
             return math.inf
@@ -194,19 +205,19 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def rounds(self) -> int:
-        """Rounds, or stages, that were finished; the start of a refinement is one more."""
+        """Finished rounds, or stages; the start of a refinement is one more."""
         return 0 if self._learner is None else self._learner.progress.rounds
 
     # Records.
 
     def begin_at(self, behind: Behind) -> None:
-        """Begin, or resume, where the source stands."""
+        """Begin, or resume, at the position of the source."""
         self.behind = behind
         self.account.begin(behind.passed)
 
     @property
     def position(self) -> Position | None:
-        """Where the source stands behind the last record taken."""
+        """Position of the source behind the last record taken."""
         return None if self.behind is None else self.behind.position
 
     def check_account(self) -> None:
@@ -224,33 +235,29 @@ class Pipeline(Generic[LearnerT]):
         self.behind = batch.behind or self.behind
 
     def add(self, batch: RecordBatch) -> None:
-        """Take records, at most those until something is `due`. Time O(characters + learning)."""
+        """Take records, at most those until a release is `due`. Time O(characters + learning)."""
         due = self.due
         require(
             due is not None and batch.n_records <= due,
-            "records must not come after something is due",
+            "records must not come after a release is due",
             records=batch.n_records,
             due=due,
-            remedy="make what is due first",
+            remedy="call release first",
         )
         first = self.counts.records + 1
         self._move(batch)
         if self.provenance is not None:
-            self.provenance.add_texts(batch.located(first), batch.texts)
-        self.counts.records += batch.n_records
-        self.counts.documents += batch.n_documents
-        self.counts.rejects.update(reject.reason for reject in batch.rejects)
-        self.counts.fields = self.counts.fields or batch.fields
-        self.counts.add_damage(batch.damage)
+            self.provenance.add_texts(batch.get_locations(first), batch.texts)
+        self.counts.add_batch(batch)
         if self._on_reject is not None:
             for reject in batch.rejects:
                 self._on_reject(reject)
         if self.counts_slots:
             self._add_slots(batch)
         elif self._learner is None:
-            self._wait(batch.with_text(first))
+            self._wait(batch.get_documents(first))
         else:
-            self._learn(batch.with_text(first))
+            self._learn(batch.get_documents(first))
 
     def _add_slots(self, batch: RecordBatch) -> None:
         """Give every record its slot: a row, or a vote for words."""
@@ -271,7 +278,7 @@ class Pipeline(Generic[LearnerT]):
         assert isinstance(self.words, VocabularyLearner)
         waiting = self._waiting
         waiting.add(found)
-        if self.words.enough(len(waiting.texts), waiting.characters):
+        if self.words.is_enough(len(waiting.texts), waiting.characters):
             self._learn_words()
 
     def _learn_words(self) -> None:
@@ -286,58 +293,55 @@ class Pipeline(Generic[LearnerT]):
     def _learn(self, found: LocatedTexts) -> None:
         assert self.vocabulary is not None
         assert self._learner is not None
-        texts, start = found.texts, 0
         times = np.array(found.times, dtype=np.float64)
-        growing = self._growing
-        for stop in cuts(texts, growing.borders() if growing else ()):
-            encoded = self.vocabulary.encode(texts[start:stop])
-            self._illustrations.add(texts[start:stop], found.locations[start:stop], encoded.batch)
-            self.counts.add_encoded(encoded, stop - start)
+        parts = encode_parts(
+            *(found.texts, self.vocabulary, self._learner, self._growing),
+            flush=self.flush,
+            on_change=self._change_words,
+        )
+        for part, encoded in parts:
+            texts, locations = found.texts[part], found.locations[part]
+            self._illustrations.add(texts, locations, encoded.batch)
+            self.counts.add_encoded(encoded, len(texts))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
                     reason = UNREADABLE if i in encoded.unreadable else SHORT
-                    self._on_reject(Reject(*found.locations[start + i][:2], reason))
-            batch = encoded.batch
-            if self._time_bins is not None:
-                bins = self._time_bins.starts(times[start:stop], time.time() + self._most_ahead)
-                batch = batch.dated(bins)
-                usable = bins[batch.usable]
-                self._span.add(times[start:stop][batch.usable][usable != AHEAD])
-                self.counts.undated += int(np.count_nonzero(usable == UNDATED))
-                self.counts.ahead += int(np.count_nonzero(usable == AHEAD))
-            for block in self._blocks.add(batch):
+                    self._on_reject(Reject(*locations[i][:2], reason))
+            for block in self._blocks.add(self._date(encoded, times[part])):
                 self._learner.add(block)
-            if growing is not None:
-                growing.add(texts[start:stop])
-                if not growing.missing:
-                    self._grow(growing)
-            start = stop
 
-    def _grow(self, growing: GrowingWords) -> None:
-        """Let words enter and leave, if the learner can."""
-        assert self.vocabulary is not None
-        assert self._learner is not None
-        self.flush()
-        if found := growing.grow(self.vocabulary, self._learner):
-            self.vocabulary, change = found
-            self._illustrations.change_words(change)
+    def _date(self, encoded: EncodedTexts, times: NDArray[np.float64]) -> DocumentBatch:
+        """Return documents with their bins of event time, and count those in no bin."""
+        batch = encoded.batch
+        if self._time_bins is None:
+            return batch
+        bins = self._time_bins.starts(times, time.time() + self._most_ahead)
+        usable = bins[batch.usable]
+        self._span.add(times[batch.usable][usable != AHEAD])
+        self.counts.undated += int(np.count_nonzero(usable == UNDATED))
+        self.counts.ahead += int(np.count_nonzero(usable == AHEAD))
+        return batch.dated(bins)
+
+    def _change_words(self, vocabulary: Vocabulary, change: ColumnChange) -> None:
+        self.vocabulary = vocabulary
+        self._illustrations.change_words(change)
 
     # Releases.
 
     @property
     def ends_well(self) -> bool:
-        """Whether there is something to release where the source ends."""
+        """Whether a release can be made where the source ends."""
         if self.counts_slots:
             private = None if self._learner is None else self._learner.private
             return self._learner is not None and (private is None or private.ends_well)
         return self.due is not None and (self.since_release > 0 or not self.snapshots)
 
     def release(self) -> Released:
-        """Make what is due, or end what is running here: a model, or why there is none.
+        """Publish the due snapshot, or close the current window early: a model, or why none.
 
-        Raises `AccountError` where records before the position are missing, or here twice, and
-        `BudgetExceededError` or `LedgerError` if a private learner is not allowed it, and
-        `InsufficientDataError` if it would pay for lines of which none was a document.
+        Raises `AccountError` where records before the position are missing, or here twice,
+        `BudgetExceededError` or `LedgerError` where a private learner must not release, and
+        `InsufficientDataError` where it would pay for lines without a document.
         """
         self.check_account()
         words = self.words if self._learner is None else None
@@ -364,48 +368,43 @@ class Pipeline(Generic[LearnerT]):
         assert self._learner is not None
         if model is None:
             private = self._learner.private
-            return (
-                Released(None)
-                if private is None
-                else Released(None, private.missed, private.shows_nothing)
-            )
+            missed = () if private is None else (private.missed, private.shows_nothing)
+            return Released(None, *missed)
         self.snapshots += 1
         if not self.counts_slots and (found := self.shown_account()):
             model = replace(model, diagnostics={**model.diagnostics, "account": found})
-        bins, span, self._span = self._time_bins, self._span, TimeSpan()
-        return Released(model if bins is None else self._dated(model, span, bins.unit))
-
-    def _dated(self, model: TopicModel, span: TimeSpan, unit: str) -> TopicModel:
-        """Return a model that says from when its documents are, in bins of this unit."""
+        span, self._span = self._span, TimeSpan()
+        if self._time_bins is None:
+            return Released(model)
         interval, timeline = model.interval, model.timeline
         if interval is not None:
             start, end = span.shown()
             interval = replace(interval, start=start, end=end)
         if timeline is not None:
-            timeline = replace(timeline, unit=unit)
-        return replace(model, interval=interval, timeline=timeline)
+            timeline = replace(timeline, unit=self._time_bins.unit)
+        return Released(replace(model, interval=interval, timeline=timeline))
 
     def skip(self, records: int) -> None:
-        """Count records that a release has used, and that are skipped unread."""
+        """Count records of an earlier release, which are skipped unread."""
         self.counts.records += records
         self.counts.skipped += records
         self._released_at = self.records
         if self.provenance is not None:
             self.provenance.clear()
 
-    def note(self, batch: RecordBatch, *, released: bool) -> None:
-        """Note which records were read elsewhere, or are skipped because they were `released`."""
+    def pass_records(self, batch: RecordBatch, *, released: bool) -> None:
+        """Pass records that were read elsewhere, or that were `released` before."""
         self._move(batch)
         if self.provenance is not None:
-            self.provenance.add_texts(batch.located(1), batch.texts, released=released)
+            self.provenance.add_texts(batch.get_locations(1), batch.texts, released=released)
 
-    def caught_up(self, skipped: int, model: TopicModel | None) -> Released:
-        """Go on after a release that no checkpoint knows of, whose records are skipped unread."""
+    def resume_after(self, skipped: int, model: TopicModel | None) -> Released:
+        """Resume after a release that no checkpoint knows of, whose records are skipped unread."""
         self.skip(skipped)
         return self._released(model)
 
     def facts(self, skipped: int = 0) -> dict[str, Any]:
-        """Return what a model of now, or after records that are skipped, says of its stream."""
+        """Return the facts of the stream for a model of now, or after records that are skipped."""
         found = {**self._about, "places": self.records + skipped}
         if self.vocabulary_documents:
             found["vocabulary_documents"] = self.vocabulary_documents
@@ -421,7 +420,7 @@ class Pipeline(Generic[LearnerT]):
             self._learner.add(self._blocks.flush())
 
     def insufficient(self, reason: str = "") -> InsufficientDataError:
-        """Return the error of a run that ends without topics: what came, privately slots alone."""
+        """Return the error of a run that ends without topics; a private one names slots alone."""
         counts = self.counts
         if self.counts_slots:
             of = f"documents_per_snapshot={self._schedule.every}"
@@ -447,24 +446,22 @@ class Pipeline(Generic[LearnerT]):
         return self._blocks.waiting
 
     def beside(self) -> Arrays:
-        """Return what is kept for models to show, and for words to grow, as named arrays."""
+        """Return the state of illustrations and of growing words, as named arrays."""
         growing = {} if self._growing is None else self._growing.state()
         return self._illustrations.state() | with_prefix(growing, GROWING)
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
-        # `asdict` would make pairs of the entries of a Counter.
-        counts = {each.name: copy(getattr(self.counts, each.name)) for each in fields(self.counts)}
         return {
             "reading": self.reading,
-            "places": counts.pop("records"),
+            "places": self.records,
             "first_place": self.first_slot,
             "stages": self.rounds,
             "snapshots": self.snapshots,
             "released_at": self._released_at,
             "vocabulary_documents": self.vocabulary_documents,
             "span": self._span.to_json(),
-            "counts": counts,
+            "counts": self.counts.to_json(),
             "account": self.account.to_json(),
             "provenance": None if self.provenance is None else self.provenance.to_json(),
         }
@@ -476,7 +473,7 @@ class Pipeline(Generic[LearnerT]):
         counts: RecordCounts,
         vocabulary_documents: int,
     ) -> None:
-        """Go on from a learner that was fed elsewhere, by the counts of its records."""
+        """Take over a learner that was fed elsewhere, and the counts of its records."""
         self.vocabulary, self._learner, self.counts = vocabulary, learner, counts
         self.vocabulary_documents = vocabulary_documents
         self._illustrations.begin(vocabulary, learner, {})
@@ -489,18 +486,14 @@ class Pipeline(Generic[LearnerT]):
         waiting: DocumentBatch | None = None,
         beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Go on from the state of a learner, `values`, documents that waited, and `beside`."""
+        """Resume from the state of a learner, `values`, documents that waited, and `beside`."""
         self.vocabulary, self._learner = vocabulary, learner
         self._illustrations.begin(vocabulary, learner, beside or {})
         # A run may let words grow from a restart on.
         if self._growing is not None and (grown := named(beside or {}, GROWING)):
             self._growing.restore(grown)
         self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
-        counts = dict(values["counts"])
-        for name in ("rejects", "removed", "damaged"):
-            counts[name] = Counter(counts[name])
-        counts["fields"] = tuple(counts["fields"])
-        self.counts = RecordCounts(records=int(values["places"]), **counts)
+        self.counts = RecordCounts.from_json(values["counts"], int(values["places"]))
         self.account = Account(values["account"])
         self.first_slot, self.snapshots = int(values["first_place"]), int(values["snapshots"])
         self._span = TimeSpan(*values["span"])

@@ -1,6 +1,6 @@
-"""What is needed of what is written to: rejected records, snapshots, answers to documents.
+"""Interfaces of outputs: rejected records, snapshots, answers to documents.
 
-As with sources, connectors announce them, under the entry-point group ``streamlda.sinks``.
+Connectors announce them under the entry-point group ``streamlda.sinks``.
 """
 
 from __future__ import annotations
@@ -8,28 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from streamlda.stream.source import RecordBatch, announced
+from streamlda.stream.source import RecordBatch, load_entry_point
 
 ENTRY_POINT_GROUP = "streamlda.sinks"
 
 
 @runtime_checkable
 class DeadLetterSink(Protocol):
-    """Where references to rejected records go. Used from one thread."""
+    """Output of references to rejected records. Used from one thread."""
 
     def put(self, record: Any, reason: str) -> None:
-        """Take a reference to a record of the source, and why it was rejected."""
+        """Take a reference to a record of the source, and the reason of its rejection."""
 
     def flush(self, timeout_seconds: float) -> None:
-        """Return once all that was put is durable; else raise `SourceError`."""
+        """Return once all records are durable; else raise `SourceError`."""
 
     def close(self) -> None:
-        """Release what the sink holds. Closing twice is allowed."""
+        """Close the sink. Closing twice is allowed."""
 
 
 @runtime_checkable
 class SnapshotSink(Protocol):
-    """Where snapshots are published beside their folder. Used from one thread."""
+    """Output of snapshots beside their folder. Used from one thread."""
 
     def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
         """Make a value durable as the last one of a key; else raise `SourceError`."""
@@ -38,7 +38,7 @@ class SnapshotSink(Protocol):
         """Return the last value of a key, None if it has none; else raise `SourceError`."""
 
     def close(self) -> None:
-        """Release what the sink holds. Closing twice is allowed."""
+        """Close the sink. Closing twice is allowed."""
 
 
 class Received(NamedTuple):
@@ -49,7 +49,7 @@ class Received(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is written for one document: under its key, for the partition it came from."""
+    """The answer to one document: under its key, for the partition it came from."""
 
     partition: int
     key: bytes | None
@@ -64,22 +64,22 @@ class Exchange(Protocol):
     """
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> Received:
-        """Return what comes next, waiting at most `timeout_seconds` for it."""
+        """Return the next documents, waiting at most `timeout_seconds`."""
 
     def commit(self, answers: Sequence[Answer]) -> bool:
-        """Make answers, and that their records were read, durable at once or not at all."""
+        """Make answers and the offsets of their records durable, at once or not at all."""
 
     def check_answers(self) -> None:
-        """Raise `SourceAwayError` if what is read is silent."""
+        """Raise `SourceAwayError` if the log is silent."""
 
     def lag(self) -> dict[int, int | None]:
-        """Return what waits in each partition that is held; None where that is not known."""
+        """Return the records that wait in each partition that is held; None if unknown."""
 
     def lost(self) -> int:
         """Return how many records were gone before they were read."""
 
     def close(self) -> None:
-        """Release what it holds. Closing twice is allowed."""
+        """Close the exchange. Closing twice is allowed."""
 
 
 def open_sink(name: str, *args: Any, **options: Any) -> Any:
@@ -87,4 +87,4 @@ def open_sink(name: str, *args: Any, **options: Any) -> Any:
 
     Raises `SourceError` if no installed package announces that name.
     """
-    return announced(ENTRY_POINT_GROUP, "sink", name)(*args, **options)
+    return load_entry_point(ENTRY_POINT_GROUP, "sink", name)(*args, **options)

@@ -1,6 +1,6 @@
-"""What the engine asks of a stream of documents, and nothing about how it is read.
+"""Interface of sources: a stream of documents that is polled, and resumed from a position.
 
-A connector is a class with the methods of `Source`, announced under the entry-point group
+A connector is a class with the methods of `Source`, load_entry_point under the entry-point group
 ``streamlda.connectors``. It owns no thread, never blocks longer than the timeout of a poll, and can
 resume from a position that somebody else stored.
 """
@@ -15,10 +15,10 @@ from itertools import compress
 from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.errors import SourceError
 
-#: Where reading goes on, as plain JSON values: what was read before it is never read again.
+#: Position as plain JSON values; nothing before it is read again.
 Position = Mapping[str, Any]
 
 #: The one part of a stream whose records are numbered from its beginning to its end.
@@ -31,10 +31,10 @@ RECORD_BYTES = 200
 
 
 class RecordLocation(NamedTuple):
-    """Where a record stands in its source: file, topic partition or other container, and number.
+    """Location of a record in its source: file, topic partition or other container, and number.
 
     Records are numbered from 1 in each container (line numbers where lines are records). `id` is
-    what the record calls itself, if the source reads that.
+    its own identifier, if the source reads that.
     """
 
     location: str
@@ -43,7 +43,7 @@ class RecordLocation(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """A record that was skipped: where it stands (as `RecordLocation`) and why, never what it says.
+    """Location and reason of a skipped record, never its text.
 
     `reason` is a short fixed word such as ``not-utf8``; the same words are counted in summaries.
     """
@@ -53,15 +53,14 @@ class Reject(NamedTuple):
     reason: str
 
 
-#: Why a file is named that lacks nothing.
+#: Reason of a file that holds no record.
 EMPTY = "empty"
 
 
 class Damage(NamedTuple):
-    """A file that broke off, or holds no record (``empty``): its name, why, and stored bytes lost.
+    """A file that broke off, or holds no record (``empty``): name, reason, and stored bytes lost.
 
-    Where nothing is after the break, what was cut off is not known, and all of the file counts;
-    None where its size is not known.
+    All of the file counts where nothing is after the break; None where its size is unknown.
     """
 
     name: str
@@ -87,9 +86,9 @@ class LocatedTexts:
 
 
 class Behind(NamedTuple):
-    """Where a source stands behind a batch: its position, and the records passed in each part.
+    """Position of a source behind a batch, and the records passed in each part.
 
-    `passed` is empty of a source that does not say it.
+    `passed` is empty if the source does not count them.
     """
 
     position: Position
@@ -100,36 +99,32 @@ class Behind(NamedTuple):
 class RecordBatch:
     """The records of one call of `Source.poll`: aligned lists, in stream order.
 
-    Every record has an entry, whatever it says, so that documents can be numbered by the records
-    before them.
+    Every record has an entry, so that documents can be numbered by the records before them.
 
     Attributes
     ----------
     texts : list of str or None
-        Of each record its document, or None if it is a reject or a blank line. An empty text is a
+        The document of each record, or None if it is a reject or a blank line. An empty text is a
         document, too short to learn from.
     rejects : list of Reject
-        Those records without a document that were skipped for a fault.
+        Records that were skipped for a fault.
     exhausted : bool
         True when the source has ended and later polls will bring nothing.
     locations : list of RecordLocation
-        Where each record stands; empty if the source does not say.
+        Location of each record; empty if unknown.
     users : list of str or None
-        Whose each document is, None where that is not known; empty if the source does not say.
-        Never to be logged.
+        User of each document, None if unknown; empty if all are unknown. Never to be logged.
     times : list of float or None
-        Event time of each document, in seconds since 1970 UTC; None where there is none, or the
-        field holds something else. Empty if the source does not say.
+        Event time of each document, in seconds since 1970 UTC, None if unknown; empty if all are.
     fields : tuple of str
-        Names of fields, as a message may show them, of the first reject that lacks that of the
-        text; empty if there is none.
+        Names of the fields, as a message may show them, of the first reject that lacks that of the
+        text.
     damage : tuple of Damage
         Files that broke off in this poll, or ended without a record.
     newest : dict of int to float
-        When the last record of each partition was made, in seconds since 1970, where the source
-        keeps that (Kafka); for display.
+        Time of the last record of each partition, in seconds since 1970 (Kafka); for display.
     behind : Behind, optional
-        Where the source stands after these records; set by `poll`, and not by sources.
+        Position of the source after these records; set by `poll`, and not by sources.
     """
 
     texts: list[str | None] = field(default_factory=list)
@@ -168,12 +163,12 @@ class RecordBatch:
         """About how much memory the batch takes."""
         return sum(map(getsizeof, self.documents)) + RECORD_BYTES * self.n_records
 
-    def located(self, first: int) -> Sequence[RecordLocation]:
-        """Return where each record stands: without `locations`, numbered from `first` on."""
+    def get_locations(self, first: int) -> Sequence[RecordLocation]:
+        """Return the location of each record: without `locations`, numbered from `first` on."""
         numbers = range(first, first + self.n_records)
         return self.locations or [RecordLocation("stream", number) for number in numbers]
 
-    def of(self, kept: Sequence[bool]) -> RecordBatch:
+    def select(self, kept: Sequence[bool]) -> RecordBatch:
         """Return the records that are kept, of a batch with their locations."""
         left_out = {at[:2] for at, keep in zip(self.locations, kept, strict=True) if not keep}
         return RecordBatch(
@@ -189,13 +184,13 @@ class RecordBatch:
             self.behind,
         )
 
-    def with_text(self, first: int) -> LocatedTexts:
-        """Return the documents; locations as of `located`."""
+    def get_documents(self, first: int) -> LocatedTexts:
+        """Return the documents; locations as of `get_locations`."""
         kept = [text is not None for text in self.texts]
         texts = [text for text in self.texts if text is not None]
         return LocatedTexts(
             texts,
-            list(compress(self.located(first), kept)),
+            list(compress(self.get_locations(first), kept)),
             list(compress(self.times or [None] * self.n_records, kept)),
             sum(map(len, texts)),
         )
@@ -222,9 +217,9 @@ class RecordBatch:
 
 
 class Log(NamedTuple):
-    """A log that a source reads: what tells it from all others, of the same name too.
+    """A log that a source reads: a name that no other log has, and the offset of the next record.
 
-    `next` is the offset of the record that comes next. In a `RecordLocation` offsets count from 1.
+    In a `RecordLocation` offsets count from 1.
     """
 
     name: str
@@ -232,7 +227,7 @@ class Log(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a source has come, for a progress bar: units read, units in all (None: no known end).
+    """Progress of a source: units read, units in all (None: no known end), and the unit.
 
     The unit is ``"B"`` for stored (compressed) bytes, ``"documents"`` otherwise.
     """
@@ -249,13 +244,12 @@ class Source(Protocol):
     Notes
     -----
     A source may have more, for display: `lag`, `lost`, `waits_for` (the part without a record that
-    holds up the others), `silent` (for how many seconds of polling a
-    part of it has not answered; 0 if all do, None if that is not known yet), `reason` (why it is
-    silent) and `last_answer` (when it answered last, by ``time.monotonic``). `passed` says how many
-    records lie before the position: of each partition, by the location of its records, or of all,
-    under `WHOLE`. Without it no account is held of the records. A source with `pause` and `resume`
-    takes polls for 0 records, which bring none. What is away raises `SourceAwayError`, what will
-    not be read as it is set `SourceRefusedError`.
+    holds up the others), `silent` (seconds of polling without an answer of a part; None if
+    unknown), `reason` (of the silence) and `last_answer` (its time by ``time.monotonic``). `passed`
+    returns the number of records before the position, by partition, or under `WHOLE`; without it no
+    account is held of the records. A source with `pause` and `resume` takes polls for 0 records.
+    `SourceAwayError` is raised while a source is away, `SourceRefusedError` where its settings
+    cannot work.
 
     The position returned after a poll resumes *after* the last record of that poll, rejects
     included. Opening a source reads no document. The same source polled with other batch sizes
@@ -263,26 +257,23 @@ class Source(Protocol):
     """
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return what comes next, waiting at most `timeout_seconds` for a document.
-
-        At most `max_records` records: documents, rejects and blank lines together.
-        """
+        """Return at most `max_records` records, waiting at most `timeout_seconds` for one."""
 
     def position(self) -> Position:
-        """Return where the next poll will go on."""
+        """Return the position of the next poll."""
 
     def seek(self, position: Position) -> None:
-        """Go on from a position that `position` returned, in this process or an earlier one."""
+        """Resume from a `position` of this process or an earlier one."""
 
     def progress(self) -> Progress:
-        """Return how far the source has come."""
+        """Return the progress of the source."""
 
     def close(self) -> None:
-        """Release what the source holds. Closing twice is allowed."""
+        """Close the source. Closing twice is allowed."""
 
 
 def stand(source: Source) -> Behind:
-    """Return where a source stands."""
+    """Return the position of a source, and the records it has passed."""
     passed = getattr(source, "passed", None)
     return Behind(source.position(), {} if passed is None else passed())
 
@@ -299,17 +290,16 @@ def poll(source: Source, max_records: int, timeout_seconds: float = 1.0) -> Reco
 
 
 @cache
-def announced(group: str, kind: str, name: str) -> Any:
-    """Return what an installed package announces in a group of entry points, or raise."""
+def load_entry_point(group: str, kind: str, name: str) -> Any:
+    """Return an entry point of an installed package, or raise `SourceError`."""
     found = entry_points(group=group)
-    if name not in found.names:
-        known = ", ".join(sorted(found.names)) or "none (is streamlda installed?)"
-        raise failure(
-            f"a {kind} must be installed before it is used",
-            **{kind: name},
-            remedy=f"known {kind}s: {known}",
-            error=SourceError,
-        )
+    require(
+        name in found.names,
+        f"a {kind} must be installed before it is used",
+        **{kind: name},
+        remedy=f"known {kind}s: {', '.join(sorted(found.names)) or 'none'}",
+        error=SourceError,
+    )
     return found[name].load()
 
 
@@ -328,5 +318,5 @@ def open_source(connector: str, *args: Any, **options: Any) -> Source:
     SourceError
         If no installed package announces that name.
     """
-    source: Source = announced(ENTRY_POINT_GROUP, "connector", connector)(*args, **options)
+    source: Source = load_entry_point(ENTRY_POINT_GROUP, "connector", connector)(*args, **options)
     return source

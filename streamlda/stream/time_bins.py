@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import one_of, require
 from streamlda.documents import AHEAD, UNDATED
-from streamlda.stream.event_time import UNITS, boundaries_of
+from streamlda.stream.event_time import UNITS, parse_boundaries
 
 CUSTOM = "custom"
 
@@ -44,9 +44,9 @@ class TimeBins:
         )
 
     @classmethod
-    def of(cls, bins: str | Sequence[str]) -> Self:
-        """Return the bins of a setting, as `boundaries_of` takes it."""
-        boundaries = boundaries_of(bins)
+    def parse(cls, bins: str | Sequence[str]) -> Self:
+        """Return the bins of a setting, as `parse_boundaries` takes it."""
+        boundaries = parse_boundaries(bins)
         return cls(CUSTOM, boundaries) if boundaries else cls(str(bins))
 
     def starts(self, times: NDArray[np.float64], latest: float = math.inf) -> NDArray[np.int64]:

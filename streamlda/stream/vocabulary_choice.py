@@ -1,8 +1,8 @@
-"""Which words a stream is read by, when they are not given: learned or chosen from its beginning.
+"""Choice of the words of a stream from its beginning.
 
-`VocabularyLearner` takes the most frequent words of the first documents; what it says depends on
-them and is not private. `PrivateVocabularySelection` lets the first slots vote and publishes what
-enough of them use, by a release of its own (`streamlda.privacy.selection`).
+`VocabularyLearner` takes the most frequent words of the first documents, which is not private.
+`PrivateVocabularySelection` lets the first slots vote and publishes the words that enough of them
+use, by a release of its own (`streamlda.privacy.selection`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ VOCABULARY_CHARACTERS = 2**26
 #: Name of the release of chosen words.
 WORDS = "words"
 
-#: How a choice of words is paid for (`ReleaseManager.release` of `streamlda.private`): returns what
-#: was drawn, from its name, first slot, slot after the last, price, draw and facts to store.
+#: `ReleaseManager.release` of `streamlda.private`: returns the drawn arrays, from name, first slot,
+#: slot after the last, price, draw and facts to store.
 Draw = Callable[[Noise], dict[str, Any]]
 PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
 
 
-def check_of_texts(analyzer: object, grow_every: int | None, texts: bool, X: object) -> None:
-    """Raise `InvalidSettingError` if what is for texts alone is given without them."""
+def check_texts_given(analyzer: object, grow_every: int | None, texts: bool, X: object) -> None:
+    """Raise `InvalidSettingError` if options for texts alone are given without texts."""
     require(
         texts or grow_every is None,
         "grow_every must come with texts: the columns of a matrix have their words",
@@ -53,16 +53,13 @@ def check_of_texts(analyzer: object, grow_every: int | None, texts: bool, X: obj
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyLearner:
-    """Which words to take from the first documents of a stream. Not private.
+    """The most frequent words of the first documents of a stream. Not private.
 
-    How many documents they are learned from depends on their lengths. A private choice of words
-    is a release of its own, of a stage with a number of slots that was fixed in advance.
-
-    At most `size` words, the most frequent first, are learned from `documents` documents or
-    `VOCABULARY_CHARACTERS`; limits are those of `Vocabulary.learn`. A `min_document_frequency` of
-    None is a two-hundredth of the documents, at least 1 and at most 5. `phrases` is the most
-    phrases to learn first, from the same texts. With `grow_every` the words change after that many
-    documents, again and again (`streamlda.stream.growing_words`).
+    At most `size` words are learned from `documents` documents or `VOCABULARY_CHARACTERS`; limits
+    are those of `Vocabulary.learn`. A `min_document_frequency` of None is a two-hundredth of the
+    documents, at least 1 and at most 5. `phrases` is the most phrases to learn first, from the same
+    texts. With `grow_every` the words change after every so many documents
+    (`streamlda.stream.growing_words`).
     """
 
     size: int | None = 8000
@@ -91,7 +88,7 @@ class VocabularyLearner:
         n_topics: int,
         grow_every: int | None = None,
     ) -> VocabularyLearner:
-        """Return one that finds words by a function without English stop words, or an analyzer."""
+        """Return a learner with an analyzer, or a function without English stop words."""
         if not isinstance(analyzer, TextAnalyzer):
             analyzer = TextAnalyzer(stop_words="english", function=analyzer)
         return cls(
@@ -101,15 +98,15 @@ class VocabularyLearner:
             grow_every=grow_every,
         )
 
-    def enough(self, documents: int, characters: int) -> bool:
-        """Return whether these are enough to learn from."""
+    def is_enough(self, documents: int, characters: int) -> bool:
+        """Return whether so many documents or characters are enough."""
         return documents >= self.documents or characters >= VOCABULARY_CHARACTERS
 
     def beginning(self, texts: Sequence[str]) -> Sequence[str]:
-        """Return the first texts, as many as are learned from: cut at a document, never inside."""
+        """Return the first texts that words are learned from, cut between documents."""
         characters = 0
         for number, text in enumerate(check_texts(texts)):
-            if self.enough(number, characters):
+            if self.is_enough(number, characters):
                 return texts[:number]
             characters += len(text)
         return texts
@@ -127,7 +124,7 @@ class VocabularyLearner:
     def learn_from(
         self, count: Callable[[TextAnalyzer], WordFrequencies], documents: int
     ) -> Vocabulary:
-        """Return the vocabulary of this number of texts, wherever their words are counted."""
+        """Return the vocabulary of this number of texts, whose words `count` counts."""
         analyzer = self.analyzer
         if self.phrases:
             # A pair that is rare when the table is full is not found.
@@ -135,14 +132,14 @@ class VocabularyLearner:
         return Vocabulary.from_frequencies(count(analyzer), self.limits(documents), analyzer)
 
     def limits(self, documents: int) -> FrequencyLimits:
-        """Return which words are taken from this number of documents."""
+        """Return the limits of words of this number of documents."""
         least = self.min_document_frequency
         if least is None:
             least = min(5, max(1, documents // 200))
         return FrequencyLimits(self.size, least, self.max_document_frequency, self.few_documents)
 
-    def growing(self) -> GrowingWords | None:
-        """Return what changes the words at borders; None unless they grow."""
+    def make_growing_words(self) -> GrowingWords | None:
+        """Return a new `GrowingWords`; None unless the words grow."""
         if self.grow_every is None:
             return None
         assert self.size is not None
@@ -150,19 +147,16 @@ class VocabularyLearner:
 
 
 class PrivateVocabularySelection:
-    """Words to choose privately from the first slots of a stream.
+    """Words that are chosen privately from the first slots of a stream.
 
-    Every record takes a slot, and those documents are used for nothing else: what comes after
-    them is learned from. The words are one release, of the arrays ``words`` (UTF-8 text, largest
-    noisy weight first, joined by line feeds) and ``weights``.
+    Every record takes a slot, and these documents are used for nothing else. The words are one
+    release, of the arrays ``words`` (UTF-8 text, largest noisy weight first, joined by line feeds)
+    and ``weights``.
 
     Privacy: unit, relation, sensitivity and its derivation are those of
-    `streamlda.privacy.selection`. The tokens of a document are a function of that document alone,
-    and tokens that are not printable text are left out of it. Public: all that is given here. The
-    cut to `size` words reads the release only. Words of the list `public` have no votes: they come
-    first, whatever is chosen, and leave the votes of their documents to the others.
-
-    Memory and time: those of `WordSelection`, and of splitting the texts. `release` pays.
+    `streamlda.privacy.selection`. The tokens of a document are a function of that document alone;
+    tokens that are not printable text are discarded. All arguments are public. The cut to `size`
+    words reads the release only. `public` words have no votes: they come first, whatever is chosen.
     """
 
     def __init__(
@@ -205,8 +199,8 @@ class PrivateVocabularySelection:
     def choose(self) -> Vocabulary:
         """Pay for the words, release them and return them; once, after the last vote.
 
-        `InsufficientDataError` if there is no public word and none stands above the threshold: the
-        price is spent.
+        Raises `InsufficientDataError` if there is no public word and no word is above the
+        threshold: the price is spent.
         """
         facts = {**self._selection.metadata(), "public_words": len(self._public)}
         first, last = self.first_slot, self.first_slot + self.slots
@@ -216,10 +210,7 @@ class PrivateVocabularySelection:
         return self.chosen(released, facts)
 
     def chosen(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:
-        """Return the words of a release, this one's or one made before a crash.
-
-        `facts` are what was stored with them as ``selection``.
-        """
+        """Return the words of a release; `facts` were stored with it as ``selection``."""
         found = released["words"].tobytes().decode("utf-8")
         words = [*self._public, *(found.split("\n") if found else ())]
         if not words:

@@ -19,7 +19,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.storage.checkpoint import Checkpoint
-from streamlda.storage.merge import merge_checkpoints, newest_of, overlap
+from streamlda.storage.merge import merge_checkpoints, overlap, read_newest_engine
 from streamlda.storage.state import load_state, save_state
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
@@ -245,7 +245,7 @@ def test_folders_of_daemons_that_run_are_joined(folders, documents):
     assert merged.vocabulary == WORDS
     offsets = [found.position["offsets"] for found in merged.checkpoints]
     assert offsets == [{str(n): 1000} for n in range(3)]
-    assert [newest_of(folder).engine.documents_seen for folder in folders] == [1000] * 3
+    assert [read_newest_engine(folder).engine.documents_seen for folder in folders] == [1000] * 3
 
 
 def test_one_folder_is_that_daemon_with_or_without_a_shared_projection(tmp_path, documents):
@@ -284,7 +284,7 @@ def test_a_private_state_is_never_read(tmp_path, documents):
     learner.add(documents.rows(0, 10))
     save(tmp_path / "a", learner, {})
     ledger.close()
-    for read in (newest_of, lambda folder: merge_checkpoints([folder])):
+    for read in (read_newest_engine, lambda folder: merge_checkpoints([folder])):
         with pytest.raises(InvalidSettingError, match=r"not be private, got .*daemon publishes"):
             read(tmp_path / "a")
 
@@ -299,12 +299,12 @@ def test_a_damaged_generation_is_skipped_and_reported(tmp_path, documents):
     for stop in (100, 200):
         save(tmp_path / "a", learned(documents, 0, stop), {"record": stop})
     damage(tmp_path / "a" / "state-000002")
-    found = newest_of(tmp_path / "a")
+    found = read_newest_engine(tmp_path / "a")
     assert (found.checkpoint.position, found.engine.documents_seen) == ({"record": 100}, 100)
     assert "generation 2" in found.checkpoint.skipped[0]
     damage(tmp_path / "a" / "state-000001")
     with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
-        newest_of(tmp_path / "a")
+        read_newest_engine(tmp_path / "a")
 
 
 def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, monkeypatch):
@@ -320,14 +320,14 @@ def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, m
             return restore(self)
 
         monkeypatch.setattr(Checkpoint, "restore", overtaken)
-        found = newest_of(tmp_path / "a")
+        found = read_newest_engine(tmp_path / "a")
         assert restored == [1, 3]
         assert (found.checkpoint.position, found.engine.documents_seen) == ({"record": 300}, 300)
         # A file that is gone for good is damage, and no reason to wait.
         for path in (tmp_path / "a").glob("state-*"):
             path.unlink()
         with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
-            newest_of(tmp_path / "a")
+            read_newest_engine(tmp_path / "a")
 
 
 def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
@@ -352,7 +352,7 @@ def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
     save(tmp_path / "a", engine, {"record": 0})
     daemon.start()
     while not ended.is_set():
-        found = newest_of(tmp_path / "a")
+        found = read_newest_engine(tmp_path / "a")
         seen.append(found.engine.documents_seen)
         assert found.checkpoint.position == {"record": seen[-1]}
         assert found.checkpoint.skipped == ()

@@ -10,7 +10,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError, VocabularyError
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.merge import merge_checkpoints, newest_of
+from streamlda.storage.merge import merge_checkpoints, read_newest_engine
 from streamlda.storage.projection import FORMAT, FORMAT_VERSION, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
 from streamlda.stream.illustrations import COLUMNS
@@ -116,7 +116,7 @@ def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
     assert one.documents_seen == 540
     np.testing.assert_allclose(one.snapshot().components, other.snapshot().components, rtol=1e-9)
     np.testing.assert_array_equal(one.snapshot().alpha, other.snapshot().alpha)
-    assert_same_state(merge_checkpoints(folders[:1]).engine, newest_of(folders[0]).engine)
+    assert_same_state(merge_checkpoints(folders[:1]).engine, read_newest_engine(folders[0]).engine)
     # What was merged can be saved, and goes on.
     save_state(tmp_path / "state", one)
     assert_same_state(load_state(tmp_path / "state"), one)

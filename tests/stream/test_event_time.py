@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamlda.documents import UNDATED
 from streamlda.errors import InvalidSettingError
-from streamlda.stream.event_time import UNITS, boundaries_of, event_time
+from streamlda.stream.event_time import UNITS, parse_boundaries, parse_event_time
 from streamlda.stream.time_bins import TimeBins, TimeSpan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,18 +27,23 @@ def test_iso_8601_is_the_time_that_it_names(time, minutes):
     offset = timedelta(minutes=minutes)
     sign, rest = "-" if minutes < 0 else "+", abs(minutes)
     shifted = f"{(time + offset).isoformat()}{sign}{rest // 60:02}:{rest % 60:02}"
-    assert {event_time(text) for text in [*texts, shifted, texts[0].encode()]} == {wanted}
+    assert {parse_event_time(text) for text in [*texts, shifted, texts[0].encode()]} == {wanted}
 
 
 @given(TIMES)
 def test_dates_are_their_beginning(time):
     day, year = datetime(time.year, time.month, time.day), f"{time.year:04}"
-    assert event_time(f"{day:%m}".join([f"{year}-", ""])) == seconds(day.replace(day=1))
+    assert parse_event_time(f"{day:%m}".join([f"{year}-", ""])) == seconds(day.replace(day=1))
     for text in (f"{year}-{day:%m-%d}", f"{year}{day:%m%d}"):
-        assert event_time(text) == seconds(day)
+        assert parse_event_time(text) == seconds(day)
     if time.year >= 1000:
         first = seconds(datetime(time.year, 1, 1))
-        assert event_time(year) == event_time(time.year) == event_time(float(time.year)) == first
+        assert (
+            parse_event_time(year)
+            == parse_event_time(time.year)
+            == parse_event_time(float(time.year))
+            == first
+        )
 
 
 @given(st.integers(10_000, 10**11 - 1), st.sampled_from([1, -1]))
@@ -48,11 +53,11 @@ def test_numbers_are_seconds_or_by_their_size_smaller_units(number, sign):
     wanted = float(number) if number >= -62_135_596_800 else None
     text = str(number)
     if len(text) != 8:  # a date
-        assert event_time(text) == wanted
-    assert event_time(number) == event_time(float(number)) == wanted
+        assert parse_event_time(text) == wanted
+    assert parse_event_time(number) == parse_event_time(float(number)) == wanted
     if abs(number) >= 10**8:
         for unit in (10**3, 10**6, 10**9):
-            assert event_time(number * unit) == wanted
+            assert parse_event_time(number * unit) == wanted
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_numbers_are_seconds_or_by_their_size_smaller_units(number, sign):
     ],
 )
 def test_what_is_no_time_is_none(value):
-    assert event_time(value) is None
+    assert parse_event_time(value) is None
 
 
 def beginning(time, unit):
@@ -101,11 +106,13 @@ def test_custom_bins_hold_their_start_and_not_their_end(boundaries, times):
 
 
 def test_bins_of_a_setting():
-    assert TimeBins.of("month") == TimeBins("month")
-    assert TimeBins.of(["2019", "2019-07-01T12:00"]) == TimeBins("custom", (1546300800, 1561982400))
+    assert TimeBins.parse("month") == TimeBins("month")
+    assert TimeBins.parse(["2019", "2019-07-01T12:00"]) == TimeBins(
+        "custom", (1546300800, 1561982400)
+    )
     for wrong in ("fortnight", "", [], ["soon"], ["2019", "2019-01-01"], ["2020", "2019"]):
         with pytest.raises(ValueError, match="or times that ascend"):
-            boundaries_of(wrong)
+            parse_boundaries(wrong)
     for unit, boundaries in (("custom", ()), ("custom", (2, 1)), ("day", (1,)), ("minute", ())):
         with pytest.raises(InvalidSettingError):
             TimeBins(unit, boundaries)

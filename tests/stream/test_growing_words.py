@@ -344,7 +344,7 @@ def test_the_latest_texts_are_kept_within_their_limits(monkeypatch):
     texts[90:] = ["x" * 1000, *texts[91:]]
 
     words = learner_of(20, 4, analyzer=TextAnalyzer())
-    one, two = words.growing(), words.growing()
+    one, two = words.make_growing_words(), words.make_growing_words()
     for start in range(0, 160, 20):
         one.add(texts[start : start + 20])
         two.add(texts[start : start + 7])

@@ -17,7 +17,7 @@ from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.stream import blocks, vocabulary_choice
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.event_time import event_time
+from streamlda.stream.event_time import parse_event_time
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
@@ -179,7 +179,7 @@ NOW = 1_760_000_000.0
 def test_a_time_ahead_of_the_clock_moves_no_time_line(monkeypatch, time):
     monkeypatch.setattr("streamlda.stream.pipeline.time.time", lambda: NOW)
     dated = Pipeline(GIVEN, Dating, time_bins=TimeBins())
-    times = [NOW - 60, event_time(time), NOW + 3599]
+    times = [NOW - 60, parse_event_time(time), NOW + 3599]
     dated.add(RecordBatch(["apple bread cheese"] * 3, times=times))
     model = dated.release().model
     assert dated.in_no_bin == (0, 1, 7)
@@ -311,7 +311,7 @@ def test_an_engine_gives_snapshots_by_its_schedule():
     assert [model.settings["places"] for model in models] == [100, 200]
     assert models[0].settings["stream"] == "s"
     assert (made.due, made.snapshots, made.ends_well) == (None, 2, False)
-    with pytest.raises(InvalidSettingError, match="records=1 due=None; make what is due first"):
+    with pytest.raises(InvalidSettingError, match="records=1 due=None; call release first"):
         made.add(SHORT_TEXT)
 
 
@@ -362,7 +362,7 @@ def test_what_cannot_be_learned_from_is_refused():
     with pytest.raises(ValueError, match="n_features=4 expected=3"):
         made.flush()
     made = Pipeline(GIVEN, Noting)
-    with pytest.raises(InvalidSettingError, match="records=10 due=9; make what is due first"):
+    with pytest.raises(InvalidSettingError, match="records=10 due=9; call release first"):
         made.add(RecordBatch([None] * 10))
     assert made.records == 0
 
@@ -402,5 +402,5 @@ def test_every_record_takes_a_slot_blank_where_there_is_no_document():
     made.add(RecordBatch([None] * 3))
     assert made.facts(6) == {"stream": "s", "places": 9, "snapshot": 1}
     model = made.learner.release()
-    assert made.caught_up(6, model) == Released(model)
+    assert made.resume_after(6, model) == Released(model)
     assert (made.records, made.since_release, made.snapshots) == (9, 0, 1)

@@ -18,8 +18,8 @@ def test_a_batch_counts_its_records_and_what_they_take():
     # An empty text is a document, a blank is none.
     assert BATCH.documents == ["apple", ""]
     assert (BATCH.n_records, BATCH.n_documents, BATCH.n_blanks) == (4, 2, 1)
-    assert BATCH.located(7) == LOCATIONS
-    assert RecordBatch([None, "a"]).located(7) == [("stream", 7, None), ("stream", 8, None)]
+    assert BATCH.get_locations(7) == LOCATIONS
+    assert RecordBatch([None, "a"]).get_locations(7) == [("stream", 7, None), ("stream", 8, None)]
     short, long = (RecordBatch(["x" * n]).size_bytes for n in (10, 10_010))
     assert long - short == getsizeof("x" * 10_010) - getsizeof("x" * 10)
     assert RecordBatch([None] * 50).size_bytes == 50 * RecordBatch([None]).size_bytes > 0
