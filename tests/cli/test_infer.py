@@ -81,6 +81,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, kind):
 
 def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.folder.mkdir()
     assert "must have a snapshot" in refused("infer", snapshots.folder, records, code=65)
     other = load(folder / "truth")
     for number, model in ((1, other), (2, load(folder / "model"))):
