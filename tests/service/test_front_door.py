@@ -1,17 +1,12 @@
-"""What the pages tell an operator to run, as it stands, against a broker, until the page is open.
-
-The port of a line is the one that is used if it is free here, else another.
-"""
+"""Lines of pages for operators, run as they stand but for addresses, until the page is open."""
 
 import json
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -25,7 +20,6 @@ from tests.service.daemon_process import environment
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
-DEPLOY = ROOT / "streamlda" / "service" / "deploy"
 TOPIC = "documents"
 #: A snapshot is due after 20,000.
 N_DOCUMENTS = 21_000
@@ -54,54 +48,6 @@ def filled(own_topics):
     own_topics.fill(TOPIC, documents(N_DOCUMENTS))
     yield own_topics.bootstrap
     own_topics.admin.delete_topics([TOPIC])
-
-
-def free_or_another(port):
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return free_ports(1)[0]
-    return port
-
-
-def pump(source, target):
-    """Pass on what comes from either of two sockets, until one is closed."""
-    with source, target:
-        ends = {source: target, target: source}
-        while True:
-            for ready in select.select(list(ends), [], [])[0]:
-                chunk = ready.recv(2**16)
-                if not chunk:
-                    return
-                ends[ready].sendall(chunk)
-
-
-@contextmanager
-def forwarded(port, bootstrap):
-    """Pass connections to a port on to a broker, whose answers then name its own address."""
-    host, _, behind = bootstrap.rpartition(":")
-    with socket.create_server(("127.0.0.1", port)) as server:
-        pumps = []
-
-        def accept():
-            while True:
-                try:
-                    source, _ = server.accept()
-                except OSError:
-                    return
-                target = socket.create_connection((host, int(behind)))
-                pumps.append(threading.Thread(target=pump, args=(source, target)))
-                pumps[-1].start()
-
-        accepting = threading.Thread(target=accept)
-        accepting.start()
-        try:
-            yield
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            accepting.join(10)
-            for each in pumps:
-                each.join(10)
 
 
 @contextmanager
@@ -147,13 +93,12 @@ def wait_for_page(port):
 @pytest.mark.parametrize("name", ["README.md", "streamlda/docs/howto/deploy.md"])
 def test_the_lines_of_a_page_start_a_daemon_and_its_page_is_open(name, filled, tmp_path, browser):
     (run, *ask), settings = commands(name), "".join(blocks(name, "toml"))
-    kafka, http = (free_or_another(port) for port in (9092, 8080))
-    used = {"localhost:9092": f"localhost:{kafka}", "localhost:8080": f"localhost:{http}"}
-    for usual, ours in used.items():
+    (http,) = free_ports(1)
+    for usual, ours in {"localhost:9092": filled, "localhost:8080": f"localhost:{http}"}.items():
         run, settings = run.replace(usual, ours), settings.replace(usual, ours)
         ask = [line.replace(usual, ours) for line in ask]
     (tmp_path / "streamlda.toml").write_text(settings, "utf-8")
-    with forwarded(kafka, filled), running(run, tmp_path, STREAMLDA_HTTP_PORT=str(http)):
+    with running(run, tmp_path, STREAMLDA_HTTP_PORT=str(http)):
         wait_for_page(http)
         assert wait_for_topics(browser, f"http://localhost:{http}") > 0
         for line in ask:
