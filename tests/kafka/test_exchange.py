@@ -1,6 +1,9 @@
 """Documents in and answers out in one transaction: what a reader sees, whatever a member does."""
 
+from contextlib import closing
+
 import pytest
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from streamlda.errors import InvalidSettingError, SinkAwayError, SourceError, SourceRefusedError
@@ -199,6 +202,26 @@ def test_records_that_were_removed_are_refused_or_counted(topics, topic, output,
     last = exchange_of(allow_gaps=True)
     exchanged(last, 2)
     assert last.lost() == 7 - received.batch.n_records
+
+
+def test_a_log_that_was_cut_is_refused_or_answered_from_its_end(topics, topic, output, exchange_of):
+    """The group stands beyond the end, from where the package goes back to the beginning."""
+    topics.fill(topic, [b"%d" % n for n in range(9)])
+    topics.make(output)
+    with closing(KafkaConsumer(bootstrap_servers=topics.bootstrap, group_id=topic)) as consumer:
+        part = TopicPartition(topic, 0)
+        consumer.assign([part])
+        consumer.commit({part: OffsetAndMetadata(12, "", -1)})
+    refused = exchange_of()
+    with pytest.raises(SourceRefusedError, match=r"offset=12 log='0\.\.9'"):
+        poll(refused, 1)
+    refused.close()
+    exchange = exchange_of(allow_gaps=True)
+    # What was answered before the cut is read, and passed over.
+    wait_until(lambda: not exchange.poll(100, 0.2).batch.n_records and exchange.lag() == {0: 0}, 60)
+    topics.send(topic, [b"more"])
+    exchanged(exchange, 1)
+    answers_are(topics, output, b"more")
 
 
 def test_marks_of_transactions_are_no_gap_and_no_lag(topics, topic, output, exchange_of):

@@ -26,6 +26,7 @@ from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.producer import BATCH_BYTES, LINGER_SECONDS, give_up
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security
+from streamlda_connectors.kafka.share import after_gap
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -209,36 +210,42 @@ on_reject, registry, security
             at = self._next.get(number)
             # What the group has last, of a partition that is new here.
             at = self._member.committed(number) if at is None else at
-            if at is not None and at < first:
-                self._check_gap(number, at)
-            self._next[number] = first
+            self._next[number] = first if at in (None, first) else self._check(number, at, first)
             location = f"{self._settings.topic}/{number}"
             for i, offset in enumerate(run.offsets):
                 self._keys[location, offset + 1] = run.record(i).key
         self._held = dict(held)
         self._pending.extend(runs)
 
-    def _check_gap(self, number: int, at: int) -> None:
-        """Refuse records that were removed before they were read, or count them."""
-        first = self._member.bounds({number})[number].first
-        if first <= at:
-            return  # Marks of transactions, or what compaction removed.
+    def _check(self, number: int, at: int, read: int) -> int:
+        """Return where to go on from `at`, where the client has read another offset.
+
+        Records that were removed before they were read, or that a log lost, are refused or counted.
+        """
+        bounds = self._member.bounds({number})[number]
+        if at < read and bounds.first <= at:
+            return read  # Marks of transactions, or what compaction removed.
+        cut = at > read
+        rule = "not be cut before what was read of it" if cut else "hold the next record"
         require(
             self._allow_gaps,
-            "the log must hold the next record of each partition",
+            f"the log of a partition must {rule}",
             topic=self._settings.topic,
             partition=number,
             offset=at,
-            first=first,
-            remedy="records were removed before they were read: start with allow_gaps to go on "
-            "without them",
-            error=SourceRefusedError,
+            log=f"{bounds.first}..{bounds.end}",
+            remedy="records were removed: start with allow_gaps to go on without them",
+            # The log may have what comes next: a new member asks the group again.
+            error=SourceError if cut and at <= bounds.end else SourceRefusedError,
         )
-        self._lost += first - at
-        logger.warning(
-            "gap: topic %s partition %d goes on at offset %d, %d records lost (removed)",
-            *(self._settings.topic, number, first, first - at),
-        )
+        to, lost = after_gap(at, bounds)
+        self._lost += lost
+        if to != at:
+            logger.warning(
+                "gap: topic %s partition %d goes on at offset %d, %d records lost",
+                *(self._settings.topic, number, to, lost),
+            )
+        return to
 
     def commit(self, answers: Sequence[Answer]) -> bool:
         """Write answers, and the offsets after all that `poll` returned, in one transaction.
@@ -268,7 +275,7 @@ on_reject, registry, security
         entry = kafka.structs.OffsetAndMetadata
         offsets = {
             kafka.TopicPartition(self._settings.topic, n): entry(
-                at if n in waiting else read.get(n, at), "", -1
+                at if n in waiting else max(at, read.get(n, at)), "", -1
             )
             for n, at in self._next.items()
         }
