@@ -8,7 +8,7 @@ none is set.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from functools import partial
 from time import monotonic
@@ -22,7 +22,6 @@ from streamlda_connectors.kafka.client import (
     ClientSettings,
     Identity,
     OutOfRange,
-    Record,
     Run,
     Truncated,
 )
@@ -72,6 +71,9 @@ class Client:
                 fetch_max_wait_ms=min(500, milliseconds(settings.request_timeout_seconds) // 2),
                 **{"auto_offset_reset": "none", **options},
             )
+        from streamlda_connectors.kafka.unpacking import Unpacked
+
+        self._consumer._fetcher.PartitionRecords = Unpacked
 
     def _listening(self, make: Callable[..., Any], **options: Any) -> Any:
         """Make the package's client, and note each fetch that is answered, with records or not."""
@@ -172,8 +174,8 @@ class Client:
                 part.partition,
                 [row.offset for row in rows],
                 [row.value for row in rows],
-                [row.timestamp for row in rows],
-                partial(_record, rows),
+                [row.timestamp_ms for row in rows],
+                rows.__getitem__,
             )
             for part, rows in found.items()
         ]
@@ -271,12 +273,6 @@ def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, 
         raise kafka.errors.for_code(code)
     partitions = {partition["partition_index"] for partition in topic["partitions"]}
     return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
-
-
-def _record(rows: Sequence[Any], index: int) -> Record:
-    row = rows[index]
-    headers = tuple(row.headers or ())
-    return Record(row.topic, row.partition, row.offset, row.timestamp, row.key, row.value, headers)
 
 
 def log_commit(offsets: object, response: object) -> None:

@@ -54,6 +54,10 @@ CLOSED_LOGINS = 3
 NAMING_SECONDS = 3.0
 
 
+#: Most that is read of a connection at once.
+RECEIVE_BYTES = 2**18
+
+
 def name_cause(error: BaseException) -> str:
     """Return ``cause:detail`` of what ended a connection; the detail is an errno or a class."""
     from kafka import errors
@@ -206,15 +210,24 @@ def _reading_to_the_end(transport: Any) -> Any:
     """Return a transport that gives what came before the end of a connection, and then the end.
 
     The package drops it, so that the answer that refuses a login is lost: brokers close after it.
+    It also reads 4 KiB at a time.
     """
-    receive = transport._sock_recv
+    from kafka.errors import KafkaConnectionError
 
-    def received() -> tuple[bytes, Any]:
-        data, error = receive()
+    def receive() -> tuple[bytes, Any]:
+        parts, error = [], None
+        try:
+            while part := transport._sock.recv(RECEIVE_BYTES):
+                parts.append(part)
+            error = KafkaConnectionError("socket disconnected")
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError as ended:
+            error = KafkaConnectionError(ended)
         # An end is read once more.
-        return data, None if data else error
+        return b"".join(parts), None if parts else error
 
-    transport._sock_recv = received
+    transport._sock_recv = receive
     return transport
 
 
