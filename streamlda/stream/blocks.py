@@ -7,7 +7,9 @@ over the same stream then have the same sums to the last bit, however often they
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -70,13 +72,13 @@ class Blocks:
 
 
 def find_cuts(texts: Sequence[str], borders: Iterable[int] = ()) -> Iterator[int]:
-    """Yield find_cuts of texts: at rising borders, and into parts of about `ENCODED_CHARACTERS`."""
-    characters, rest = 0, iter(borders)
-    border = next(rest, None)
-    for number, text in enumerate(texts, 1):
-        characters += len(text)
-        if characters >= ENCODED_CHARACTERS or number in (border, len(texts)):
-            yield number
-            characters = 0
-        if number == border:
+    """Yield where to cut texts: at rising borders, and into parts of about `ENCODED_CHARACTERS`."""
+    ends, rest = [*accumulate(map(len, texts))], iter(borders)
+    border, at, characters = next(rest, None), 0, 0
+    while at < len(texts):
+        stop = min(bisect_left(ends, characters + ENCODED_CHARACTERS, at) + 1, len(texts))
+        at = min(stop, border) if border and at < border else stop
+        characters = ends[at - 1]
+        yield at
+        if at == border:
             border = next(rest, None)

@@ -213,6 +213,8 @@ def _count_documents(limit: float, n_documents: int) -> float:
 def check_texts(texts: Iterable[str]) -> Iterator[str]:
     """Return an iterator over `texts` that raises at the first item that is not a string."""
     check(not isinstance(texts, str), "one text")
+    if isinstance(texts, list) and set(map(type, texts)) == {str}:
+        return iter(texts)
     return _check_each(texts)
 
 

@@ -16,6 +16,7 @@ class Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc] # the package ha
     """Takes records of one partition from a fetch, but for transactions that were aborted."""
 
     def _unpack_records(self, part: Any, batches: Any, *deserializers: None) -> Iterator[Record]:
+        topic, partition = part
         while (batch := batches.next_batch()) is not None:
             if not batch.validate_crc():
                 raise CorruptRecordError(f"batch at offset {batch.base_offset}")
@@ -25,11 +26,12 @@ class Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc] # the package ha
                     if not row.validate_crc():
                         raise CorruptRecordError(f"record at offset {row.offset}")
                     self.next_fetch_offset = row.offset + 1
-                    yield Record(*part, row.offset, row.timestamp, row.key, row.value, ())
+                    at = row.offset, row.timestamp
+                    yield Record(topic, partition, *at, row.key, row.value, ())
                 continue
             self.leader_epoch = batch.leader_epoch
             if not self._is_hidden(batch):
-                for record in _records(*part, batch):
+                for record in _records(topic, partition, batch):
                     self.next_fetch_offset = record.offset + 1
                     yield record
             # The last records of a batch may have been removed by compaction.
@@ -44,7 +46,7 @@ class Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc] # the package ha
                 self.aborted_producer_ids.discard(batch.producer_id)
             elif self._is_batch_aborted(batch):
                 return True
-        return batch.is_control_batch
+        return bool(batch.is_control_batch)
 
 
 def _records(topic: str, partition: int, batch: Any) -> list[Record]:
