@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
 
@@ -106,19 +107,14 @@ def _ask(settings: RunSettings) -> Iterator[Finding]:
         ("output topic", settings.output.topic, snapshot_sink),
     ):
         if topic is not None:
-            with_sink = _connecting(open_sink, settings)
-            yield _try(name, with_sink, f"{topic} can be written")
+            ask = partial(_connect, open_sink, settings)
+            yield _try(name, ask, f"{topic} can be written")
 
 
-def _connecting(
-    open_sink: Callable[[RunSettings], Any], settings: RunSettings
-) -> Callable[[], Any]:
-    def connect() -> None:
-        with closing(open_sink(settings)) as sink:
-            if hasattr(sink, "connect"):
-                sink.connect()
-
-    return connect
+def _connect(open_sink: Callable[[RunSettings], Any], settings: RunSettings) -> None:
+    with closing(open_sink(settings)) as sink:
+        if hasattr(sink, "connect"):
+            sink.connect()
 
 
 def _reach(address: str) -> Finding:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from streamlda.model import MAX_DISTANCE
 from streamlda.settings.load import NAMES, load_settings, nearest
@@ -205,10 +204,14 @@ class SettingsCommand(click.Command):
             no = flag.replace("--", "--no-", 1)
             return click.Option([f"{flag}/{no}", name], default=None, help=help)
         declared = [flag, name, *([setting.short] if setting.short else [])]
-        choices = _choices(setting)
+        choices, values = _choices(setting), _values(setting)
         metavar = choices if len(choices) <= MOST_CHOICES else setting.kind.upper()
-        several = setting.kind == "seeds"
-        return click.Option(declared, type=kind, metavar=metavar, multiple=several, help=help)
+        more: dict[str, Any] = {"type": kind, "metavar": metavar, "help": help}
+        if values:
+            more["shell_complete"] = lambda ctx, param, text: [
+                v for v in values if v.startswith(text)
+            ]
+        return click.Option(declared, multiple=setting.kind == "seeds", **more)
 
     def _row(self, name: str, setting: Setting) -> tuple[str, str]:
         default = shown(setting, setting.default_of(self.reader))
@@ -218,15 +221,12 @@ class SettingsCommand(click.Command):
     def _set_option(self) -> click.Option:
         """Return ``--set``; a shell completes the names, and choices behind the sign."""
 
-        def offer(
-            ctx: click.Context, param: click.Parameter, incomplete: str
-        ) -> list[CompletionItem]:
-            name, sign, _ = incomplete.partition("=")
+        def offer(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+            name, sign, _ = text.partition("=")
             found = [f"{each}=" for each in self.settings]
             if sign and name in self.settings:
-                setting = self.settings[name]
-                found = [f"{name}={value}" for value in (*setting.choices, *setting.words)]
-            return [CompletionItem(each) for each in found if each.startswith(incomplete)]
+                found = [f"{name}={value}" for value in _values(self.settings[name])]
+            return [each for each in found if each.startswith(text)]
 
         return click.Option(
             ["--set", "assigned"],
@@ -260,6 +260,10 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
         if not (name and sign):
             raise click.BadParameter(f"must be section.key=value, got {value[:80]!r}", ctx, param)
     return [(name, value) for name, _, value in pairs]
+
+
+def _values(setting: Setting) -> list[str]:
+    return [*setting.choices, *setting.words]
 
 
 def _choices(setting: Setting) -> str:

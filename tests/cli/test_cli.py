@@ -255,6 +255,8 @@ def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
         (["fit", "--set", "vocabulary.d"], ["vocabulary.documents="]),
         (["fit", "--set", "topics.solver=n"], ["topics.solver=noisy-power"]),
         (["fit", "--set", "topics.alpha_0="], ["topics.alpha_0=auto"]),
+        (["fit", "--topics", ""], []),
+        (["plan", "--vocabulary-kind", "ha"], ["hashed"]),
         (["fit", "reviews"], ["file"]),
         (["fit", "--ledger", "reviews"], ["file"]),
         (["topics", "reviews"], ["file"]),
