@@ -17,7 +17,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import LedgerError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
-from streamlda.run.opening import OpenedRun, open_run, open_store
+from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import RejectsFile, file_options, skip_records
 from streamlda.scaleout import (
     ClusterFit,
@@ -67,7 +67,8 @@ def fit_on_cluster(
     assert address is not None
     with ExitStack() as opened:
         store = opened.enter_context(open_store(settings, checkpoints=False))
-        run = open_run(settings, opened, store, warn=warn)
+        ledger = open_ledger(settings, opened, store, lambda ended: warn(CUT_SHORT + ended))
+        run = open_pipeline(settings, store, ledger, warn=warn)
         pipeline = run.pipeline
         client = opened.enter_context(connect(address))
         # Before files are listed and cut, which takes long where there are many.

@@ -17,7 +17,7 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
-from streamlda.run.opening import OpenedRun, capture, open_run, open_store
+from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import RejectsFile, name_published_stream
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
@@ -149,8 +149,9 @@ class FitLoop:
         self._store = opened.enter_context(open_store(settings))
         self._rejects: RejectsFile | None = None
         rejects = settings.source.rejects
-        run = open_run(
-            *(settings, opened, self._store, None if rejects is None else self._on_reject),
+        ledger = open_ledger(settings, opened, self._store, lambda ended: warn(CUT_SHORT + ended))
+        run = open_pipeline(
+            *(settings, self._store, ledger, None if rejects is None else self._on_reject),
             warn=warn,
             should_stop=should_stop,
         )
@@ -163,28 +164,23 @@ class FitLoop:
             warn(UNCOUNTED)
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
         self._clock.restart(self._start)
-        self._source = run.open_source(settings)
+        if run.checkpoint is not None:
+            for problem in run.checkpoint.skipped:
+                warn(f"a checkpoint was skipped: {problem}")
+        self._source = run.begin_source(settings)
         opened.callback(self._source.close)
         if rejects is not None:
             # After the source: a name that is wrong must not empty the file of an earlier run.
             file = RejectsFile(rejects, append=not self._store.is_empty)
             self._rejects = opened.enter_context(file)
-        self._go_on(run)
+        if run.released is not None:
+            self._publish(run.released)
+            # A second release without a checkpoint between could not be resumed after.
+            self._save()
 
     def _on_reject(self, reject: Reject) -> None:
         if self._rejects is not None:
             self._rejects.write(reject)
-
-    def _go_on(self, run: OpenedRun) -> None:
-        if run.checkpoint is not None:
-            for problem in run.checkpoint.skipped:
-                self._warn(f"a checkpoint was skipped: {problem}")
-        run.go_on(self._source, self._settings)
-        run.skip(self._source)
-        if run.released is not None:
-            self._publish(run.released)
-            # A second release without a checkpoint between could not be gone behind.
-            self._save()
 
     def turn(self, on_progress: Progress) -> FitResult:
         """Read to the end, and return what came of it."""

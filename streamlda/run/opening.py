@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from streamlda.checks import require
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import LedgerError
+from streamlda.errors import LedgerError, SourceAwayError
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
@@ -38,7 +38,7 @@ from streamlda.run.parts import (
     skip_records,
 )
 from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
-from streamlda.run.resumption import PaidRun, catch_up, find_cut_short, find_run, skip_paid
+from streamlda.run.resumption import catch_up, find_cut_short, find_run, skip_paid
 from streamlda.settings.build import (
     engine_settings,
     make_analyzer,
@@ -57,7 +57,7 @@ from streamlda.storage.projection import SharedProjection, load_projection
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
-from streamlda.stream.source import Behind, Log, Reject, Source, stand
+from streamlda.stream.source import Behind, Log, Position, Reject, Source, stand
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
@@ -68,15 +68,15 @@ from streamlda.text.vocabulary import Vocabulary
 OnReject = Callable[[Reject], None]
 
 #: Message of a run about a release that it has ended.
-CUT_SHORT = "a release was interrupted earlier, and stays paid"
+CUT_SHORT = "a release was interrupted earlier, and stays paid: "
 
 
 @dataclass(slots=True)
 class OpenedRun:
-    """A pipeline, and where its stream goes on.
+    """A pipeline, and where its stream resumes.
 
     `checkpoint` is None at the beginning; `slots_to_skip` are records after it that a release has
-    used, and `released` is what that release gave; `paid` are those of a run that is taken up
+    used, and `released` is the outcome of that release; `paid` are releases of a run that resumes
     without a checkpoint, whose records are skipped. `census` is what a private run has found in
     files that are read to their end, and `ledger` pays for it.
     """
@@ -89,9 +89,12 @@ class OpenedRun:
     ledger: Ledger | None = None
     paid: tuple[Intent, ...] = ()
     #: Releases of the ledger before this run.
-    _released_before: int = 0
+    _released_before: int = field(default=0, init=False)
+    #: A record is skipped once, however often the source is away meanwhile.
+    _left_to_skip: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        self._left_to_skip = self.slots_to_skip
         if self.ledger is not None and not self.resumed:
             self._released_before = self.ledger.generation
 
@@ -105,24 +108,48 @@ class OpenedRun:
         """Message about what the run has spent without a model, if it is private."""
         return "" if self.ledger is None else spent(self.ledger, self._released_before)
 
+    def begin_source(
+        self,
+        settings: RunSettings,
+        position: Position | None = None,
+        on_rejected: OnRejected | None = None,
+    ) -> Source:
+        """Open the source at a position; without one, where the run resumes.
+
+        That is after the checkpoint, and after records that a release has used since. Raises
+        `SourceAwayError` for what may be there later, and this may be called again then; other
+        errors as `go_on` and `skip`.
+        """
+        source = self.open_source(settings, on_rejected)
+        try:
+            if position is not None:
+                source.seek(position)
+            else:
+                skipped_to = self.pipeline.position
+                self.go_on(source, settings.kafka.group)
+                self.skip(source, skipped_to)
+        except BaseException:
+            source.close()
+            raise
+        return source
+
     def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
         """Open the source, without what was spent before the run began."""
         source = open_stream(settings, on_rejected)
         if self.pipeline.provenance is not None:
-            self.pipeline.provenance.names = {
-                location: found.name for location, found in _logs(source).items()
-            }
+            logs = _logs(source).items()
+            self.pipeline.provenance.names = {location: log.name for location, log in logs}
         return source if self.census is None else self.census.unspent(source)
 
-    def go_on(self, source: Source, settings: RunSettings) -> None:
-        """Take the source to where the run goes on, before the slots to skip.
+    def go_on(self, source: Source, group: str | None) -> None:
+        """Take the source to where the run resumes, before the slots to skip.
 
         Raises `LedgerError`, before a document is read, if documents of a log from there on were in
         a release, or its consumer group shows that the ledger was further; `SourceError` if the
         source does not hold what comes next.
         """
         if self.ledger is not None:
-            where = f"the offsets of kafka.group={settings.kafka.group!r}"
+            where = f"the offsets of kafka.group={group!r}"
             shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
             self.ledger.check_evidence(each for each in shown if each is not None)
         if self.checkpoint is not None:
@@ -131,12 +158,29 @@ class OpenedRun:
             self._check_unspent(source, self.ledger)
         self.pipeline.begin_at(stand(source))
 
-    def skip(self, source: Source) -> None:
-        """Take the source behind the records that releases have used.
+    def skip(self, source: Source, skipped_to: Position | None = None) -> None:
+        """Take the source behind records that releases have used.
 
-        Raises `SourceError` where it does not hold them; errors as `skip_paid`.
+        `skipped_to` is where an earlier try came to. Raises `SourceError` where the source does not
+        hold the records, `SourceAwayError` where it does not answer; errors as `skip_paid`.
         """
-        skip_records(source, self.slots_to_skip, self.pipeline)
+        if self._left_to_skip < self.slots_to_skip:
+            assert skipped_to is not None
+            source.seek(skipped_to)
+            self.pipeline.begin_at(stand(source))
+
+        def on_poll(n_records: int) -> None:
+            self._left_to_skip -= n_records
+            silent = source.silent() if hasattr(source, "silent") else None
+            require(
+                not silent,
+                "a source must answer while records of a release are skipped",
+                error=SourceAwayError,
+                silent_seconds=silent,
+                remedy="wait, or check that it runs",
+            )
+
+        skip_records(source, self._left_to_skip, self.pipeline, on_poll)
         if self.paid:
             skip_paid(source, self.paid, self.pipeline)
 
@@ -177,33 +221,11 @@ def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:
     )
 
 
-def open_run(
-    settings: RunSettings,
-    opened: ExitStack,
-    store: Store,
-    on_reject: OnReject | None = None,
-    *,
-    warn: Callable[[str], None],
-    should_stop: Callable[[], bool] = lambda: False,
-) -> OpenedRun:
-    """Open a run that ends: its ledger, and its pipeline where it begins or resumes.
-
-    Errors as `open_ledger` and `open_pipeline`.
-    """
-    ledger = open_ledger(settings, opened, lambda ended: warn(f"{CUT_SHORT}: {ended}"), store)
-    paid = None
-    if ledger is not None and store.folder is None:
-        paid = find_cut_short(settings, ledger, store)
-    return open_pipeline(
-        settings, store, ledger, on_reject, warn=warn, should_stop=should_stop, paid=paid
-    )
-
-
 def open_ledger(
     settings: RunSettings,
     opened: ExitStack,
-    on_recovery: Callable[[str], None],
     store: Store,
+    on_recovery: Callable[[str], None],
 ) -> Ledger | None:
     """Open the ledger of a private run as `streamlda.private` does; None without privacy.
 
@@ -232,14 +254,16 @@ def open_pipeline(
     warn: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
     schedule: Schedule | None = None,
-    paid: PaidRun | None = None,
     known: Vocabulary | None = None,
 ) -> OpenedRun:
-    """Make the pipeline, and take it to where the newest checkpoint and the ledger say.
+    """Make the pipeline of settings, and take it to where its last process came to.
 
-    A private run over files reads them once, to know what is spent and how many slots there are.
-    `schedule` is that of the settings, unless another is given; `paid` is a run to take up where
-    there is no store; `known` are words in place of those of the settings.
+    1. Words, learner and schedule are those of the settings; `schedule` and `known` words replace
+       theirs. A private run over files reads them once, to count what is spent and what is left.
+    2. The newest checkpoint of the store is restored, if there is one.
+    3. A private run accepts what was released since, by the ledger (see the module).
+
+    `OpenedRun.begin_source` opens the source there.
 
     Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on after, or
     does not allow the first one, or documents of the files; `InsufficientDataError` if these have
@@ -247,7 +271,7 @@ def open_pipeline(
     `ModelFileError` if none is whole; `SourceError` if files cannot be read.
     """
     if ledger is not None:
-        return _open_private(settings, store, ledger, warn, should_stop, paid)
+        return _open_private(settings, store, ledger, warn, should_stop)
     words: Vocabulary | VocabularyLearner | None = known or public_words(settings)
     shared: SharedProjection | None = None
     if settings.topics.projection_file is not None:
@@ -376,8 +400,10 @@ def _open_private(
     ledger: Ledger,
     warn: Callable[[str], None],
     should_stop: Callable[[], bool],
-    paid: PaidRun | None,
 ) -> OpenedRun:
+    paid = None
+    if store is not None and store.folder is None:
+        paid = find_cut_short(settings, ledger, store)
     saved = None if store is None else store.newest(ledger, catch_up=True)
     run, made = find_run(store, ledger, saved=saved is not None)
     if paid is not None:

@@ -6,17 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from streamlda.checks import require
 from streamlda.errors import SourceAwayError, StreamLDAError
 from streamlda.run.opening import OpenedRun
-from streamlda.run.parts import OnRejected, skip_records
+from streamlda.run.parts import OnRejected
 from streamlda.service.daemon import TICK_SECONDS
 from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.sink import DeadLetterSink
-from streamlda.stream.source import Position, Source, stand
+from streamlda.stream.source import Position, Source
 
 _T = TypeVar("_T")
 
@@ -76,57 +75,16 @@ class Letters:
         return ""
 
 
-class SourceOpening:
-    """Opens the source of a run, and brings it to where the run goes on; from one thread."""
-
-    def __init__(self, settings: RunSettings, found: OpenedRun, letters: Letters) -> None:
-        self._settings, self._found, self._letters = settings, found, letters
-        # What a release has used is skipped once, however often the source is away meanwhile.
-        self._left_to_skip = found.slots_to_skip
-
-    def open(self, position: Position | None) -> Source:
-        """Open the source at a position; without one, where the run goes on.
-
-        That is after the checkpoint, and after what a release has used since. Raises
-        `SourceAwayError` for what may be there later, and this may be called again then; other
-        errors as `OpenedRun.go_on`, and `SourceError` if the source ends before that.
-        """
-        source = self._found.open_source(self._settings, self._letters.on_rejected)
+def open_source(
+    settings: RunSettings, found: OpenedRun, letters: Letters, position: Position | None
+) -> Source:
+    """Open the source of a run as `OpenedRun.begin_source`; the letters of skipped records last."""
+    source = found.begin_source(settings, position, letters.on_rejected)
+    if position is None and found.slots_to_skip:
         try:
-            if position is not None:
-                source.seek(position)
-            else:
-                skipped_to = self._found.pipeline.position
-                self._found.go_on(source, self._settings)
-                self._skip(source, skipped_to)
+            # The checkpoint after them comes next.
+            letters.flush()
         except BaseException:
             source.close()
             raise
-        return source
-
-    def _skip(self, source: Source, skipped_to: Position | None) -> None:
-        found = self._found
-        if self._left_to_skip < found.slots_to_skip:
-            assert skipped_to is not None
-            source.seek(skipped_to)
-            found.pipeline.begin_at(stand(source))
-
-        def on_poll(n_records: int) -> None:
-            self._left_to_skip -= n_records
-            _check_there(source)
-
-        skip_records(source, self._left_to_skip, found.pipeline, on_poll)
-        if found.slots_to_skip:
-            # The checkpoint after them comes next.
-            self._letters.flush()
-
-
-def _check_there(source: Source) -> None:
-    silent = source.silent() if hasattr(source, "silent") else None
-    require(
-        not silent,
-        "a source must answer while records of a release are skipped",
-        error=SourceAwayError,
-        silent_seconds=silent,
-        remedy="wait, or check that it runs",
-    )
+    return source

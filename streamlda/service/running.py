@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from streamlda.checks import require
@@ -17,7 +18,7 @@ from streamlda.service.lease import Lease
 from streamlda.service.logs import log
 from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
-from streamlda.service.opening import Letters, SourceOpening, wait_for
+from streamlda.service.opening import Letters, open_source, wait_for
 from streamlda.service.rules import Rules
 from streamlda.service.sharing import run_shared, shares_partitions
 from streamlda.service.signals import end_at_signals
@@ -93,10 +94,8 @@ def run(settings: RunSettings) -> int:
             status,
             "publish",
             lambda: open_ledger(
-                settings,
-                opened,
+                *(settings, opened, store),
                 lambda ended: log("warning", "release-cut-short", outcome=ended),
-                store,
             ),
         )
         rejects = settings.source.rejects
@@ -120,8 +119,8 @@ def run(settings: RunSettings) -> int:
                     unstored=found.released,
                 )
 
-            source = SourceOpening(settings, found, letters)
-            return Run(source.open, worker_of, _started(found, snapshots))
+            source = partial(open_source, settings, found, letters)
+            return Run(source, worker_of, _started(found, snapshots))
 
         found = open_found()
         _infer(settings, snapshots, status, opened)

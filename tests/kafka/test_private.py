@@ -45,11 +45,11 @@ def open_run(topics, topic, tmp_path):
         with ExitStack() as opened:
             store = opened.enter_context(Store.open(tmp_path / folder))
             output = opened.enter_context(Store.open(private=True))
-            ledger = open_ledger(settings, opened, print, output)
+            ledger = open_ledger(settings, opened, output, print)
             run = open_pipeline(settings, store, ledger)
             source = run.open_source(settings)
             opened.callback(source.close)
-            run.go_on(source, settings)
+            run.go_on(source, settings.kafka.group)
             # What is to be skipped is there: a few polls bring it.
             polls = iter(range(9))
             skip_records(source, run.slots_to_skip, run.pipeline, lambda _: next(polls))

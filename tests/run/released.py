@@ -32,7 +32,7 @@ def settings_at(folder, sources, **flags):
 
 def opened_ledger(settings, opened):
     output = opened.enter_context(Store.open(private=True))
-    return open_ledger(settings, opened, print, output)
+    return open_ledger(settings, opened, output, print)
 
 
 def release(folder, *sources, store=False, most=99, warn=print, between=lambda: None, **flags):

@@ -33,7 +33,7 @@ def opened_run(folder, stream, **more):
         settings = run_settings("private", folder, flags)
         store = opened.enter_context(Store.open(folder / stream))
         output = opened.enter_context(Store.open(output=folder / f"{stream}-out", private=True))
-        ledger = open_ledger(settings, opened, print, output)
+        ledger = open_ledger(settings, opened, output, print)
         run = open_pipeline(settings, store, ledger)
         yield run, store, opened.enter_context(closing(run.open_source(settings)))
 

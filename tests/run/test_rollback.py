@@ -80,10 +80,10 @@ class Scene(NamedTuple):
         with ExitStack() as opened:
             store = opened.enter_context(open_store(settings))
             store.sink = self.topic
-            ledger = open_ledger(settings, opened, print, store)
+            ledger = open_ledger(settings, opened, store, print)
             run = open_pipeline(settings, store, ledger)
             self.group.source = opened.enter_context(closing(run.open_source(settings)))
-            run.go_on(self.group, settings)
+            run.go_on(self.group, settings.kafka.group)
             yield run, store, ledger
 
     def learn(self, **flags):

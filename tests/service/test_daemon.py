@@ -109,16 +109,16 @@ def test_a_disk_too_slow_to_save_ends_within_the_grace_or_at_a_second_signal(eve
 WAITING = """
 import signal, time
 from streamlda.service.logs import log
-from streamlda.service.opening import SourceOpening
-really = SourceOpening.open
+from streamlda.run.opening import OpenedRun
+really = OpenedRun.begin_source
 def wait(*of):
     if NAME == "masked":
         # Another thread is given the signal: this one waits on, as in a library that does.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     log("info", "waiting")
     time.sleep(60)
-def opened(self, position):
-    source, polls = really(self, position), []
+def opened(*about):
+    source, polls = really(*about), []
     def poll(*of, really=source.poll):
         polls.append(of)
         return wait() if len(polls) > 1 else really(*of)
@@ -127,7 +127,7 @@ def opened(self, position):
     else:
         source.poll = poll
     return source
-SourceOpening.open = opened
+OpenedRun.begin_source = opened
 """
 
 

@@ -89,7 +89,7 @@ def test_a_private_window_is_as_far_from_its_snapshot_as_all_of_its_stages(bench
     lines = [json.dumps({"text": text}) for text in TEXTS]
     (tmp_path / "run" / "documents.jsonl").write_text("\n".join(lines))
     with ExitStack() as opened, Store.open(output=tmp_path / "p", private=True) as store:
-        ledger = open_ledger(settings, opened, print, store)
+        ledger = open_ledger(settings, opened, store, print)
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         found, worker = bench("private", pipeline=pipeline)
         stage = pipeline.due

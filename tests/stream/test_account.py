@@ -67,7 +67,7 @@ def test_a_private_release_of_slots_that_are_not_those_of_the_log_is_not_paid(tm
     lines = [json.dumps({"text": text}) for text in TEXTS]
     (tmp_path / "run" / "documents.jsonl").write_text("\n".join(lines))
     with ExitStack() as opened, Store.open(output=tmp_path / "p", private=True) as output:
-        ledger = open_ledger(settings, opened, print, output)
+        ledger = open_ledger(settings, opened, output, print)
         pipeline = open_pipeline(settings, ledger=ledger).pipeline
         pipeline.begin_at(Behind({"at": 0}, {WHOLE: 0}))
         slots, before = pipeline.due, ledger.generation
