@@ -84,6 +84,9 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     if grows:
         # Texts are Python's, of up to 4 bytes a character.
         growing = GROWING_BYTES * most_counted(settings.vocabulary.size) + 4 * MOST_CHARACTERS
+    # Models as the page holds them, each twice; what is fetched, and results of one poll.
+    models = 8 * V * settings.topics.count * 2 * CACHED_MODELS
+    inference = 0 if settings.infer.topic is None else models + SOURCE_BYTES
     what, largest = max(works.items(), key=lambda work: work[1])
     of = "sums of the engine"
     if settings.source.kind == "kafka" and SHARED.search(settings.kafka.partitions):
@@ -99,7 +102,7 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
         ("a block of documents, split and encoded", 8 * ENCODED_CHARACTERS),
         ("documents that wait", settings.memory.queue),
         ("what the source holds", SOURCE_BYTES),
-        *_inference(settings, V),
+        ("inference: models and what is fetched", inference),
         (f"the largest work at one time: {what}", largest),
     ]
     # Near its limit the daemon pauses, which a plan that is kept should not bring about.
@@ -111,20 +114,7 @@ def partition_bytes(settings: RunSettings, n_features: int) -> int:
     asked = engine_settings(settings, n_features, sums=settings.topics.projection_file is not None)
     # Topics and those they began with, or sums; it keeps no documents.
     kept = 2 * asked.refining_bytes if asked.refines else asked.state_bytes
-    return 2 * (kept + measures_bytes(n_features, dated=_dated(settings)))
-
-
-def _dated(settings: RunSettings) -> bool:
-    """Return whether documents have event times."""
-    return settings.source.time_field is not None
-
-
-def _inference(settings: RunSettings, V: int) -> Plan:
-    if settings.infer.topic is None:
-        return []
-    # Models as the page holds them, each twice; what is fetched, and results of one poll.
-    models = 8 * V * settings.topics.count * 2 * CACHED_MODELS
-    return [("inference: models and what is fetched", models + SOURCE_BYTES)]
+    return 2 * (kept + measures_bytes(n_features, dated=settings.source.time_field is not None))
 
 
 def memory_limit(settings: RunSettings) -> int | None:
@@ -176,7 +166,7 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
         "a new projection": 4 * projection + block,
         "a snapshot": 8 * (4 * V * t + 2 * V * K + 4 * t**3 if whitened else 6 * V * K),
     }
-    state = asked.state_bytes + measures_bytes(V, dated=_dated(settings))
+    state = asked.state_bytes + measures_bytes(V, dated=settings.source.time_field is not None)
     if asked.refines:
         # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
         state += warmup + int(ASIDE_SHARE * warmup)
