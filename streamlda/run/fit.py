@@ -21,10 +21,9 @@ from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline
 from streamlda.run.parts import RejectsFile, name_published_stream
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
-from streamlda.stream.clock import SnapshotClock
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Released
+from streamlda.stream.schedule import Released, SnapshotClock
 from streamlda.stream.source import RecordBatch, Reject, Source, poll
 from streamlda.text.vocabulary import Vocabulary
 
@@ -237,7 +236,7 @@ class FitLoop:
         """Take what is there; note whether it was the last."""
         pipeline, counts = self._pipeline, self._pipeline.counts
         assert pipeline.due is not None
-        n = self._clock.records_to_step(pipeline.since_release, min(pipeline.due, POLL_RECORDS))
+        n = self._clock.count_to_step(pipeline.since_release, min(pipeline.due, POLL_RECORDS))
         most = self._settings.source.max_documents
         if most is not None:
             n = min(n, most - (counts.records if self._settings.private else counts.documents))
@@ -271,7 +270,7 @@ class FitLoop:
 
     def _clock_is_over(self) -> bool:
         pipeline = self._pipeline
-        over = self._clock.over(
+        over = self._clock.is_over(
             time.monotonic(), pipeline.since_release, pipeline.fraction_of_window
         )
         return over and pipeline.learner is not None

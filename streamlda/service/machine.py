@@ -35,7 +35,7 @@ from enum import Enum
 from streamlda.checks import require
 from streamlda.service import messages as m
 from streamlda.service.rules import Breaker, Retry, Rules, SourceRetry
-from streamlda.stream.clock import SnapshotClock
+from streamlda.stream.schedule import SnapshotClock
 from streamlda.utils import exit_codes
 
 #: Batches that are learned from at a time, at most: after a signal these are waited for.
@@ -371,7 +371,7 @@ class Machine:
             and not (self._clock.step and (self._queue or self._work is not None))
         ):
             most = min(left, self.rules.poll_records)
-            self._asked = self._clock.records_to_step(self._since_release, most)
+            self._asked = self._clock.count_to_step(self._since_release, most)
             out.append(m.Poll(self._asked))
 
     def _next_work(self, time: float) -> m.Learn | m.Release | m.Checkpoint | None:
@@ -391,7 +391,7 @@ class Machine:
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._save_at_end and self._dirty else None
         reading = self.phase is Phase.LEARNING
-        by_clock = self._clock.over(time, self._since_release, self._fraction)
+        by_clock = self._clock.is_over(time, self._since_release, self._fraction)
         if self._left_to_learn == 0 or (reading and by_clock):
             return m.Release()
         due = time - self._saved_at >= self.rules.checkpoint_seconds

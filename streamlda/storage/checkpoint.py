@@ -64,7 +64,7 @@ class Checkpoint:
     #: Ledger and its epoch when the checkpoint was made; None if the run is not private.
     ledger_id: str | None
     epoch: int | None
-    #: Why newer generations were skipped; empty for the newest. To be logged as an error.
+    #: Problems of newer generations; empty for the newest. To be logged as errors.
     skipped: tuple[str, ...]
     #: Releases begun since then, for which the caller must make up: 0, or 1 if that was allowed.
     releases_behind: int

@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the row is as it was written."""
+        """True if the row is as it was written."""
         return self.digest == _digest(self.number, self.text)
 
 

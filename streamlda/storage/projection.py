@@ -48,7 +48,7 @@ class SharedProjection:
 
     @property
     def refines(self) -> bool:
-        """Whether engines refine from it; else they sum."""
+        """True if engines refine from it; else they sum."""
         return isinstance(self.beginning, SharedStart)
 
     @property

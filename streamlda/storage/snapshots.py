@@ -77,11 +77,11 @@ class Summary:
     """Entry of a snapshot in a list, without its words."""
 
     number: int
-    #: When its file was written, ISO 8601 in UTC.
+    #: Time of its file, ISO 8601 in UTC.
     created: str
     #: Documents used; of a private one the record slots, which are fixed in advance.
     documents: int
-    #: Whether its privacy statement claims privacy, and bears that out.
+    #: True if its privacy statement claims privacy, and bears that out.
     private: bool
     topics: list[Topic]
     #: Documents since the snapshot before, as `Interval.to_json`; None where it is not known.

@@ -211,7 +211,7 @@ class Store:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no checkpoint."""
+        """True if there is no checkpoint."""
         return self.folder is None or self._index.newest_number() == 0
 
     def newest(

@@ -80,7 +80,7 @@ class RecordCounts:
 
     @property
     def has_document(self) -> bool:
-        """Whether a record was a document; True if the outcome of some is unknown."""
+        """True if a record was a document, or the outcome of some is unknown."""
         return self.documents > self.short or self.skipped > 0
 
     @property

@@ -1,4 +1,4 @@
-"""How a connection to brokers is secured, and where secrets stand: named, never held."""
+"""Security of connections to brokers, and secrets that are named and never held."""
 
 from __future__ import annotations
 

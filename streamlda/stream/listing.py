@@ -102,7 +102,7 @@ class StoredFile:
 
     def open(self) -> IO[bytes]:
         """Open the stored bytes for reading."""
-        with _faults_of_file_systems(self.name):
+        with _name_faults(self.name):
             raw: IO[bytes] = self.file_system.open(self.path, "rb", compression=None)
             return raw
 
@@ -112,12 +112,12 @@ class StoredFile:
             # fsspec takes several times as long, which counts where files are small.
             Path(self.path).open("rb").close()
             return
-        with _faults_of_file_systems(self.name):
+        with _name_faults(self.name):
             self.open().close()
 
 
 @contextmanager
-def _faults_of_file_systems(given: str) -> Iterator[None]:
+def _name_faults(given: str) -> Iterator[None]:
     """Raise `SourceError` in place of errors of any kind, which the many file systems raise."""
     try:
         yield
@@ -188,12 +188,15 @@ def not_a_file(path: str) -> StreamLDAError:
 
 
 def _expand(given: str, format: str, compression: str | None) -> list[StoredFile]:
-    with _faults_of_file_systems(given):
-        return list(_found(given, format, compression))
+    with _name_faults(given):
+        file_system, path = fsspec.core.url_to_fs(given)
+        found = _list_files(file_system, path, given)
+        if format == "auto" and file_system.isdir(path):
+            format = "auto-file"
+        return [_describe(file_system, info, format, compression) for info in found]
 
 
-def _found(given: str, format: str, compression: str | None) -> Iterator[StoredFile]:
-    file_system, path = fsspec.core.url_to_fs(given)
+def _list_files(file_system: Any, path: str, given: str) -> list[dict[str, Any]]:
     try:
         found = _list(file_system, path)
     except FileNotFoundError as error:
@@ -216,10 +219,7 @@ def _found(given: str, format: str, compression: str | None) -> Iterator[StoredF
         path=given,
         remedy="check the spelling; hidden files do not count",
     )
-    if format == "auto" and file_system.isdir(path):
-        format = "auto-file"
-    for info in found:
-        yield _stored(file_system, info, format, compression)
+    return found
 
 
 def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
@@ -237,31 +237,29 @@ def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
         if info["type"] != "directory":
             raise not_a_file(path)
         root = path
-        # A listing by fsspec leaves out what it may not read.
-        local = _is_local(file_system)
-        entries = (
-            _entries_below(file_system, path)
-            if local
-            else file_system.find(path, detail=True).values()
-        )
+        if _is_local(file_system):
+            # A listing by fsspec skips folders that it may not read.
+            entries = _walk(file_system, path)
+        else:
+            entries = file_system.find(path, detail=True).values()
     files = (
-        _followed(file_system, info)
+        _follow_link(file_system, info)
         for info in entries
         if _is_shown(info["name"].removeprefix(root.rstrip("/")), shown)
     )
     return sorted((i for i in files if i["type"] == "file"), key=lambda info: info["name"])
 
 
-def _entries_below(file_system: Any, folder: str) -> Iterator[dict[str, Any]]:
+def _walk(file_system: Any, folder: str) -> Iterator[dict[str, Any]]:
     """Yield the entries of a local folder and all visible ones below it, but no folders."""
     for info in file_system.ls(folder, detail=True):
         if info["type"] != "directory":
             yield info
         elif not posixpath.basename(info["name"]).startswith("."):
-            yield from _entries_below(file_system, info["name"])
+            yield from _walk(file_system, info["name"])
 
 
-def _followed(file_system: Any, info: dict[str, Any]) -> dict[str, Any]:
+def _follow_link(file_system: Any, info: dict[str, Any]) -> dict[str, Any]:
     """Return the entry that a link leads to, or itself if it is none or leads nowhere."""
     if not info.get("islink"):
         return info
@@ -285,7 +283,7 @@ def _is_local(file_system: Any) -> bool:
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
 
-def _stored(
+def _describe(
     file_system: Any, info: dict[str, Any], format: str, compression: str | None
 ) -> StoredFile:
     path = str(info["name"])

@@ -143,7 +143,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def counts_slots(self) -> bool:
-        """Whether every record takes a record slot."""
+        """True if every record takes a record slot."""
         if self._learner is not None:
             return self._learner.counts_slots
         return isinstance(self.words, PrivateVocabularySelection)
@@ -330,7 +330,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def ends_well(self) -> bool:
-        """Whether a release can be made where the source ends."""
+        """True if a release can be made where the source ends."""
         if self.counts_slots:
             private = None if self._learner is None else self._learner.private
             return self._learner is not None and (private is None or private.ends_well)

@@ -1,4 +1,4 @@
-"""When a learner that counts no slots is asked for a model, and what came of it."""
+"""Times of releases, by records and by a clock, and their results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import NamedTuple
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.model.topic_model import TopicModel
 
+#: Where a clock ends private stages, they end at multiples of this many record slots, whatever the
+#: documents. A document that takes longer to process moves the border by timing, which the promise
+#: excludes.
+CLOCKED_SLOTS = 64
+
 
 class Released(NamedTuple):
-    """What was due: a model, or why there is none; whether it is that no document is to be seen."""
+    """A model, or the reason that there is none, and True if no document is to be seen."""
 
     model: TopicModel | None
     missed: str = ""
@@ -19,7 +24,7 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When an engine is asked for a snapshot: after every `every` records, `most` times at most."""
+    """Snapshots of an engine after every `every` records, `most` times at most."""
 
     every: int | None = None
     most: int | None = None
@@ -31,3 +36,31 @@ class Schedule:
         if self.every is None:
             return NEVER_BY_ITSELF
         return max(0, self.every * (released_at // self.every + 1) - records)
+
+
+class SnapshotClock:
+    """Ends a window after a time, in seconds of one clock that never goes back.
+
+    Without `seconds` it never does. Where slots are counted, windows end at multiples of
+    `CLOCKED_SLOTS`.
+    """
+
+    def __init__(self, seconds: float | None, *, counts_slots: bool) -> None:
+        self.seconds = seconds
+        self.step = CLOCKED_SLOTS if counts_slots and seconds is not None else 0
+        self._began: float | None = None
+
+    def restart(self, time: float) -> None:
+        """Begin with a release, or with the run."""
+        self._began = time
+
+    def is_over(self, time: float, records: int, fraction: float = 1.0) -> bool:
+        """Return whether the time is over for a fraction of a window that has these records."""
+        if self.seconds is None or self._began is None or not records:
+            return False
+        on_step = not self.step or records % self.step == 0
+        return on_step and time - self._began >= fraction * self.seconds
+
+    def count_to_step(self, records: int, most: int) -> int:
+        """Return the most records to read next so that none crosses a step."""
+        return min(most, self.step - records % self.step) if self.step else most

@@ -193,7 +193,7 @@ class PrivateVocabularySelection:
 
     @property
     def has_document(self) -> bool:
-        """Whether a document has voted."""
+        """True once a document has voted."""
         return self._selection.has_document
 
     def choose(self) -> Vocabulary:

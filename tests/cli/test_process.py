@@ -17,7 +17,7 @@ import pytest
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.run.fit import POLL_RECORDS
-from streamlda.stream.clock import CLOCKED_SLOTS
+from streamlda.stream.schedule import CLOCKED_SLOTS
 from tests.cli.conftest import ALL_WORDS, check_releases, run, slots_of, spelled
 
 pytestmark = pytest.mark.long

@@ -1,4 +1,4 @@
-"""Who may write the state of a partition, and what daemons of one folder have in common."""
+"""Folders that daemons share: the owner of a partition, and the beginning of all."""
 
 import pytest
 

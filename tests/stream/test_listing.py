@@ -1,4 +1,4 @@
-"""Which files paths stand for, whoever reads them: one process, or the tasks of a cluster."""
+"""Files that paths stand for, alike in one process and in the tasks of a cluster."""
 
 import glob
 import gzip
