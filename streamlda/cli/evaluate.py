@@ -21,7 +21,7 @@ from streamlda.model.evaluation import (
 from streamlda.model.inference import SMOOTHING
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.newest import words_of
+from streamlda.storage.newest import get_words
 from streamlda.text.encoding import UNREADABLE, count_tokens
 
 #: Words of a topic that coherence and diversity look at.
@@ -60,7 +60,7 @@ def evaluate(model_file: str, as_json: bool, truth: str | None, given: Given) ->
 
 
 def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
-    vocabulary = words_of(model)
+    vocabulary = get_words(model)
     completion = DocumentCompletion(
         model.components, model.alpha, model.background, smoothing=SMOOTHING
     )
@@ -98,7 +98,7 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
 def _distance(truth: TopicModel, model: TopicModel) -> dict[str, float | None]:
     """Return the matched error over the words of both, and what of the truth is on others."""
     planted, learned = (
-        np.array(words_of(each).get_feature_names_out(), str) for each in (truth, model)
+        np.array(get_words(each).get_feature_names_out(), str) for each in (truth, model)
     )
     common, in_truth, in_model = np.intersect1d(planted, learned, return_indices=True)
     topics = []

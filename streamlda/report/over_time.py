@@ -18,7 +18,7 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import NOT_PRIVATE
-from streamlda.storage.newest import words_of
+from streamlda.storage.newest import get_words
 from streamlda.stream.time_bins import TimeBins
 
 Array = NDArray[np.float64]
@@ -149,7 +149,7 @@ class _Sums:
         self._undated += len(texts) - len(dated)
         if not len(dated):
             return
-        encoded = words_of(self._model).encode([texts[i] for i in dated])
+        encoded = get_words(self._model).encode([texts[i] for i in dated])
         self._unreadable += len(encoded.unreadable)
         readable = np.ones(len(dated), dtype=np.bool_)
         readable[list(encoded.unreadable)] = False

@@ -35,10 +35,10 @@ from streamlda.errors import ModelFileError, NewerFormatError, OlderFormatError
 from streamlda.privacy.ledger import LedgerReader, digest_file
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.index import CheckpointIndex, Row
-from streamlda.storage.state import OWNER_ONLY, collect_state, load_state, write_state
+from streamlda.storage.state import OWNER_ONLY, load_state, write_state
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays, named, with_prefix
+from streamlda.utils.arrays import Arrays, named
 
 WORDS_FORMAT, WORDS_VERSION = "streamlda-checkpoint-words", 1
 ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
@@ -112,32 +112,11 @@ class PendingCheckpoint(NamedTuple):
         return sum(a.nbytes for a in (*self.arrays.values(), *self.rows.values()))
 
 
-def copy_checkpoint(
-    learner: Engine | PrivateLearner,
-    position: Position,
-    vocabulary: Vocabulary,
-    about: Mapping[str, Any] | None,
-    rows: DocumentBatch | None,
-    beside: Mapping[str, NDArray[Any]] | None,
-    spare: Arrays,
-) -> PendingCheckpoint:
-    """Copy the state of a learner and what belongs to it, into `spare` memory where it fits."""
-    arrays, metadata = collect_state(learner)
-    run = metadata["run"] or {"ledger_id": None, "epoch": None}
-    body = {"position": dict(position), "about": dict(about or {})}
-    body |= {name: run[name] for name in ("ledger_id", "epoch")}
-    # Refused here and not when it is written: no file is begun.
-    to_json(body)
-    kept: Arrays = {}
-    if rows is not None and rows.n_documents:
-        kept = {name: array.copy() for name, array in rows.arrays.items()}
-    kept |= with_prefix(beside or {}, BESIDE)
-    copied = {name: _copy_into(spare.get(name), array) for name, array in arrays.items()}
-    return PendingCheckpoint(copied, metadata, kept, vocabulary, body)
+def copy_into(spare: NDArray[Any] | None, array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of an array, in the spare one if it has the same form.
 
-
-def _copy_into(spare: NDArray[Any] | None, array: NDArray[Any]) -> NDArray[Any]:
-    # Memory that was written to before is filled several times as fast as new memory.
+    Memory that was written to before is filled several times as fast as new memory.
+    """
     if spare is None or spare.shape != array.shape or spare.dtype != array.dtype:
         return np.array(array, order="C")
     np.copyto(spare, array)

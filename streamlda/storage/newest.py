@@ -17,21 +17,20 @@ logger = logging.getLogger(__name__)
 
 
 class NamedModel(NamedTuple):
-    """A model that reads text, and what tells its file from all others."""
+    """A model that reads text, with the digest of its file."""
 
     model: TopicModel
     words: Vocabulary
-    #: Of a snapshot in a folder.
+    #: Number of the snapshot; None for a file.
     number: int | None
     digest: str
 
 
 class NewestModel:
-    """Reads a model again where it was replaced, or a newer snapshot came.
+    """Reader of a model that may be replaced, or followed by a newer snapshot.
 
-    Newer models must have the words of the first: their topics are of other words otherwise. Those
-    of a vocabulary that grows may have others. One that is damaged is left out, with a warning,
-    while there is another.
+    Newer models must have the words of the first, unless its vocabulary grows. A damaged model is
+    skipped, with a warning, while there is another.
     """
 
     def __init__(self, path: str | os.PathLike[str], snapshots: Snapshots | None = None) -> None:
@@ -76,7 +75,7 @@ class NewestModel:
         return found
 
     def _look(self) -> object:
-        """Return what changes with the newest model."""
+        """Return a value that changes with the newest model."""
         if self._snapshots is not None:
             return self._snapshots.latest()
         found = self._path.stat()
@@ -86,20 +85,17 @@ class NewestModel:
         number = None if self._snapshots is None else self._snapshots.latest()
         if self._snapshots is not None and number is not None:
             path = self._snapshots.path(number)
-            return _named(self._snapshots.model(number), number, fingerprint(path))
+            model = self._snapshots.model(number)
+            return NamedModel(model, get_words(model), number, fingerprint(path))
         while True:
             digest = fingerprint(self._path)
             model = load(self._path)
-            # It may be replaced meanwhile.
+            # The file may be replaced while it is read.
             if fingerprint(self._path) == digest:
-                return _named(model, number, digest)
+                return NamedModel(model, get_words(model), number, digest)
 
 
-def _named(model: TopicModel, number: int | None, digest: str) -> NamedModel:
-    return NamedModel(model, words_of(model), number, digest)
-
-
-def words_of(model: TopicModel) -> Vocabulary:
+def get_words(model: TopicModel) -> Vocabulary:
     """Return the vocabulary of a model that reads text."""
     if model.vocabulary is None:
         raise VocabularyError(

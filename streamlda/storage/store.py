@@ -39,10 +39,11 @@ from streamlda.privacy.ledger.file import OnStep
 from streamlda.privacy.statement import PRIVATE
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (
+    BESIDE,
     PARTS,
     Checkpoint,
     PendingCheckpoint,
-    copy_checkpoint,
+    copy_into,
     read_newest,
     write_learner,
     write_words,
@@ -50,10 +51,11 @@ from streamlda.storage.checkpoint import (
 from streamlda.storage.index import CheckpointIndex
 from streamlda.storage.partitions import find_partitions, make_private_folder, name_partition
 from streamlda.storage.snapshots import Snapshots, Summary
+from streamlda.storage.state import collect_state
 from streamlda.stream.sink import SnapshotSink
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays
+from streamlda.utils.arrays import Arrays, with_prefix
 from streamlda.utils.lock import FileLock, LockedError
 
 #: Generations that are kept.
@@ -110,26 +112,16 @@ class Store:
     ) -> Self:
         """Open the folders of a run as their only writer, or make them.
 
-        Parameters
-        ----------
-        folder : path, optional
-            Folder of checkpoints, for its owner only.
-        partition : int, optional
-            Partition whose checkpoints are below `folder`, which daemons share.
-        claim : Claim, optional
-            No earlier opening can write from now on, whatever became of its lock; `FencedError` if
-            a later one has claimed the folder.
-        output : path, optional
-            Folder of numbered snapshots.
-        file : str, optional
-            File of the newest model. Without `output` a private model in it that another replaces
-            is kept in ``FILE.snapshots``: it was paid for.
-        private : bool
-            Kind of the snapshots: private ones and others do not lie in one folder.
-        keep : int or float, optional
-            Snapshots that `publish` keeps, or for how many seconds (`Snapshots.remove_old`).
-        on_step : callable, optional
-            Called with the name of each step, for tests of crashes.
+        `folder` has the checkpoints, for its owner only; of a `partition`, where daemons share the
+        folder. With a `claim` no earlier opening can write from now on, whatever became of its
+        lock; raises `FencedError` if a later one has claimed the folder.
+
+        `output` is the folder of numbered snapshots, and `file` that of the newest model. Without
+        `output` a private model in the file that another replaces is kept in ``FILE.snapshots``:
+        it was paid for. `private` snapshots and others do not lie in one folder. `publish` keeps
+        the newest `keep` snapshots, or those of so many seconds (`Snapshots.remove_old`).
+
+        `on_step` is called with the name of each step, for tests of crashes.
         """
         store = cls(file, keep, on_step)
         try:
@@ -243,8 +235,19 @@ class Store:
         and `beside` arrays, taken over, that are kept for models to show. Nothing may be learned or
         released meanwhile. Time and memory O(bytes of the state).
         """
+        arrays, metadata = collect_state(learner)
+        run = metadata["run"] or {"ledger_id": None, "epoch": None}
+        body = {"position": dict(position), "about": dict(about or {})}
+        body |= {name: run[name] for name in ("ledger_id", "epoch")}
+        # Refused here and not when it is written: no file is begun.
+        to_json(body)
+        kept: Arrays = {}
+        if rows is not None and rows.n_documents:
+            kept = {name: array.copy() for name, array in rows.arrays.items()}
+        kept |= with_prefix(beside or {}, BESIDE)
         spare, self._spare = self._spare, {}
-        return copy_checkpoint(learner, position, vocabulary, about, rows, beside, spare)
+        copied = {name: copy_into(spare.get(name), array) for name, array in arrays.items()}
+        return PendingCheckpoint(copied, metadata, kept, vocabulary, body)
 
     def write(self, captured: PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation; it may run in a thread.

@@ -148,6 +148,18 @@ def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path):
     Store.open(folder).close()
 
 
+def test_a_store_that_is_refused_holds_no_lock(tmp_path):
+    folders = {"folder": tmp_path / "checkpoints", "output": tmp_path / "out"}
+    with (
+        Store.open(output=tmp_path / "out"),
+        pytest.raises(InvalidSettingError, match=r"lock on output\.folder"),
+    ):
+        Store.open(**folders)
+    with Store.open(**folders) as store:
+        assert store.is_empty
+        assert store.newest_summary() is None
+
+
 def test_a_folder_that_cannot_be_made_is_refused_and_a_full_disk_is_not(tmp_path):
     (tmp_path / "file").touch()
     for name in ("file", "file/below", "missing/below"):
