@@ -111,6 +111,8 @@ class Lease(Thread):
         self._made_at, self._count_at = time.monotonic(), 0.0
         #: How many records there must be to look at the start.
         self._replace_at = 0.0
+        #: Why the beginning cannot be made yet; empty if nothing is known to prevent it.
+        self.prevented = ""
         #: Snapshots that this daemon has published.
         self.snapshots = 0
         self._error: Exception | None = None
@@ -131,6 +133,7 @@ class Lease(Thread):
             if not self._retry.waits(time.monotonic()):
                 try:
                     self._do()
+                    self.prevented = ""
                     self._show_newest()
                 except (StreamLDAError, OSError) as error:
                     self._failed(error)
@@ -144,7 +147,8 @@ class Lease(Thread):
             # All wait for it, and say so; what cannot be made is said by `check`.
             disk = not isinstance(error, (StreamLDAError, *MISPLACED))
             if disk or isinstance(error, SourceAwayError):
-                self._status.count_failure("checkpoint" if disk else "source", reason_of(error))
+                self.prevented = reason_of(error)
+                self._status.count_failure("checkpoint" if disk else "source", self.prevented)
                 self._retry.again(time.monotonic())
             else:
                 self._error = error

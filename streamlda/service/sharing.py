@@ -88,7 +88,7 @@ def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> Beginning
     retry = Retry("beginning")
     while (found := Beginning.read(folder)) is None:
         lease.check()
-        reason = "made-here" if lease.held else "made-by-another"
+        reason = (lease.prevented or "made-here") if lease.held else "made-by-another"
         status.show(retry.stalled(time.monotonic(), reason))
         status.beat()
         time.sleep(TICK_SECONDS)

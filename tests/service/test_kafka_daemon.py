@@ -142,6 +142,22 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
 
 
 @pytest.mark.long
+def test_a_topic_that_is_missing_at_the_start_is_waited_for(topics, topic, settings_for):
+    (port,) = free_ports(1)
+    settings = settings_for("daemon", http__port=port) | ending(3000)
+    with Daemon(settings | {"snapshots.when_exhausted": "idle"}) as daemon:
+        stalled = daemon.wait_for("stalled")
+        assert (stalled["what"], stalled["reason"]) == ("source", "topic-missing")
+        assert re.fullmatch(r".*source stalled since \S+: topic-missing", not_ready(port))
+        assert topic not in topics.admin.list_topics()
+        topics.make(topic)
+        topics.send(topic, as_json(texts(3000)))
+        wait_for_slots(daemon, port, 3000)
+        assert not_ready(port) == ""
+        assert daemon.stop() == 0
+
+
+@pytest.mark.long
 @pytest.mark.real_broker
 def test_dead_letters_that_the_brokers_refuse_hold_it_up_until_they_are_taken(
     topics, topic, settings_for

@@ -145,6 +145,32 @@ def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, to
 
 
 @pytest.mark.long
+def test_members_of_a_group_wait_for_a_topic_that_is_missing(shared, topics):
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    daemons = [Daemon(shared.settings(f"d{i}")) for i in range(2)]
+    try:
+        # One makes the beginning, the other waits for it.
+        wait_until(
+            lambda: any(
+                line["reason"] == "topic-missing"
+                for daemon in daemons
+                for line in daemon.events("stalled")
+            ),
+            60,
+        )
+        assert shared.topic not in topics.admin.list_topics()
+        topics.make(shared.topic, 2)
+        for number in (0, 1):
+            truth.send(texts(2500, seed=number), number)
+        wait_until(lambda: none_ended(daemons) or shared.records() == truth.records, 300)
+        assert [daemon.stop() for daemon in daemons] == [0, 0]
+    finally:
+        for daemon in daemons:
+            daemon.__exit__()
+    assert shared.learned() == truth.learned()
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", few_or(3.0, AWAY_SECONDS))
 def test_members_of_a_group_live_on_while_the_broker_is_away_at_the_start_and_later(
     seconds, broker, own_topics, topic, tmp_path
