@@ -102,17 +102,17 @@ def _ask(settings: RunSettings) -> Iterator[Finding]:
     if settings.source.format == "registry":
         answers = f"{settings.registry.url} answers"
         yield _try("registry", lambda: open_stream(settings).close(), answers)
+    letters, output = settings.dead_letters, settings.output.topic
     for name, topic, open_sink in (
-        ("dead letters", settings.dead_letters.topic, dead_letter_sink),
-        ("output topic", settings.output.topic, snapshot_sink),
+        ("dead letters", letters.topic, partial(dead_letter_sink, letters, alone)),
+        ("output topic", output, partial(snapshot_sink, output, alone)),
     ):
         if topic is not None:
-            ask = partial(_connect, open_sink, settings)
-            yield _try(name, ask, f"{topic} can be written")
+            yield _try(name, partial(_connect, open_sink), f"{topic} can be written")
 
 
-def _connect(open_sink: Callable[[RunSettings], Any], settings: RunSettings) -> None:
-    with closing(open_sink(settings)) as sink:
+def _connect(open_sink: Callable[[], Any]) -> None:
+    with closing(open_sink()) as sink:
         if hasattr(sink, "connect"):
             sink.connect()
 

@@ -61,7 +61,6 @@ from streamlda.stream.source import Behind, Log, Position, Reject, Source, stand
 from streamlda.stream.vocabulary_choice import (
     WORDS,
     PrivateVocabularySelection,
-    VocabularyLearner,
 )
 from streamlda.text.vocabulary import Vocabulary
 
@@ -272,16 +271,21 @@ def open_pipeline(
     """
     if ledger is not None:
         return _open_private(settings, store, ledger, warn, should_stop)
-    words: Vocabulary | VocabularyLearner | None = known or public_words(settings)
     shared: SharedProjection | None = None
     if settings.topics.projection_file is not None:
         shared = load_projection(settings.topics.projection_file)
-        words = shared.vocabulary
+        known = shared.vocabulary
     sums = None if shared is None else not shared.refines
-    words = words or words_to_learn(settings)
+    words = known or public_words(settings) or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings.vocabulary)
     engine_settings(settings, most, sums)  # raises before anything is read
-    seeds = read_seeds(settings.topics.seeds, settings.topics.count)
+    topics, candidates = settings.topics, None
+    seeds = read_seeds(topics.seeds, topics.count)
+    if topics.representative_documents:
+        candidates = CandidateDocuments(
+            *(topics.representative_documents, topics.count, topics.seed),
+            texts=topics.representative_texts,
+        )
 
     def make(vocabulary: Vocabulary, _: object) -> Engine:
         n, left_out = vocabulary.n_features, vocabulary.too_frequent
@@ -296,7 +300,7 @@ def open_pipeline(
         about={"stream": name_published_stream(settings)},
         reading=text_settings(settings),
         on_reject=on_reject,
-        candidates=_candidates(settings),
+        candidates=candidates,
         time_bins=time_bins(settings),
         most_ahead_seconds=settings.source.most_ahead,
     )
@@ -306,21 +310,6 @@ def open_pipeline(
         asked = seed_by_words(asked, seeds, saved.vocabulary, warn)
         _restore(pipeline, saved, asked, shared)
     return OpenedRun(pipeline, saved)
-
-
-def _candidates(settings: RunSettings) -> CandidateDocuments | None:
-    """Return what keeps documents that models show, if they are to."""
-    topics = settings.topics
-    if not topics.representative_documents:
-        return None
-    given = topics.representative_documents, topics.count, topics.seed
-    return CandidateDocuments(*given, texts=topics.representative_texts)
-
-
-def check_reading(pipeline: Pipeline[Any], saved: Mapping[str, Any]) -> None:
-    """Raise `InvalidSettingError` where text or words are set otherwise than in a checkpoint."""
-    before = saved["reading"]
-    check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
 
 
 def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
@@ -349,8 +338,7 @@ def _restore(
     asked: EngineSettings,
     shared: SharedProjection | None,
 ) -> None:
-    check_words(pipeline, saved.vocabulary)
-    check_reading(pipeline, saved.about)
+    _check_text(pipeline, saved)
     engine = saved.restore()
     assert isinstance(engine, Engine)
     wanted, found = asdict(asked), asdict(engine.settings)
@@ -363,11 +351,12 @@ def _restore(
     pipeline.behind = Behind(saved.position, {})
 
 
-def check_words(pipeline: Pipeline[Any], saved: Vocabulary) -> None:
-    """Raise `InvalidSettingError` unless the words that were given are those of the checkpoint."""
-    given = pipeline.vocabulary
+def _check_text(pipeline: Pipeline[Any], saved: Checkpoint) -> None:
+    """Raise `InvalidSettingError` unless words, and how text is read, are those of a checkpoint."""
+    given, before = pipeline.vocabulary, saved.about["reading"]
     if given is not None:
-        check_same({"words": (given.fingerprint, saved.fingerprint)})
+        check_same({"words": (given.fingerprint, saved.vocabulary.fingerprint)})
+    check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
 
 
 def check_same(values: dict[str, tuple[Any, Any]]) -> None:
@@ -442,8 +431,7 @@ def _open_private(
     )
     pipeline = _private_pipeline(settings, terms, manager, warn)
     if saved is not None:
-        check_words(pipeline, saved.vocabulary)
-        check_reading(pipeline, saved.about)
+        _check_text(pipeline, saved)
         learner = pipeline.begin(saved.vocabulary, int(saved.about["first_place"]))
         saved.restore(learner)
         learner.resume(int(saved.about["stages"]))
@@ -480,20 +468,6 @@ def _open_private(
     return OpenedRun(pipeline, saved, skipped, released, census, ledger)
 
 
-def _selection(
-    settings: RunSettings, terms: PrivateTerms, manager: ReleaseManager
-) -> PrivateVocabularySelection:
-    assert terms.choice is not None
-    return PrivateVocabularySelection(
-        terms.choice.selection,
-        size=settings.vocabulary.size,
-        slots=word_documents(settings),
-        public=terms.besides,
-        analyzer=make_analyzer(settings.vocabulary),
-        release=manager.release,
-    )
-
-
 def _private_pipeline(
     settings: RunSettings,
     terms: PrivateTerms,
@@ -501,8 +475,18 @@ def _private_pipeline(
     warn: Callable[[str], None] = lambda message: None,
 ) -> Pipeline[PrivateLearner]:
     asked, delta = terms.settings, settings.privacy.delta
-    published = name_published_stream(settings)
     assert delta is not None
+    words: Vocabulary | PrivateVocabularySelection | None = terms.words
+    if words is None:
+        assert terms.choice is not None
+        words = PrivateVocabularySelection(
+            terms.choice.selection,
+            size=settings.vocabulary.size,
+            slots=word_documents(settings),
+            public=terms.besides,
+            analyzer=make_analyzer(settings.vocabulary),
+            release=manager.release,
+        )
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
         own = replace(asked, n_features=vocabulary.n_features)
@@ -516,10 +500,10 @@ def _private_pipeline(
         )
 
     return Pipeline(
-        terms.words or _selection(settings, terms, manager),
+        words,
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
-        about={"stream": published},
+        about={"stream": name_published_stream(settings)},
         reading=text_settings(settings),
         provenance=manager.provenance,
     )

@@ -16,7 +16,12 @@ from streamlda.privacy.ledger.known import FOLDERS, Reading
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import TOPICS, Secret
-from streamlda.settings.table import KafkaSettings, RegistrySettings, SourceSettings
+from streamlda.settings.table import (
+    DeadLetterSettings,
+    KafkaSettings,
+    RegistrySettings,
+    SourceSettings,
+)
 from streamlda.stream.credentials import OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
@@ -179,18 +184,17 @@ def _place(name: str, secret: Secret) -> dict[str, str]:
     return {f"{name}_file": secret.file}
 
 
-def dead_letter_sink(settings: RunSettings) -> DeadLetterSink | None:
+def dead_letter_sink(letters: DeadLetterSettings, kafka: KafkaSettings) -> DeadLetterSink | None:
     """Open the topic for rejected records, if there is one."""
-    letters = settings.dead_letters
     sink: DeadLetterSink | None = _sink(
-        settings, "kafka-dead-letters", letters.topic, with_text=letters.with_text
+        "kafka-dead-letters", letters.topic, kafka, with_text=letters.with_text
     )
     return sink
 
 
-def snapshot_sink(settings: RunSettings) -> SnapshotSink | None:
+def snapshot_sink(topic: str | None, kafka: KafkaSettings) -> SnapshotSink | None:
     """Open the topic for snapshots, if there is one."""
-    sink: SnapshotSink | None = _sink(settings, "kafka-snapshots", settings.output.topic)
+    sink: SnapshotSink | None = _sink("kafka-snapshots", topic, kafka)
     return sink
 
 
@@ -216,11 +220,11 @@ def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) 
     return exchange
 
 
-def _sink(settings: RunSettings, name: str, topic: str | None, **options: Any) -> Any:
+def _sink(name: str, topic: str | None, kafka: KafkaSettings, **options: Any) -> Any:
     if topic is None:
         return None
-    options |= {"bootstrap_servers": settings.kafka.bootstrap, "security": security(settings.kafka)}
-    return open_sink(name, topic, **options)
+    login = {"bootstrap_servers": kafka.bootstrap, "security": security(kafka)}
+    return open_sink(name, topic, **login, **options)
 
 
 def skip_records(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,27 +71,15 @@ def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportio
     return Proportions(tokens, None, ranked, readable)
 
 
-class RowWriter(ABC):
-    """Writes a row for each document to a file that is open; `flush` at the end of a poll."""
+class RowWriter:
+    """Writes a row for each document to a file that is open: here a line of JSON."""
 
     def __init__(self, file: BinaryIO, n_topics: int, top: int | None, with_id: bool) -> None:
         self._file, self._with_id = file, with_id
         self._n_topics, self._top = n_topics, None if top is None else min(top, n_topics)
 
-    @abstractmethod
     def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
-        """Write the rows of documents."""
-
-    def finish(self) -> None:
-        """Write what belongs after the last row."""
-        self._file.flush()
-
-
-class JsonLines(RowWriter):
-    """A line of JSON each."""
-
-    def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
-        """Write the lines; a slow pipe is answered poll by poll."""
+        """Write the rows of documents; a slow pipe is answered poll by poll."""
         import orjson
 
         for at, tokens, row in zip(locations, found.tokens, found.rows, strict=True):
@@ -104,6 +91,10 @@ class JsonLines(RowWriter):
                 "topics": row,
             }
             self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        self._file.flush()
+
+    def finish(self) -> None:
+        """Write what belongs after the last row."""
         self._file.flush()
 
 
@@ -173,7 +164,7 @@ class Parquet(RowWriter):
         super().finish()
 
 
-WRITERS: dict[str, type[RowWriter]] = dict(zip(FORMATS, (JsonLines, Csv, Parquet), strict=True))
+WRITERS: dict[str, type[RowWriter]] = dict(zip(FORMATS, (RowWriter, Csv, Parquet), strict=True))
 
 
 def guess_format(path: str) -> str:

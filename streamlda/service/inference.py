@@ -132,7 +132,7 @@ class Inference:
                 self._ended.wait(WAIT_SECONDS)
                 return
             if self._with_letters:
-                self._letters = dead_letter_sink(self._settings)
+                self._letters = dead_letter_sink(self._settings.dead_letters, self._settings.kafka)
             put = None if self._letters is None else self._put
             self._exchange = open_exchange(self._settings, put)
             self._opened = True

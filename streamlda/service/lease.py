@@ -218,7 +218,7 @@ class Lease(Thread):
         output = self.settings.output
         store = Store.open(output=output.folder, file=output.file, keep=output.keep)
         try:
-            store.sink = snapshot_sink(self.settings)
+            store.sink = snapshot_sink(self.settings.output.topic, self.settings.kafka)
             store.send()
         except BaseException:
             store.close()

@@ -88,7 +88,9 @@ def run(settings: RunSettings) -> int:
         )
         status.note_snapshot(store.newest_summary())
         letters = open_letters(settings, status, opened)
-        store.sink = wait_for(status, "publish", lambda: snapshot_sink(settings))
+        store.sink = wait_for(
+            status, "publish", lambda: snapshot_sink(output.topic, settings.kafka)
+        )
         closed_with(opened, store.sink)
         ledger = wait_for(
             status,
@@ -139,7 +141,9 @@ def run(settings: RunSettings) -> int:
 
 def open_letters(settings: RunSettings, status: Status, opened: ExitStack) -> Letters:
     """Open the topic for rejected records, if there is one, as soon as it is there."""
-    sink = wait_for(status, "dead-letters", lambda: dead_letter_sink(settings))
+    sink = wait_for(
+        status, "dead-letters", lambda: dead_letter_sink(settings.dead_letters, settings.kafka)
+    )
     return Letters(closed_with(opened, sink), status)
 
 

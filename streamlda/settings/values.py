@@ -16,7 +16,7 @@ SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 TIMES = {"": 1.0, "MS": 1e-3, "S": 1.0, "MIN": 60.0, "H": 3600.0, "D": 86400.0}
 TOPIC = re.compile("[A-Za-z0-9._-]{1,249}")
-AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*\Z")
+AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*")
 
 
 def parsed(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
@@ -53,11 +53,10 @@ def shown(setting: Setting, value: Any) -> str:
 
 
 def _check_bounds(setting: Setting, value: float) -> None:
-    low = value <= setting.least if setting.open else value < setting.least
-    if low or value > setting.most or (setting.open and value >= setting.most):
-        sign = ">" if setting.open else ">="
-        upper = "" if setting.most == math.inf else f" and <= {setting.most:g}"
-        raise ValueError(f"must be {sign} {setting.least:g}{upper}")
+    low, high, is_open = setting.least, setting.most, setting.open
+    if not (low < value < high if is_open else low <= value <= high):
+        upper = "" if high == math.inf else f" and <= {high:g}"
+        raise ValueError(f"must be {'>' if is_open else '>='} {low:g}{upper}")
 
 
 def _text(raw: Any) -> str:
@@ -121,9 +120,8 @@ def _seeds(raw: Any) -> tuple[str, ...]:
 
 
 def _amount(raw: Any, units: Mapping[str, float], rule: str) -> float:
-    found = AMOUNT.match(raw) if isinstance(raw, str) else None
     try:
-        if found is not None:
+        if isinstance(raw, str) and (found := AMOUNT.fullmatch(raw)):
             raw = float(found[1]) * units[found[2].upper()]
         # Python's own integers may be too large for a float.
         fits = not isinstance(raw, str | bool) and math.isfinite(raw) and float(raw) < 2.0**63
@@ -143,10 +141,14 @@ def _seconds(raw: Any) -> float:
     return float(_amount(raw, TIMES, "must be a time such as 30 s or 5 min"))
 
 
+def _whole(raw: Any) -> Any:
+    """Return text of digits as an int, and other values as they are."""
+    return int(raw) if isinstance(raw, str) and re.fullmatch("[0-9]{1,18}", raw) else raw
+
+
 def _keep(raw: Any) -> int | float:
     """Return an int for a number of snapshots, ``100``, and a float for an age, ``30 d``."""
-    if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,9}", raw):
-        raw = int(raw)
+    raw = _whole(raw)
     kept = raw if isinstance(raw, int) and not isinstance(raw, bool) else _seconds(raw)
     if kept < 1:
         raise ValueError("must be a number of snapshots >= 1, or an age such as 30 d")
@@ -155,13 +157,11 @@ def _keep(raw: Any) -> int | float:
 
 def _frequency(raw: Any) -> float:
     """Return an int for a number of documents, ``5``, and a float for a fraction, ``0.5``."""
-    if isinstance(raw, str):
-        raw = int(raw) if re.fullmatch(r"[0-9]{1,18}", raw) else _number(raw)
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not raw >= 0:
-        raise ValueError("must be a number of documents, or a fraction with a point")
-    if isinstance(raw, float) and raw > 1:
-        raise ValueError("must be a fraction from 0.0 to 1.0, or an integer number of documents")
-    return raw
+    raw = _whole(raw)
+    value = raw if isinstance(raw, int) and not isinstance(raw, bool) else _number(raw)
+    if value < 0 or (isinstance(value, float) and value > 1):
+        raise ValueError("must be a number of documents, or a fraction from 0.0 to 1.0")
+    return value
 
 
 def _ngrams(raw: Any) -> tuple[int, int]:

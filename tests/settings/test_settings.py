@@ -166,7 +166,7 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[memory]\nlimit = '1.2.3 MiB'\n", "memory.limit must be a size"),
         ("[privacy]\ndelta = 1\n", "privacy.delta must be > 0 and <= 1"),
         ("[kafka]\ntopic = ''\n", "kafka.topic must be text"),
-        ("[vocabulary]\nmax_document_frequency = 1.5\n", "must be a fraction from 0.0 to 1.0"),
+        ("[vocabulary]\nmax_document_frequency = 1.5\n", "or a fraction from 0.0 to 1.0"),
         ("[vocabulary]\ngrow_every = 99\n", "grow_every must be >= 100"),
         ("[vocabulary]\nngrams = '2..1'\n", "vocabulary.ngrams must be a number n >= 1"),
         ("[snapshots]\ntime_bins = 'days'\n", "time_bins must be one of hour, day, week, month"),
