@@ -29,13 +29,9 @@ _FAULTS = Faults(
             "alpha of model": "alpha must be > 0; fit fewer topics",
             "background": "the background must hold finite numbers >= 0; pass word frequencies",
             "bins": "the bins of a timeline must ascend",
-            "columns of words": "there must be a word for each column; pass those of the "
-            "vectorizer that made the counts",
             "diversity": "diversity needs a row of top words for each topic",
             "documents of models": "models to merge must know how many documents they have seen; "
             "set it with dataclasses.replace(model, documents_seen=...)",
-            "id2word": "every column of the topics must have a word in id2word; make the "
-            "dictionary compact before training",
             "model": "models must be of type TopicModel; read a file by streamlda.load(path)",
             "models to merge": "models to merge must be two or more, all different; pass each "
             "model once",
