@@ -65,9 +65,9 @@ def report(
     statement, settings and versions. All of it comes from the models, so that the page of a private
     model is as private as the model.
 
-    With --over-time and --time-field it also has the shares of topics in each bin of event time,
-    and the words that rose and fell: SOURCE is read once, and the last model infers each document.
-    Without them, a model of a stream with event times shows the bins that it counted.
+    With --over-time and --time-field it also has the shares of topics in each bin of event time:
+    SOURCE is read once, and the last model infers each document. Without them, a model of a stream
+    with event times shows the bins that it counted.
     """
     dated = "source.time_field" in given.values
     if bool(corpus) != dated or (given.values and not corpus):

@@ -131,7 +131,7 @@ class Topic:
     #: Ids and distances of topics that say nearly the same, and of the nearest, however far.
     repeats: tuple[tuple[int, float], ...]
     nearest: tuple[tuple[int, float], ...]
-    #: Words whose probability changed most since the model before, or over the time of documents.
+    #: Words whose probability changed most since the model before.
     rose: tuple[str, ...] = ()
     fell: tuple[str, ...] = ()
     #: Share of what came since the model before, by the model itself.
@@ -176,10 +176,8 @@ class Facts:
     #: How shares went from model to model, and over the time of documents.
     models_course: Course | None = None
     time_course: Course | None = None
-    #: Whether a corpus was read for that, and where the second half of its tokens begins: words
-    #: rose or fell from the first to the second.
+    #: Whether a corpus was read for that.
     from_documents: bool = False
-    halves: str | None = None
     #: Least share of tokens, of any two models in turn, in words that both know; None if all have
     #: the same words.
     common_share: float | None = None
@@ -258,7 +256,7 @@ def gather(
     return Facts(
         models=tuple(models),
         labels=tuple(labels),
-        topics=tuple(_topics(words, models, ids, moved, apart, n_words, over_time)),
+        topics=tuple(_topics(words, models, ids, moved, apart, n_words)),
         usual=words.usual,
         distances=distances,
         positions=flat.positions,
@@ -271,7 +269,6 @@ def gather(
         models_course=None if len(models) < 2 else course_from_models(models, labels, ids),
         time_course=None if timeline is None else course_from_timeline(timeline, shown),
         from_documents=over_time is not None,
-        halves=None if over_time is None else over_time.halves,
         common_share=min((s for s in common if s < 1.0), default=None),
     )
 
@@ -283,7 +280,6 @@ def _topics(
     moved: Sequence[float | None],
     apart: Array,
     n_words: int,
-    over_time: OverTime | None,
 ) -> Iterator[Topic]:
     """Yield the topics of the newest model, the most prevalent first."""
     newest, shown = models[-1], ids[-1]
@@ -302,8 +298,6 @@ def _topics(
         id_ = shown[k]
         earlier = ids[-2].index(id_) if len(models) > 1 and id_ in ids[-2] else None
         rose, fell = ((), ()) if earlier is None else moved_words(models[-2], earlier, newest, k)
-        if over_time is not None:
-            rose, fell = over_time.rose[k], over_time.fell[k]
         others = [j for j in np.argsort(apart[k], kind="stable").tolist() if j != k]
         documents = newest.representative_documents
         yield Topic(
