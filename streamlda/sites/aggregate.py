@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
-from streamlda.errors import InsufficientDataError, ModelFileError
+from streamlda.checks import require
+from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.private.budget import STATEMENTS
 from streamlda.private.published import clip_bounds, model_of
 from streamlda.private.window import PrivateSnapshot
+from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import Words
 from streamlda.sites.poisoning import SumCheck, check_sums
@@ -93,13 +94,7 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
     seen: set[str] = set()
     for share in shares:
         share.check(config)
-        require(
-            share.site not in seen,
-            "each site must have one share in a round, and one has two",
-            site=share.site,
-            round=share.round,
-            remedy="leave one out",
-        )
+        check(share.site not in seen, "share twice", site=share.site, round=share.round)
         seen.add(share.site)
         for name, wanted in expected.items():
             found = getattr(share, name)
@@ -112,14 +107,7 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
                 remedy=f"ask the site for its share of round={this.number} attempt={this.attempt}",
             )
     missing = [name for name in config.names if name not in seen]
-    require(
-        not missing,
-        "masks cancel only if all sites have sent their shares, and some are missing",
-        sites=", ".join(missing),
-        round=this.number,
-        remedy="wait for them, or begin the round again without them: that takes a new config, and "
-        "other documents at all sites",
-    )
+    check(not missing, "missing shares", sites=", ".join(missing), round=this.number)
 
 
 def _add_up(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDArray[np.int64]]:
@@ -131,14 +119,12 @@ def _add_up(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDAr
             part = share.arrays.get(block.name)
             alike = len(share.arrays) == len(mechanism.blocks)
             if part is None or part.shape != block.shape or not alike:
-                raise failure(
-                    "a share must have the blocks of its stage",
+                raise fault(
+                    "blocks of share",
                     site=share.site,
                     stage=share.stage,
                     without=block.name,
                     shape=block.shape,
-                    remedy="ask the site to make it with the same version of streamlda",
-                    error=ModelFileError,
                 )
             total += part
         counts = total.view(np.int64)
@@ -146,13 +132,11 @@ def _add_up(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDAr
         noise = _REACH * np.sqrt(len(shares)) * mechanism.stddevs[block.name]
         largest = (1.01 * mechanism.n_max * block.l2_clip_norm + noise) / step
         # A mask that is left over is uniform up to 2^63.
-        require(
+        check(
             float(np.abs(counts.astype(np.float64)).max()) <= largest,
-            "the masks of all sites must cancel, and a sum is one that no documents have",
+            "masks left",
             block=block.name,
             round=shares[0].round,
-            remedy="let every site check its keys against the config, and begin the round again "
-            "(streamlda site redo)",
         )
         added[block.name] = counts
     return added

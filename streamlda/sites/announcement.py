@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from streamlda.checks import at_least, between, failure, require
+from streamlda.checks import at_least, between
 from streamlda.container import sync_folder
-from streamlda.errors import LedgerError, ModelFileError
+from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, digest_content, read_json
 from streamlda.sites.keys import ANNOUNCEMENT, RoundKey, SiteKey, check_exchange, check_name
@@ -64,9 +64,9 @@ class Announcement:
 
     def __post_init__(self) -> None:
         check_name(self.site)
-        require(
+        check(
             isinstance(self.config, str) and isinstance(self.signature, str),
-            "an announcement must name its config and be signed",
+            "unsigned",
             site=self.site,
         )
         at_least(1, round=self.round)
@@ -89,22 +89,19 @@ class Announcement:
 
     def check(self, config: FederationConfig) -> None:
         """Refuse it unless it is of this config, and as a member has signed it."""
-        require(
+        check(
             self.config == config.digest,
-            "an announcement must be of the federation config, and this is of another",
+            "config of announcement",
             site=self.site,
             config=self.config[:16],
             expected=config.digest[:16],
-            remedy="let all sites sign the same config",
         )
         key = config.member(self.site).key
-        require(
+        check(
             key.check_signature(ANNOUNCEMENT, self.signature, self.content),
-            "an announcement must be as its site has signed it, and this one is another",
+            "signature of announcement",
             site=self.site,
             round=self.round,
-            remedy="ask the site to send it again",
-            error=ModelFileError,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -165,13 +162,8 @@ class RoundKeys:
 
     def check_pinned(self, config: str) -> None:
         """Refuse a config, by its digest, that was not signed under this key."""
-        require(
-            (self.path / config).is_dir(),
-            "a site must sign a federation config before it answers, and has not signed this one",
-            config=config,
-            record=str(self.path),
-            remedy="look at it (streamlda site show), compare the digest with the other sites, and "
-            "sign it (streamlda site sign --expect DIGEST)",
+        check(
+            (self.path / config).is_dir(), "unsigned config", config=config, record=str(self.path)
         )
 
     def ledger(self, config: str) -> str | None:
@@ -182,15 +174,12 @@ class RoundKeys:
     def check_ledger(self, config: str, ledger_id: str) -> None:
         """Refuse a ledger that is not the one of the shares so far."""
         known = self.ledger(config)
-        require(
+        check(
             known in (None, ledger_id),
-            "a site must keep to one ledger, which knows the documents of its rounds",
+            "ledger",
             ledger_id=ledger_id,
             expected=known,
             record=str(self.path),
-            remedy="give the --ledger of the shares before; if it is gone, its documents count as "
-            "used up: agree on a new config, for others",
-            error=LedgerError,
         )
 
     def keep_ledger(self, config: str, ledger_id: str) -> None:
@@ -240,30 +229,20 @@ class RoundKeys:
     def _match(self, secret: bytes, announced: Announcement) -> RoundKey:
         self._check(secret, announced.round, announced.attempt)
         key = RoundKey(announced.site, secret)
-        require(
+        check(
             key.exchange == announced.exchange,
-            "a round must name this site's own round key, and names another",
+            "round key",
             site=announced.site,
             round=announced.round,
             attempt=announced.attempt,
             record=str(self.path),
-            remedy="two copies of one key are in use: keep one, make new keys and a new config",
-            error=LedgerError,
         )
         return key
 
     def _check(self, secret: bytes, number: int, attempt: int) -> None:
         # A crash may leave zeros in place of nothing.
         if len(secret) != _BYTES or not any(secret):
-            raise failure(
-                "a round key must mask one share, and that of this round was used or is not here",
-                round=number,
-                attempt=attempt,
-                record=str(self.path),
-                remedy="send the share that was made, or begin the round again "
-                "(streamlda site redo, at all sites)",
-                error=LedgerError,
-            )
+            raise fault("round key used", round=number, attempt=attempt, record=str(self.path))
 
 
 def _name(number: int, attempt: int) -> str:

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from streamlda.checks import failure, require
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.announcement import ANNOUNCEMENT_FORMAT, Announcement
+from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import SHARE_FORMAT, Share
@@ -169,20 +169,9 @@ class _Sent(Generic[T]):
             config.member(self.site)
             message = kind.parse(value, f"topic {where}")
             if (message.site, message.occasion) != (self.site, of):
-                raise failure(
-                    "a message must lie under the key of its site and round",
-                    site=message.site,
-                    round=message.round,
-                    key=key,
-                    error=ModelFileError,
-                )
+                raise fault("key of message", site=message.site, round=message.round, key=key)
             message.check(config)
-            require(
-                self.message is None,
-                "each site must have one message of a round, and two that differ were sent",
-                site=self.site,
-                round=message.round,
-            )
+            check(self.message is None, "messages differ", site=self.site, round=message.round)
         except (InvalidSettingError, ModelFileError) as error:
             self.message = None
             self.error = type(error)(

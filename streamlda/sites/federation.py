@@ -35,7 +35,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.container import to_json
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.privacy.accounting import epsilon_of, noise_multiplier
@@ -43,6 +43,7 @@ from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.privacy.ledger.budget_table import plain
 from streamlda.private.settings import MOMENTS, PrivateSettings
+from streamlda.sites.faults import check, fault
 from streamlda.sites.files import check_members, digest_content, read_json
 from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.text.vocabulary import Vocabulary
@@ -134,14 +135,7 @@ class FederationConfig:
         check_terms(self.settings, self.vocabulary)
         for name, first, last in self.run_settings.stage_slots():
             for site, n in self.allocate(last - first).items():
-                require(
-                    n >= 1,
-                    "every site must have a slot in every stage, and one has none",
-                    site=site,
-                    stage=name,
-                    slots=last - first,
-                    remedy="take larger windows, or leave the site out",
-                )
+                check(n >= 1, "slots of stage", site=site, stage=name, slots=last - first)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,12 +147,8 @@ class FederationConfig:
         for member in self.members:
             if member.name == name:
                 return member
-        raise failure(
-            "a site must be in the federation config",
-            site=str(name)[:80],
-            config=self.digest[:16],
-            sites=", ".join(self.names),
-            remedy="leave its share out, or agree on a new config",
+        raise fault(
+            "site", site=str(name)[:80], config=self.digest[:16], sites=", ".join(self.names)
         )
 
     def allocate(self, slots: int) -> dict[str, int]:
@@ -191,12 +181,11 @@ class FederationConfig:
         """
         settings = self.settings
         lost = len(self.members) * (settings.delta - settings.delta_left)
-        require(
+        check(
             lost <= (1 - GAUSSIAN_FRACTION) * settings.delta,
-            "delta must be at least 100 times what the exactness of all sites' noise takes",
+            "delta",
             delta=settings.delta,
             taken=lost,
-            remedy="take a larger delta or a smaller epsilon",
         )
         return GAUSSIAN_FRACTION * settings.delta
 
@@ -339,30 +328,18 @@ class FederationConfig:
 
 def check_weights(weights: Sequence[float]) -> None:
     """Refuse weights that are not at least two numbers above 0 of sum 1."""
-    require(
+    check(
         len(weights) >= 2 and all(0 < weight < 1 for weight in weights),
-        "there must be at least two sites, each of a weight between 0 and 1",
+        "weights",
         weights=tuple(weights),
-        remedy="leave out sites of no weight",
     )
     total = math.fsum(weights)
-    require(
-        abs(total - 1) <= SUM_TOLERANCE,
-        "weights of all sites must sum to 1",
-        sum=total,
-        weights=tuple(weights),
-        remedy="divide each by their sum",
-    )
+    check(abs(total - 1) <= SUM_TOLERANCE, "sum of weights", sum=total, weights=tuple(weights))
 
 
 def check_colluders(colluders: int, n_sites: int) -> None:
     """Refuse a number of colluding sites that is not from 0 to S - 1."""
-    require(
-        0 <= colluders <= n_sites - 1,
-        "colluders must be from 0 to one less than the sites",
-        colluders=colluders,
-        sites=n_sites,
-    )
+    check(0 <= colluders <= n_sites - 1, "colluders", colluders=colluders, sites=n_sites)
 
 
 def check_terms(settings: PrivateSettings, vocabulary: Vocabulary) -> None:
@@ -377,26 +354,19 @@ def check_terms(settings: PrivateSettings, vocabulary: Vocabulary) -> None:
         "could be made up",
     )
     kind, words = vocabulary.kind, vocabulary.n_features
-    require(
+    check(
         kind in ("given", "hashed") and words == settings.n_features,
-        "words must be public, and as many as the settings say",
+        "words",
         kind=kind,
         words=words,
         n_features=settings.n_features,
-        remedy="agree on a word list or on hashing",
     )
 
 
 def check_member(config: FederationConfig, key: SiteKey) -> None:
     """Refuse a key that is not the one of its site in the config."""
     member = config.member(key.public.name)
-    require(
-        member.key == key.public,
-        "a site must have the key that the federation config names, and this is another",
-        site=member.name,
-        config=config.digest[:16],
-        remedy="use the key file whose public half is in the config",
-    )
+    check(member.key == key.public, "key of site", site=member.name, config=config.digest[:16])
 
 
 def check_alone(config: FederationConfig, most: float) -> None:
@@ -406,27 +376,24 @@ def check_alone(config: FederationConfig, most: float) -> None:
     """
     require(most > 0, "max_epsilon_alone must be > 0", max_epsilon_alone=most)
     found = config.epsilon_alone
-    require(
+    check(
         (math.inf if found is None else found) <= most,
-        "a site's own noise must keep its promise within max_epsilon_alone if all others collude",
+        "noise alone",
         epsilon_alone="no bound" if found is None else f"{found:.4g}",
         delta=config.alone_delta,
         max_epsilon_alone=most,
         sites=len(config.members),
         colluders=config.colluders,
-        remedy="agree on more colluders or a smaller epsilon, or, if you know all sites and trust "
-        "them, set --max-epsilon-alone (inf: no limit)",
     )
 
 
 def check_expected(config: FederationConfig, expected: str) -> None:
     """Refuse a config whose digest is not the one that the sites have compared."""
-    require(
+    check(
         expected.strip().lower() == config.digest,
-        "the digest of the federation config must be the one that you expect",
+        "digest",
         digest=config.digest,
         expected=expected[:64],
-        remedy="ask the other sites for the digest of theirs, by another way than the file",
     )
 
 

@@ -38,7 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.errors import MissingExtraError, ModelFileError
+from streamlda.errors import MissingExtraError
+from streamlda.sites.faults import check
 from streamlda.sites.files import check_members, read_json
 
 try:
@@ -75,12 +76,7 @@ _FIELD = 2**255 - 19
 
 def check_name(name: Any) -> None:
     """Refuse what cannot be the name of a site: it is part of file names and of messages."""
-    require(
-        isinstance(name, str) and _NAME.fullmatch(name),
-        "the name of a site must be 1 to 63 letters, digits, points, hyphens or underscores and "
-        "begin with a letter or digit",
-        name=str(name)[:80],
-    )
+    check(isinstance(name, str) and _NAME.fullmatch(name), "name of site", name=str(name)[:80])
 
 
 def check_exchange(site: str, key: Any) -> None:
@@ -204,14 +200,7 @@ class SiteKey:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a key of `save`; a file that others may read is refused."""
         mode = stat.S_IMODE(Path(path).stat().st_mode)
-        require(
-            not mode & 0o077,
-            "a key file must be readable by its owner only",
-            path=str(path),
-            mode=f"{mode:o}",
-            remedy="if nobody has read it: chmod 600, else make new keys",
-            error=ModelFileError,
-        )
+        check(not mode & 0o077, "key file", path=str(path), mode=f"{mode:o}")
 
         rule, remedy = "a key file must be as keygen wrote it", "restore it, or make new keys"
         data = Path(path).read_bytes()

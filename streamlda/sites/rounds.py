@@ -24,9 +24,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, failure, require
+from streamlda.checks import at_least, between, require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
-from streamlda.errors import ModelFileError, StreamLDAError
+from streamlda.errors import StreamLDAError
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.contributions import TripleNorms
@@ -37,6 +37,7 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.private.topics import PairView, PrivateTopics
 from streamlda.sites.announcement import Announcement, check_attempt, digest_occasion
+from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, digest_content, parse_content
 from streamlda.sites.keys import ROUND, SiteKey
@@ -161,21 +162,18 @@ class Round:
         Refused if the round is not one of the config, is not signed by its aggregator and all its
         members, or holds what cannot be there at the beginning of a stage.
         """
-        require(
+        check(
             self.config == config.digest,
-            "a round must belong to the federation config",
+            "config of round",
             config=self.config[:16],
             expected=config.digest[:16],
             round=self.number,
-            remedy="take the round that was made with this config",
         )
-        require(
+        check(
             config.aggregator.check_signature(ROUND, self.signature, bytes.fromhex(self.digest)),
-            "a round must be as the aggregator has signed it, and this one is another",
+            "signature of round",
             round=self.number,
             aggregator=config.aggregator.name,
-            remedy="ask the aggregator for the round again",
-            error=ModelFileError,
         )
         try:
             check_keys(config, self.keys, self.number, self.attempt)
@@ -184,12 +182,7 @@ class Round:
             *(StreamLDAError, LookupError, TypeError, ValueError),
             *(ArithmeticError, AssertionError, AttributeError),
         ) as error:
-            raise failure(
-                "a round must begin a stage of the config's settings",
-                round=self.number,
-                reason=str(error)[:200],
-                remedy="ask the aggregator for the round again, or make it from the shares",
-            ) from error
+            raise fault("stage of round", round=self.number, reason=str(error)[:200]) from error
 
     def _engine(self, settings: PrivateSettings) -> tuple[PrivateEngine, Stage]:
         windows, slots = settings.snapshots, settings.stage_slots()
@@ -295,32 +288,23 @@ def check_keys(
     """Return the announcements of all sites for an attempt, in order; refuse any others."""
     found = {key.site: key for key in keys}
     missing = [name for name in config.names if name not in found]
-    require(
+    check(
         not missing,
-        "a round needs the announcements of all sites, and some are missing",
+        "announcements missing",
         sites=", ".join(missing),
         round=number,
         attempt=attempt,
-        remedy="let these sites sign the config (streamlda site sign), or the next attempt "
-        "(streamlda site redo)",
     )
-    require(
-        len(found) == len(keys),
-        "each site must be announced once in a round, and one is twice",
-        sites=len(found),
-        announcements=len(keys),
-        remedy="leave one out",
-    )
+    check(len(found) == len(keys), "announced twice", sites=len(found), announcements=len(keys))
     for key in keys:
         key.check(config)
-        require(
+        check(
             key.occasion == digest_occasion(config.digest, number, attempt),
-            "an announcement must be of this round",
+            "announcement of round",
             site=key.site,
             round=key.round,
             attempt=key.attempt,
             expected=f"{number}.{attempt}",
-            remedy="ask the site for its announcement of this attempt",
         )
     return tuple(found[name] for name in config.names)
 

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamlda.checks import at_least, require
+from streamlda.checks import at_least
 from streamlda.container import ArraysFile, parse_arrays, read_arrays, write_arrays
-from streamlda.errors import ModelFileError
 from streamlda.sites.announcement import Announcement
+from streamlda.sites.faults import check
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, digest_content, parse_content
 from streamlda.sites.keys import SHARE, Words, check_name
@@ -58,14 +58,11 @@ class Share:
     def check(self, config: FederationConfig) -> None:
         """Refuse it unless its site is a member of the config and has signed it."""
         key = config.member(self.site).key
-        require(
+        check(
             key.check_signature(SHARE, self.signature, self.content),
-            "a share must be as its site has signed it, and this one is another",
+            "signature of share",
             site=self.site,
             round=self.round,
-            remedy="it was altered on its way, or is not from that site: ask the site to send it "
-            "again",
-            error=ModelFileError,
         )
 
     def _metadata(self) -> dict[str, Any]:

@@ -48,9 +48,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
@@ -58,6 +56,7 @@ from streamlda.privacy.mechanism import Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.stage import Stage
 from streamlda.sites.announcement import Announcement, RoundKeys
+from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import (
     MAX_EPSILON_ALONE,
     FederationConfig,
@@ -112,16 +111,13 @@ class ShareAccumulator(Learner):
 
     def sums(self) -> dict[str, Counts]:
         """Return the raw sums in whole steps of the grid, if no slot is missing."""
-        require(
+        check(
             self.due is None,
-            "a site must fill the slots that it has promised",
+            "slots of site",
             site=self._site,
             slots=max(self.documents_seen - self.first, 0),
             expected=self.last - self.first,
             stage=self.stage.name,
-            remedy="nothing was spent: bring more documents, or agree on smaller windows or "
-            "another weight",
-            error=InsufficientDataError,
         )
         return self.stage.state()
 
@@ -198,15 +194,7 @@ class Site:
             if intent["state"] == "committed" and path.exists():
                 self.ledger.check_target(path)
                 return path
-            raise failure(
-                "a site must make one share of a round, and that of this round was lost and is "
-                "paid for",
-                site=self.name,
-                round=this.number,
-                attempt=this.attempt,
-                remedy="begin the round again at all sites (streamlda site redo)",
-                error=LedgerError,
-            )
+            raise fault("share lost", site=self.name, round=this.number, attempt=this.attempt)
         return None
 
     def begin(self, this: Round) -> ShareAccumulator:
@@ -217,15 +205,7 @@ class Site:
         """
         first, last = self.get_slots(this)
         found = self.find_share(this)
-        require(
-            found is None,
-            "a site must make one share of a round, and that of this round is there",
-            site=self.name,
-            round=this.number,
-            path=str(found),
-            remedy="send that one",
-            error=LedgerError,
-        )
+        check(found is None, "share made", site=self.name, round=this.number, path=str(found))
         self._round_keys.check(this.get_key(self.name))
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
         cohort = self._make_cohort(accumulator) if self._by_slots else None
