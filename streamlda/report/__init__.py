@@ -89,7 +89,6 @@ def render_report(
             circles=charts.topic_circles(facts),
             scale=charts.circle_scale(facts),
             full_radius=charts.FULL_RADIUS,
-            spectrum=charts.spectrum_plot(facts),
             lines=charts.course_lines(facts),
             names={topic.id: wording.join_words(topic.label[:2]) for topic in facts.topics},
             data=script_data(facts),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamlda.report.facts import Facts, Topic
 from streamlda.report.over_time import Course
-from streamlda.report.wording import join_words, short
+from streamlda.report.wording import join_words
 
 Array = NDArray[np.float64]
 
@@ -146,14 +146,10 @@ MAP_WIDTH, MAP_HEIGHT = 640.0, 460.0
 #: Part of the map that the circles of all topics cover together, and the least radius.
 _COVERED, _LEAST_RADIUS = 0.11, 13.0
 
-_WIDTH, _HEIGHT = 640.0, 260.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 18.0, 40.0
+_WIDTH, _LEFT, _RIGHT, _TOP = 640.0, 52.0, 14.0, 18.0
 
 #: Radius of a circle that is all tokens of a word, and shares of the scale of circles at most.
 FULL_RADIUS, _SCALE_CIRCLES = 64.0, 3
-
-#: Width of the name of a point.
-_NAME_WIDTH = 26
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 300.0, 40.0
 
@@ -194,40 +190,6 @@ class Scale(NamedTuple):
     circles: list[tuple[float, float, float]]
     height: float
     has_least: bool
-
-
-class Mark(NamedTuple):
-    """A line behind the first points of a plot, with a word at one side of it."""
-
-    x: float
-    word: str
-    before: bool
-
-
-class Point(NamedTuple):
-    """A value of a plot, with its name if there is room for it."""
-
-    x: float
-    y: float
-    above: bool
-    name: str | None
-    minor: bool
-
-
-class Plot(NamedTuple):
-    """Points on a logarithmic scale, with the level below which all is noise (None: unknown)."""
-
-    points: list[Point]
-    radius: float
-    ticks: list[tuple[float, str]]
-    floor: str | None
-    marks: list[Mark]
-    width: float = _WIDTH
-    height: float = _HEIGHT
-    left: float = _LEFT
-    right: float = _WIDTH - _RIGHT
-    top: float = _TOP
-    base: float = _HEIGHT - _BOTTOM
 
 
 class Line(NamedTuple):
@@ -319,78 +281,6 @@ def _radii(facts: Facts) -> tuple[NDArray[np.float64], float, float]:
     # Many topics cannot all have room for their numbers.
     shrunk = min(1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum())))
     return radii * shrunk, full * shrunk, _LEAST_RADIUS * shrunk
-
-
-def spectrum_plot(facts: Facts) -> Plot | None:
-    """Return the eigenvalues of the word pairs over the largest; None if unknown."""
-    if facts.spectrum is None:
-        return None
-    eigenvalues, noise = facts.spectrum
-    found, K, n = facts.suggestion, facts.newest.n_components, len(eigenvalues)
-    # The largest may be 0 or below in noise alone.
-    largest = max(float(eigenvalues[0]), 1e-300)
-    marks = [(K, f"{K} in the model")] if n > K else []
-    if found.basis == "drop" and found.n_components != K:
-        assert found.n_components is not None
-        marks.append((found.n_components, f"{found.n_components} suggested"))
-    return _log_plot(
-        (eigenvalues / largest).tolist(),
-        None if noise is None else (noise / largest).tolist(),
-        names=[str(i + 1) for i in range(n)],
-        above=[i < facts.directions for i in range(n)],
-        marks=marks,
-    )
-
-
-def _log_plot(
-    values: Sequence[float],
-    floor: Sequence[float] | None,
-    *,
-    names: Sequence[str],
-    above: Sequence[bool],
-    marks: Sequence[tuple[int, str]] = (),
-) -> Plot:
-    """Place values, those not above 0 at the bottom, and a mark behind the first `count`."""
-    n = len(values)
-    levels = [v for v in [*values, *(floor or ())] if v > 0]
-    high, low = max(levels, default=1.0), min(levels, default=0.1)
-    # What lies far below the noise says no more than that it does.
-    if floor is not None:
-        low = max(low, min(v for v in floor if v > 0) / 5)
-    top, bottom = np.log10(high) + 0.05, np.log10(max(low, high * 1e-6)) - 0.08
-    inner = _WIDTH - _LEFT - _RIGHT
-    step = inner / n
-
-    def x(i: float) -> float:
-        return _LEFT + step * (i + 0.5)
-
-    def y(value: float) -> float:
-        height = (np.log10(value) - bottom) / (top - bottom) if value > 0 else 0.0
-        return float(_TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - np.clip(height, 0.0, 1.0)))
-
-    every = max(1, int(np.ceil(n * _NAME_WIDTH / inner)))
-    return Plot(
-        points=[
-            # On a narrow screen there is room for every third name only.
-            Point(
-                x=x(i),
-                y=y(value),
-                above=above[i],
-                name=names[i] if i % every == 0 else None,
-                minor=i // every % 3 > 0,
-            )
-            for i, value in enumerate(values)
-        ],
-        radius=min(4.5, 0.36 * step + 0.8),
-        ticks=[(y(value), _tick(value)) for value in _ticks(bottom, top)],
-        floor=None
-        if floor is None
-        else " ".join(
-            f"{short(x(i - 0.5))},{short(y(level))} {short(x(i + 0.5))},{short(y(level))}"
-            for i, level in enumerate(floor)
-        ),
-        marks=[Mark(x(count - 0.5), word, before=count > 0.7 * n) for count, word in marks],
-    )
 
 
 def course_lines(facts: Facts) -> Lines | None:
@@ -485,18 +375,3 @@ def _runs(xs: Sequence[float], ys: Sequence[float | None]) -> list[Run]:
         else:
             runs[-1].append((x, y))
     return [run for run in runs if run]
-
-
-def _ticks(bottom: float, top: float) -> list[float]:
-    """Return round numbers between two powers of ten: few, but more than one."""
-    factors = (1, 2, 5) if top - bottom < 2.2 else (1,)
-    powers = range(int(np.floor(bottom)), int(np.floor(top)) + 1)
-    found = [factor * 10.0**power for power in powers for factor in factors]
-    return [value for value in found if bottom <= np.log10(value) <= top]
-
-
-def _tick(value: float) -> str:
-    power = int(np.floor(np.log10(value) + 1e-9))
-    if -3 < power < 5:
-        return f"{value:g}"
-    return "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
