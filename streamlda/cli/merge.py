@@ -149,7 +149,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
         topics = plural(len(made.beginning.stepwise.alpha), "refined topic")
         what = f"start {made.digest}: {topics}, {words}"
     else:
-        what = f"projection {made.digest}: {words}, {plural(made.whitening.shape[1], 'column')}"
+        what = f"projection {made.digest}: {words}, {plural(made.beginning.shape[1], 'column')}"
     origin = "shared" if engine.beginning is not None and not renew else "made"
     say(
         quiet,

@@ -195,7 +195,7 @@ def _fit_privately(
                 newest = released.model
                 store.publish(newest)
     if newest is None:
-        raise pipeline.insufficient(missed)
+        raise pipeline.make_shortage_error(missed)
     return newest
 
 

@@ -305,7 +305,7 @@ class FitLoop:
             self._again()
         if self._newest is not None:
             return self._newest
-        reason = self._pipeline.insufficient(self._missed)
+        reason = self._pipeline.make_shortage_error(self._missed)
         if self._failure is not None:
             self._warn(f"no snapshot was made: {reason}")
             raise self._failure

@@ -200,7 +200,7 @@ def _catch_up_with_words(
         pipeline.skip(skipped)
         return skipped, Released(None, "a choice of words was lost in a crash")
     try:
-        chosen = words.chosen(found.arrays, found.metadata["selection"])
+        chosen = words.read_words(found.arrays, found.metadata["selection"])
     except InsufficientDataError as error:
         raise InsufficientDataError(
             f"{error}; its record slots up to {last} are spent: begin after them, in another "

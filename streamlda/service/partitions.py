@@ -239,9 +239,9 @@ class Partitions:
         found = [each for part in self._parts() if (each := part.pipeline.in_no_bin) is not None]
         return InNoBin(*map(sum, zip(*found, strict=True))) if found else None
 
-    def shown_account(self) -> dict[str, int] | None:
+    def get_account(self) -> dict[str, int] | None:
         """As of a pipeline, of the states held now."""
-        found = [part.pipeline.shown_account() for part in self._parts()]
+        found = [part.pipeline.get_account() for part in self._parts()]
         known = [each for each in found if each is not None]
         if not known or len(known) < len(found):
             return None

@@ -138,7 +138,7 @@ class Worker:
             places_left=_until_topics(pipeline),
             warmup=pipeline.warmup,
             in_no_bin=pipeline.in_no_bin,
-            account=pipeline.shown_account(),
+            account=pipeline.get_account(),
             newest=dict(self._newest),
         )
 

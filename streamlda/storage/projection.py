@@ -18,9 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import Beginning, digest_of
@@ -50,17 +49,6 @@ class SharedProjection:
     def refines(self) -> bool:
         """True if engines refine from it; else they sum."""
         return isinstance(self.beginning, SharedStart)
-
-    @property
-    def whitening(self) -> NDArray[np.float64]:
-        """The projection, (d, m); raises where there is a start."""
-        if isinstance(self.beginning, SharedStart):
-            raise failure(
-                "a projection must be of an engine that does not refine",
-                start=self.digest,
-                remedy="make one of a run with topics.refine = false",
-            )
-        return self.beginning
 
     @property
     def digest(self) -> str:

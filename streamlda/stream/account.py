@@ -53,7 +53,7 @@ class Account:
             self._begins[part] = passed[part] - counts.get(part, 0)
         self._taken.update(counts)
 
-    def shown(self, passed: Mapping[str, int]) -> dict[str, int] | None:
+    def count_records(self, passed: Mapping[str, int]) -> dict[str, int] | None:
         """Return records in the state, and records passed; None where the source counts none."""
         if not (self._known and self._begins and passed):
             return None
@@ -63,7 +63,7 @@ class Account:
 
     def check(self, passed: Mapping[str, int], records: int) -> None:
         """Raise `AccountError` unless a state of so many records has each passed record once."""
-        if (shown := self.shown(passed)) is None:
+        if (shown := self.count_records(passed)) is None:
             return
         differing = {
             part: found

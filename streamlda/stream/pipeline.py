@@ -225,9 +225,9 @@ class Pipeline(Generic[LearnerT]):
         if self.behind is not None:
             self.account.check(self.behind.passed, self.records)
 
-    def shown_account(self) -> dict[str, int] | None:
+    def get_account(self) -> dict[str, int] | None:
         """Return records in the state and records that the source has passed; None if unknown."""
-        return None if self.behind is None else self.account.shown(self.behind.passed)
+        return None if self.behind is None else self.account.count_records(self.behind.passed)
 
     def _move(self, batch: RecordBatch) -> None:
         """Take the position behind records together with them."""
@@ -371,14 +371,14 @@ class Pipeline(Generic[LearnerT]):
             missed = () if private is None else (private.missed, private.shows_nothing)
             return Released(None, *missed)
         self.snapshots += 1
-        if not self.counts_slots and (found := self.shown_account()):
+        if not self.counts_slots and (found := self.get_account()):
             model = replace(model, diagnostics={**model.diagnostics, "account": found})
         span, self._span = self._span, TimeSpan()
         if self._time_bins is None:
             return Released(model)
         interval, timeline = model.interval, model.timeline
         if interval is not None:
-            start, end = span.shown()
+            start, end = span.to_text()
             interval = replace(interval, start=start, end=end)
         if timeline is not None:
             timeline = replace(timeline, unit=self._time_bins.unit)
@@ -419,7 +419,7 @@ class Pipeline(Generic[LearnerT]):
         if self._learner is not None and self._blocks.waiting is not None:
             self._learner.add(self._blocks.flush())
 
-    def insufficient(self, reason: str = "") -> InsufficientDataError:
+    def make_shortage_error(self, reason: str = "") -> InsufficientDataError:
         """Return the error of a run that ends without topics; a private one names slots alone."""
         counts = self.counts
         if self.counts_slots:

@@ -96,10 +96,10 @@ class TimeSpan:
         """Return both as plain JSON values, as the constructor takes them."""
         return [self.first, self.last]
 
-    def shown(self) -> tuple[str | None, str | None]:
+    def to_text(self) -> tuple[str | None, str | None]:
         """Return both in ISO 8601, in UTC."""
-        return _shown(self.first), _shown(self.last)
+        return _format_time(self.first), _format_time(self.last)
 
 
-def _shown(time: float | None) -> str | None:
+def _format_time(time: float | None) -> str | None:
     return None if time is None else datetime.fromtimestamp(time, UTC).isoformat()

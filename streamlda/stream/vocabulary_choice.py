@@ -207,9 +207,9 @@ class PrivateVocabularySelection:
         released = self._release(
             WORDS, first, last, self._selection.event, self._draw, {"selection": facts}
         )
-        return self.chosen(released, facts)
+        return self.read_words(released, facts)
 
-    def chosen(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:
+    def read_words(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:
         """Return the words of a release; `facts` were stored with it as ``selection``."""
         found = released["words"].tobytes().decode("utf-8")
         words = [*self._public, *(found.split("\n") if found else ())]

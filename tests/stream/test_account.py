@@ -44,7 +44,7 @@ def test_an_account_is_right_or_refused(batches, records, right, kept):
         account = Account(json.loads(json.dumps(account.to_json()))) if kept else account
     if right:
         account.check(passed, records)
-        shown = account.shown(passed)
+        shown = account.count_records(passed)
         assert shown["records"] == shown["passed"] == records
         return
     with pytest.raises(AccountError, match="in the state once, got records="):
@@ -56,7 +56,7 @@ def test_a_source_that_tells_no_part_has_no_account():
     account.begin({})
     account.add(RecordBatch(["text"]))
     account.check({}, 7)
-    assert account.shown({}) is None
+    assert account.count_records({}) is None
 
 
 def test_a_private_release_of_slots_that_are_not_those_of_the_log_is_not_paid(tmp_path):

@@ -126,4 +126,4 @@ def test_a_span_is_that_of_all_times_however_they_come(parts):
         span = TimeSpan(*span.to_json())
     dated = [time for part in parts for time in part if not np.isnan(time)]
     assert span.to_json() == ([min(dated), max(dated)] if dated else [None, None])
-    assert [time is None for time in span.shown()] == [not dated] * 2
+    assert [time is None for time in span.to_text()] == [not dated] * 2

@@ -342,7 +342,7 @@ def test_without_documents_there_is_no_model_and_the_error_counts_what_came(batc
     made = fed(GIVEN, *batches)
     released = made.release()
     assert released.model is None
-    error = made.insufficient(released.missed)
+    error = made.make_shortage_error(released.missed)
     assert isinstance(error, InsufficientDataError)
     assert wanted in str(error)
     assert released.missed in str(error)
@@ -395,8 +395,8 @@ def test_every_record_takes_a_slot_blank_where_there_is_no_document():
     assert made.release().model is not None
     assert made.learner.facts == [{"stream": "s", "places": 9, "snapshot": 1}]
     assert (made.due, made.snapshots) == (None, 1)
-    assert "apple" not in str(made.insufficient())
-    assert "got slots=9" in str(made.insufficient())
+    assert "apple" not in str(made.make_shortage_error())
+    assert "got slots=9" in str(made.make_shortage_error())
     # What a release used is skipped behind a crash.
     made = Pipeline(GIVEN, Noting, about={"stream": "s"})
     made.add(RecordBatch([None] * 3))
