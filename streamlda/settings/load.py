@@ -21,7 +21,7 @@ from streamlda.settings.rules import clashes
 from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import PREFIX, RUN, Setting
 from streamlda.settings.table import HttpSettings
-from streamlda.settings.values import parsed, shown
+from streamlda.settings.values import parsed
 
 #: Names in files and flags: of a secret, the name of its file too.
 NAMES = {s.name: s for s in TABLE} | {f"{s.name}_file": s for s in TABLE if s.kind == "secret"}
@@ -91,12 +91,11 @@ def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
 
     Raises `InvalidSettingError` for a value that is wrong.
     """
-    names = [setting.name for setting in TABLE if setting.section == "http"]
-    variables = {VARIABLES[v]: (v, raw) for v, raw in environment.items() if v in VARIABLES}
-    values: dict[str, Any] = {SETTINGS[name].key: SETTINGS[name].default for name in names}
-    for name, (variable, raw) in variables.items():
-        setting = NAMES[name]
-        if setting.name in names:
+    values: dict[str, Any] = {}
+    for variable, raw in environment.items():
+        name = VARIABLES.get(variable, "")
+        setting = NAMES.get(name)
+        if setting is not None and setting.section == "http":
             try:
                 values[setting.key] = parsed(setting, raw, from_file=name != setting.name)
             except ValueError as error:
@@ -135,23 +134,6 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
     if problems:
         raise InvalidSettingError(_spelled(problems[0], ""))
     return settings
-
-
-def describe(command: str = RUN) -> list[dict[str, str]]:
-    """Return the table as text for documentation and help: a row for each setting, in order."""
-    return [
-        {
-            "name": setting.name,
-            "type": " | ".join(setting.choices) or setting.kind,
-            "default": shown(setting, setting.default_of(command)),
-            "unit": setting.unit,
-            "help": setting.help,
-            "variable": setting.variable,
-            "flag": setting.flag,
-        }
-        for setting in TABLE
-        if command in setting.commands
-    ]
 
 
 def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> RunSettings:

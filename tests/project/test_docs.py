@@ -20,7 +20,9 @@ import streamlda.errors
 import streamlda.estimator
 from streamlda.cli import commands as group
 from streamlda.privacy.ledger import read_report
-from streamlda.settings.load import describe
+from streamlda.settings.run_settings import TABLE
+from streamlda.settings.setting import RUN
+from streamlda.settings.values import shown
 from streamlda.utils.exit_codes import CONFIGURATION
 
 ROOT = Path(__file__).parents[2]
@@ -181,10 +183,11 @@ def test_every_module_is_on_the_map_of_the_tree_and_the_changelog_names_no_other
 
 def test_the_daemons_page_lists_every_setting():
     lines = ["| setting | default | unit | what it is |", "| --- | --- | --- | --- |"]
-    for row in describe():
-        kind = "" if " | " not in row["type"] else f" One of {row['type'].replace(' | ', ', ')}."
-        name = row["name"] + ("_file" if row["type"] == "secret" else "")
-        lines.append(f"| `{name}` | {row['default']} | {row['unit']} | {row['help']}{kind} |")
+    for setting in (each for each in TABLE if RUN in each.commands):
+        kind = f" One of {', '.join(setting.choices)}." if setting.choices else ""
+        name = setting.name + ("_file" if setting.kind == "secret" else "")
+        default = shown(setting, setting.default)
+        lines.append(f"| `{name}` | {default} | {setting.unit} | {setting.help}{kind} |")
     page = (ROOT / "streamlda/service/README.md").read_text(encoding="utf-8")
-    shown = page.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
-    assert shown == "\n".join(lines) + "\n"
+    table = page.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
+    assert table == "\n".join(lines) + "\n"

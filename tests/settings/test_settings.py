@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.estimator import StreamLDA
-from streamlda.settings.load import PARAMETERS, describe, load_settings, settings_of_parameters
+from streamlda.settings.load import PARAMETERS, load_settings, settings_of_parameters
 from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE
 from streamlda.settings.setting import Secret
+from streamlda.settings.values import shown
 
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
@@ -54,8 +55,9 @@ def test_defaults_are_valid_and_read_from_text_they_are_the_same():
     assert not settings.private
     declared = [len(section.__slots__) for section in SECTIONS.values()]
     assert len(SETTINGS) == len(TABLE) == sum(declared)
-    given = {row["name"]: row["default"] for row in describe() if row["default"] != "none"}
-    given = {name: text for name, text in given.items() if name not in ("vocabulary.hash_bits",)}
+    given = {each.name: shown(each, each.default) for each in TABLE if "run" in each.commands}
+    left_out = ("none", "vocabulary.hash_bits")
+    given = {name: text for name, text in given.items() if not {name, text} & {*left_out}}
     again = load_settings(None, {}, {**given, "vocabulary.size": None, **KAFKA})
     assert all(again[setting.name] == settings[setting.name] for setting in TABLE)
 
@@ -382,16 +384,12 @@ def test_a_secret_in_the_settings_file_or_a_flag_is_refused_unseen(write, value)
         assert str(value) not in "\n".join(found)
 
 
-def test_the_table_is_described_whole():
-    # The page of the daemon shows what is described, and is compared with it.
-    rows = describe()
-    assert [row["name"] for row in rows] == [s.name for s in TABLE if "run" in s.commands]
+def test_each_setting_has_names_of_its_own_and_help():
+    # The page of the daemon is compared with the table.
     for column in ("variable", "flag"):
-        assert len({row[column] for row in rows}) == len(rows)
+        assert len({getattr(setting, column) for setting in TABLE}) == len(TABLE)
     assert all(setting.help.endswith(".") for setting in TABLE)
-    assert [row["flag"] for row in rows if row["name"] == "kafka.password"] == [
-        "--kafka-password-file"
-    ]
+    assert SETTINGS["kafka.password"].flag == "--kafka-password-file"
 
 
 VALUES = st.one_of(
