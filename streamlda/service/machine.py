@@ -92,7 +92,7 @@ class Machine:
         self._breaker = Breaker(rules)
         self._signals = 0
         self._code = exit_codes.OK
-        self._save_at_end = self._drain = False
+        self._drain = False
         self._deadline: float | None = None
 
     def handle(self, event: m.Event) -> list[m.Instruction]:
@@ -193,8 +193,9 @@ class Machine:
             rejected = self._breaker.count(event.records, event.rejects)
             if rejected is not None:
                 out.append(m.LogLine("error", "breaker", rejected))
-                # Not saved: with corrected settings these records are to be read again.
-                self._end(exit_codes.DATA, event.time + self.rules.grace_seconds, save=False)
+                # Nothing is saved: with corrected settings these records are to be read again.
+                self._exit(exit_codes.DATA, out)
+                return
         if event.exhausted and self._code == exit_codes.OK:
             out.append(m.LogLine("info", "source-ended"))
             self._end(exit_codes.OK, None, drain=True)
@@ -389,7 +390,7 @@ class Machine:
         if self._owed:
             return checkpoint
         if self.phase is Phase.DRAINING and not self._drain:
-            return checkpoint if self._save_at_end and self._dirty else None
+            return checkpoint if self._dirty else None
         reading = self.phase is Phase.LEARNING
         by_clock = self._clock.is_over(time, self._since_release, self._fraction)
         if self._left_to_learn == 0 or (reading and by_clock):
@@ -428,12 +429,10 @@ class Machine:
         )
         self._work = None
 
-    def _end(
-        self, code: int, deadline: float | None, *, save: bool = True, drain: bool = False
-    ) -> None:
+    def _end(self, code: int, deadline: float | None, *, drain: bool = False) -> None:
         """Begin to end; an end that is already under way keeps its code, and gets no longer."""
         if self.phase is not Phase.DRAINING:
-            self._code, self._save_at_end = code, save
+            self._code = code
         self.phase, self._drain, self._deadline = Phase.DRAINING, drain, deadline
         if not drain:
             # A release that is not stored, or a checkpoint, is tried once more, at once.

@@ -12,9 +12,10 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from streamlda.errors import FencedError, InvalidSettingError, StreamLDAError
-from streamlda.run.parts import OnRejected, open_stream
+from streamlda.run.parts import open_stream
 from streamlda.service import messages as m
 from streamlda.service.logs import reason_of
+from streamlda.service.opening import Letters
 from streamlda.service.partitions import InOrder, LearnedPartition, PartitionedBatch, Partitions
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
@@ -49,12 +50,11 @@ class SharedSource:
         status: Status,
         in_order: InOrder,
         *,
-        flush: Callable[[], str],
+        letters: Letters,
         show: Callable[[list[m.Instruction]], None],
-        on_rejected: OnRejected | None = None,
     ) -> None:
         self._partitions, self._status, self._in_order = partitions, status, in_order
-        self._flush, self._show = flush, show
+        self._flush, self._show = letters.try_to_flush, show
         self._handovers: SimpleQueue[Handover] = SimpleQueue()
         #: What is read, by partition; a partition that is given up is not, while it is closed.
         self._ours: dict[int, LearnedPartition] = {}
@@ -67,9 +67,10 @@ class SharedSource:
         # Before, there is nothing to say of it.
         self._joined = not self._by_group
         # Its methods beyond those of `Source` are those of the connector for Kafka.
-        self._source: Any = open_stream(settings, on_rejected, self._give_up)
+        self._source: Any = open_stream(settings, letters.on_rejected, self._give_up)
         try:
-            partitions.beginning.check_log(self._source.position())
+            partitions.beginning.check_log(position := self._source.position())
+            letters.begin(position)
         except BaseException:
             self._source.close()
             raise

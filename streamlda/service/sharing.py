@@ -53,6 +53,7 @@ def run_shared(
     partitions = Partitions(
         *(settings, folder, beginning, lease, None if file is None else file.write),
         on_account=lambda reason: status.count_failure("account", reason),
+        on_open=letters.read_note,
     )
     workers: list[PartitionsWorker] = []
 
@@ -64,9 +65,8 @@ def run_shared(
     def open_source(position: Position | None) -> Source:
         found: Any = SharedSource(
             *(settings, partitions, status, workers[0].in_order),
-            flush=letters.try_to_flush,
+            letters=letters,
             show=status.show,
-            on_rejected=letters.on_rejected,
         )
         return cast("Source", found)
 

@@ -1,7 +1,7 @@
 """A wait after a refusal that a restart would only repeat: alive, not ready, with the reason.
 
 Compose and Kubernetes restart a container whatever its exit code says. After exit codes 65 and 78
-they would read the same records, and write their dead letters, again and again.
+they would read the same records again and again.
 """
 
 from __future__ import annotations

@@ -221,6 +221,21 @@ def test_members_of_a_group_live_on_while_the_broker_is_away_at_the_start_and_la
 
 
 @pytest.mark.long
+def test_letters_of_partitions_that_the_breaker_ends_are_written_once(shared, topics, topic):
+    bad = [b"{%d" % number for number in range(1500)]
+    topics.fill(topic, as_json(texts(2500)) + bad, bad)
+    letters = f"{topic}-letters"
+    more = {"kafka.partitions": "0/1", "dead_letters.topic": letters}
+    more |= {"breaker.records": 1000, "checkpoint.interval": "1 h"}
+    for name in ("first", "second"):
+        with Daemon(shared.settings(name) | more) as daemon:
+            assert daemon.end() == 65, b"".join(daemon.raw).decode()
+    keys = [row.key for row in topics.read(letters)]
+    assert len(set(keys)) > 500
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.long
 def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, topics, topic):
     for name in (topic, f"{topic}-other"):
         topics.fill(name, as_json(texts(2500)))

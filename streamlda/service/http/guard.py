@@ -121,7 +121,7 @@ class Guard:
                 421,
                 "the Host header must name the address that the server is bound to",
                 f"host={'another' if host else 'none'}",
-                "open it by that address",
+                "open it by that address, or let the proxy send that Host",
             )
         is_operator = _carries(headers, self._operator_token)
         is_known = self._token is None or is_operator or _carries(headers, self._token)
