@@ -12,6 +12,7 @@ from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
+from streamlda_connectors.kafka import reader
 from streamlda_connectors.kafka.consumer import Client
 from tests.service.daemon_process import texts
 
@@ -92,13 +93,17 @@ def test_a_release_takes_offsets_of_one_log(topic, released, tmp_path):
     assert released.next > BEFORE
 
 
-def test_a_topic_of_that_name_in_another_cluster_is_another_log(topics, topic, source_of):
+def test_a_topic_of_that_name_in_another_cluster_is_another_log(
+    topics, topic, source_of, monkeypatch
+):
     class Elsewhere(Client):
         def identity(self):
             return super().identity()._replace(cluster="another")
 
     topics.fill(topic, [b"one"])
-    here, there = source_of(topics, topic), source_of(topics, topic, connect=Elsewhere)
+    here = source_of(topics, topic)
+    monkeypatch.setattr(reader, "Client", Elsewhere)
+    there = source_of(topics, topic)
     assert here.logs().keys() == there.logs().keys()
     assert here.logs()[f"{topic}/0"].name != there.logs()[f"{topic}/0"].name
 

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic
+from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic, dead_letters
+from streamlda_connectors.kafka import values as values_module
 from streamlda_connectors.kafka.producer import Producer
 from streamlda_connectors.kafka.values import FIRST_REACH
 from tests.kafka.topics import read
@@ -84,9 +85,12 @@ class Untold(Producer):
         return {}
 
 
-def test_text_that_only_the_broker_finds_too_large_is_left_out(topics, topic, letters_to):
+def test_text_that_only_the_broker_finds_too_large_is_left_out(
+    topics, topic, letters_to, monkeypatch
+):
     topics.make(topic, **{"max.message.bytes": "2000"})
-    letters = letters_to(topics, topic, with_text=True, connect=Untold)
+    monkeypatch.setattr(dead_letters, "Producer", Untold)
+    letters = letters_to(topics, topic, with_text=True)
     with pytest.raises(SourceError, match="TooLarge, limit=None"):
         put(letters, *(record(at, b"x" * size) for at, size in enumerate([10, 3000, 10])))
     letters.flush(10)
@@ -162,11 +166,14 @@ def test_the_newest_snapshot_of_a_key_is_found_behind_those_of_others(topics, to
     assert snapshots.newest("min") is None
 
 
-def test_a_topic_that_keeps_too_much_or_too_little_is_refused(topics, topic, snapshots_to, opened):
+def test_a_topic_that_keeps_too_much_or_too_little_is_refused(
+    topics, topic, snapshots_to, opened, monkeypatch
+):
     topics.make(topic)
-    for connect in (Producer, Untold):
+    for kind in (Untold, Producer):
+        monkeypatch.setattr(values_module, "Producer", kind)
         with pytest.raises(SourceError, match=r"cleanup.policy='(delete|unknown)'; set it to"):
-            snapshots_to(topics, topic, connect=connect)
+            snapshots_to(topics, topic)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})
     snapshots_to(topics, topic)
     with pytest.raises(SourceError, match=r"must keep all of them, got .*policy='compact,delete'"):

@@ -14,7 +14,7 @@ from collections import Counter, deque
 import pytest
 
 from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
-from streamlda_connectors.kafka import ShareTopic
+from streamlda_connectors.kafka import ShareTopic, reader
 from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.consumer import Client
 from tests.kafka.relay import Relay
@@ -92,7 +92,7 @@ def test_retention_gap_while_reading(allow_gaps, topics, topic, source_of):
 
 @pytest.mark.parametrize("allow_gaps", [False, True])
 def test_truncation_is_refused_even_if_the_log_has_grown_again(
-    allow_gaps, topics, topic, source_of
+    allow_gaps, topics, topic, source_of, monkeypatch
 ):
     """One node never elects an unclean leader, so the real client reports the cut once."""
     cuts = deque()
@@ -110,7 +110,8 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
         return made
 
     topics.fill(topic, numbers(0, 3))
-    source = source_of(topics, topic, allow_gaps=allow_gaps, connect=cut_off)
+    monkeypatch.setattr(reader, "Client", cut_off)
+    source = source_of(topics, topic, allow_gaps=allow_gaps)
     read(source, 3)
     cuts.append(Truncated())
     topics.send(topic, numbers(3, 9))

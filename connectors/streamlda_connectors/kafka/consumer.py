@@ -282,7 +282,3 @@ def log_commit(offsets: object, response: object) -> None:
             "offsets could not be shown to the group (%s); nothing is lost by it",
             type(response).__name__,
         )
-
-
-#: Makes a client that is connected and has nothing assigned.
-Connect = Callable[[ClientSettings], Client]

@@ -150,7 +150,7 @@ class DeadLetters(TopicWriter):
     def _open_producer(self) -> Producer:
         """Return the producer, or a new one with all that is pending if it was given up."""
         if self._producer is None:
-            producer = self._connect(self._settings, {})
+            producer = Producer(self._settings, {})
             try:
                 for letter in self._pending:
                     self._send(producer, letter)

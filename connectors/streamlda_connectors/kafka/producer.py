@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -156,7 +156,3 @@ class Delivery:
         if isinstance(error, too_large):
             raise TooLarge from error
         raise NotWritten(type(error).__name__) from error
-
-
-#: Makes a connected producer for the topic of the settings.
-ConnectProducer = Callable[[ClientSettings, Mapping[str, str]], Producer]

@@ -19,7 +19,7 @@ from streamlda_connectors.kafka.client import (
     Run,
     Truncated,
 )
-from streamlda_connectors.kafka.consumer import Client, Connect
+from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.endings import NO_ANSWER
 from streamlda_connectors.kafka.rounds import Rounds
 from streamlda_connectors.kafka.share import Share, Standing, after_gap, read_position
@@ -43,7 +43,6 @@ class Reader:
         self,
         settings: ClientSettings,
         share: Share,
-        connect: Connect,
         *,
         start: str,
         allow_gaps: bool,
@@ -52,7 +51,6 @@ class Reader:
     ) -> None:
         self._settings = settings
         self._share = share
-        self._connect = connect
         self._allow_gaps = allow_gaps
         #: Partitions are read once they are taken, and not by themselves.
         self._taken = taken
@@ -69,7 +67,7 @@ class Reader:
         self._answered: dict[int, float] = {}
         self._silent: defaultdict[int, float] = defaultdict(float)
         self._listened = 0.0
-        self._client: Client | None = connect(settings)
+        self._client: Client | None = Client(settings)
         try:
             self._identity = self._client.identity()
             ours = share.first(self._client.partitions(), settings.topic)
@@ -230,14 +228,14 @@ class Reader:
         bounds = self._rebuild().bounds(set(self.next))
         self._drop_client()
         for number, at in self.next.items():
-            good = first_readable(self._connect, self._settings, number, at, bounds[number].end)
+            good = first_readable(self._settings, number, at, bounds[number].end)
             self._note_gap(number, at, good, good - at, "damaged")
         self._rebuild()
 
     def _rebuild(self) -> Client:
         """Make a client at our own offsets, if it still is the same topic and the log has them."""
         self._drop_client()
-        client = self._connect(self._settings)
+        client = Client(self._settings)
         try:
             require(
                 client.identity() == self._identity,
@@ -470,9 +468,7 @@ class Reader:
         self._drop_client()
 
 
-def first_readable(
-    connect: Connect, settings: ClientSettings, partition: int, offset: int, end: int
-) -> int:
+def first_readable(settings: ClientSettings, partition: int, offset: int, end: int) -> int:
     """Return the least offset from `offset` on at which reading works, or `end`.
 
     The broker sends whole batches, so within the damaged one every offset fails, and how far it
@@ -482,7 +478,7 @@ def first_readable(
     """
 
     def readable(at: int) -> bool:
-        return at >= end or _reads(connect, settings, partition, at)
+        return at >= end or _reads(settings, partition, at)
 
     if readable(offset):
         return offset
@@ -499,10 +495,10 @@ def first_readable(
     return good
 
 
-def _reads(connect: Connect, settings: ClientSettings, partition: int, offset: int) -> bool:
+def _reads(settings: ClientSettings, partition: int, offset: int) -> bool:
     """Whether records come from an offset, or nothing does in time."""
     try:
-        with closing(connect(settings)) as client:
+        with closing(Client(settings)) as client:
             client.assign({partition: offset})
             deadline = monotonic() + PROBE_SECONDS
             while monotonic() < deadline:

@@ -11,7 +11,6 @@ from streamlda.checks import one_of, require
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import ClientSettings
-from streamlda_connectors.kafka.consumer import Client, Connect
 from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
 from streamlda_connectors.kafka.reader import Reader
@@ -94,8 +93,6 @@ request_timeout_seconds
         those of `partitions`, or, where that is ``"group"``, those that the members of `group`
         have agreed on. It is called, from another thread, with partitions that others are to have,
         which wait until it returns.
-    connect : callable, optional
-        Makes a client from `ClientSettings`, in place of that of the package.
 
     Raises
     ------
@@ -136,7 +133,6 @@ request_timeout_seconds
         group: str | None = None,
         security: Security | Mapping[str, Any] | None = None,
         give_up: GiveUp | None = None,
-        connect: Connect = Client,
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
@@ -175,7 +171,6 @@ request_timeout_seconds
             # The group takes offsets of its members alone.
             replace(connection, group=None) if joins else connection,
             Share("all" if joins else partitions),
-            connect,
             start=start,
             allow_gaps=allow_gaps,
             fixed_order=fixed_order,

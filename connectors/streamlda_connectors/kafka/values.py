@@ -20,8 +20,8 @@ from streamlda_connectors.kafka.client import (
     Record,
     TooLarge,
 )
-from streamlda_connectors.kafka.consumer import Client, Connect
-from streamlda_connectors.kafka.producer import MAX_REQUEST_BYTES, ConnectProducer, Producer
+from streamlda_connectors.kafka.consumer import Client
+from streamlda_connectors.kafka.producer import MAX_REQUEST_BYTES, Producer
 from streamlda_connectors.kafka.security import Security
 
 #: How many records `SnapshotTopic.newest` looks at first, from the end back.
@@ -36,7 +36,7 @@ class TopicWriter:
 
     `request_timeout_seconds` is the longest time to wait for the brokers: when connecting, and for
     each value. `security`: `Security`, or a mapping of its attributes. `client_id`: name in the
-    brokers' logs and quotas. `connect` makes a producer.
+    brokers' logs and quotas.
     """
 
     #: What is written, as messages name it.
@@ -50,7 +50,6 @@ class TopicWriter:
         security: Security | Mapping[str, Any] | None = None,
         client_id: str = "streamlda",
         request_timeout_seconds: float = 30.0,
-        connect: ConnectProducer = Producer,
     ) -> None:
         self._settings = ClientSettings(
             bootstrap_servers,
@@ -59,7 +58,6 @@ class TopicWriter:
             request_timeout_seconds=request_timeout_seconds,
             security=Security.of(security),
         )
-        self._connect = connect
         self._closed = False
         self._producer: Producer | None = None
 
@@ -86,17 +84,12 @@ class TopicWriter:
 class ValueTopic(TopicWriter, ABC):
     """Publishes values under keys, durable one by one; a base of topics of one kind of value.
 
-    `connect_client` makes a client to read with; the other parameters are those of `TopicWriter`.
-    Not safe for several threads.
+    The parameters are those of `TopicWriter`. Not safe for several threads.
     """
 
     #: What helps if a value is too large, and what a topic is made with.
     if_too_large: ClassVar[str]
     made_with: ClassVar[Mapping[str, str]]
-
-    def __init__(self, topic: str, *, connect_client: Connect = Client, **options: Any) -> None:
-        super().__init__(topic, **options)
-        self._connect_client = connect_client
 
     def connect(self) -> None:
         """Connect for writing, and make the topic if it is missing; `publish` does it too.
@@ -107,7 +100,7 @@ class ValueTopic(TopicWriter, ABC):
         self._check_open()
         if self._producer is not None:
             return
-        producer = self._connect(self._settings, self.made_with)
+        producer = Producer(self._settings, self.made_with)
         try:
             self._check_policy(producer.settings().get("cleanup.policy", "unknown"))
         except SourceError:
@@ -162,7 +155,7 @@ class ValueTopic(TopicWriter, ABC):
     def _reading(self) -> Iterator[tuple[Client, dict[int, Bounds]]]:
         """Give a client, and what the partitions hold now."""
         try:
-            with closing(self._connect_client(self._settings)) as client:
+            with closing(Client(self._settings)) as client:
                 yield client, client.bounds(client.partitions())
         except (Broken, OutOfRange) as error:
             raise failure(
