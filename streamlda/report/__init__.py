@@ -87,7 +87,6 @@ def render_report(
             statements=wording.statements(facts.models, facts.labels),
             tree=charts.topic_tree(facts),
             circles=charts.topic_circles(facts),
-            scale=charts.circle_scale(facts),
             full_radius=charts.FULL_RADIUS,
             lines=charts.course_lines(facts),
             names={topic.id: wording.join_words(topic.label[:2]) for topic in facts.topics},

@@ -148,8 +148,8 @@ _COVERED, _LEAST_RADIUS = 0.11, 13.0
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 640.0, 52.0, 14.0, 18.0
 
-#: Radius of a circle that is all tokens of a word, and shares of the scale of circles at most.
-FULL_RADIUS, _SCALE_CIRCLES = 64.0, 3
+#: Radius of a circle that is all tokens of a word.
+FULL_RADIUS = 64.0
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 300.0, 40.0
 
@@ -182,14 +182,6 @@ class Circle(NamedTuple):
     radius: float
     wide: Label | None
     narrow: Label | None
-
-
-class Scale(NamedTuple):
-    """Circles of some shares beside each other, and whether smaller ones are drawn larger."""
-
-    circles: list[tuple[float, float, float]]
-    height: float
-    has_least: bool
 
 
 class Line(NamedTuple):
@@ -248,7 +240,7 @@ def topic_tree(facts: Facts) -> Tree:
 
 def topic_circles(facts: Facts) -> list[Circle]:
     """Return a circle for each topic, moved apart until none covers another."""
-    radii, _, _ = _radii(facts)
+    radii = _radii(facts)
     at = spread(facts.positions, radii, MAP_WIDTH, MAP_HEIGHT)
     words = [topic.label for topic in facts.topics]
     wide, narrow = (
@@ -258,29 +250,15 @@ def topic_circles(facts: Facts) -> list[Circle]:
     return [Circle(*place) for place in places]
 
 
-def circle_scale(facts: Facts) -> Scale | None:
-    """Return what circles of some round shares look like; None where all are of the least size."""
-    radii, full, least = _radii(facts)
-    round_shares = [s for s in _SHARE_STEPS if least < full * np.sqrt(s) < 1.05 * radii.max()]
-    if not round_shares:
-        return None
-    circles, x = [], 4.0
-    for share in round_shares[-_SCALE_CIRCLES:]:
-        radius = float(full * np.sqrt(share))
-        circles.append((x + radius, radius, share))
-        x += 2 * radius + 90
-    height = 2 * max(radius for _, radius, _ in circles) + 4
-    return Scale(circles, height, bool(radii.min() <= least))
-
-
-def _radii(facts: Facts) -> tuple[NDArray[np.float64], float, float]:
-    """Return the radii of the topics, that of a share of 1, and the least one."""
+def _radii(facts: Facts) -> NDArray[np.float64]:
     newest = facts.newest
     full = float(np.sqrt(_COVERED * MAP_WIDTH * MAP_HEIGHT / np.pi))
     radii = np.maximum(full * np.sqrt(newest.weights[newest.order]), _LEAST_RADIUS)
     # Many topics cannot all have room for their numbers.
-    shrunk = min(1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum())))
-    return radii * shrunk, full * shrunk, _LEAST_RADIUS * shrunk
+    shrunk: NDArray[np.float64] = radii * min(
+        1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum()))
+    )
+    return shrunk
 
 
 def course_lines(facts: Facts) -> Lines | None:

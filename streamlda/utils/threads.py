@@ -1,16 +1,13 @@
 """Threads: pieces of one loop side by side, and those of the linear algebra library.
 
 Kernels and NumPy let other Python threads run while they compute. So a loop whose iterations do
-not touch each other's results is cut into pieces here, and Python threads take them in turn: what
-comes out does not depend on the number of threads. Callers in several threads, and in forked
-processes, need not know of each other.
-
-The number of threads is that of the processors this process may use, or ``NUMBA_NUM_THREADS`` of
-the environment if that is smaller.
+not touch each other's results is cut into pieces here, and Python threads take them in turn: the
+result does not depend on the number of threads. There are as many as the processors this process
+may use, or ``NUMBA_NUM_THREADS`` of the environment if that is smaller.
 
 The matrices here are small or slender. BLAS shares them out badly among threads, and its threads
-wait by spinning: on a machine that has anything else to do, two of them were measured to be 20
-times slower than one. So the engine keeps BLAS to one thread and runs side by side itself.
+wait by spinning: on a busy machine two of them were measured to be 20 times slower than one. So
+the engine keeps BLAS to one thread and runs side by side itself.
 """
 
 from __future__ import annotations
