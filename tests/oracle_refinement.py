@@ -130,3 +130,13 @@ def dirichlet_multinomial(counts, alpha):
     lengths = counts.sum(axis=1)
     whole = gammaln(alpha.sum()) - gammaln(alpha.sum() + lengths)
     return float(whole.sum() + (gammaln(alpha + counts) - gammaln(alpha)).sum())
+
+
+def score_documents(batch, words, alpha, responsibilities):
+    """Log-likelihood of each document under the proportions of its responsibilities."""
+    nats = []
+    for document in documents_of(batch):
+        theta = alpha + sum(count * responsibilities[e] for e, _, count in document)
+        theta = theta / theta.sum()
+        nats.append(sum(count * np.log(theta @ words[word]) for _, word, count in document))
+    return np.array(nats)

@@ -46,7 +46,11 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.association import group_by_word
-from streamlda.kernels.refinement import add_responsibilities, expect_topics
+from streamlda.kernels.refinement import (
+    add_responsibilities,
+    expect_topics,
+    score_documents,
+)
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
 from streamlda.model.topic_model import TopicModel
@@ -101,6 +105,9 @@ class StepwiseEM:
     def _begin(self, totals: Array, steps: int, documents: int) -> None:
         """Take S, with what it was made of."""
         self._totals, self.steps, self.documents = totals, steps, documents
+        #: Log-likelihood of each document of the last step, under the topics before it, in nats a
+        #: token; None does not measure it.
+        self.scores: Array | None = None
         self._prior = Prior(self.settings.seeds, len(self.alpha))
         self._waiting: list[DocumentBatch] = []
         self._mass = self._masses()
@@ -220,7 +227,17 @@ class StepwiseEM:
         O(V K) numbers of a statistic: what the words of the documents do not touch only decays.
         """
         self._check(batch)
-        self._step(*self._sums(batch), batch.n_documents)
+        scores = None if self.scores is None else np.empty(batch.n_documents)
+        words, sums = self._sums(batch, scores)
+        self.scores = scores
+        self._step(words, sums, batch.n_documents)
+
+    def scored(self, batch: DocumentBatch) -> Array:
+        """Return the log-likelihood of each document, in nats a token; nothing is learned."""
+        self._check(batch)
+        scores = np.empty(batch.n_documents)
+        self._sums(batch, scores)
+        return scores
 
     def statistic(self, batch: DocumentBatch) -> Array:
         """Return what documents would add under the topics of now, shape (V, K).
@@ -280,8 +297,13 @@ class StepwiseEM:
             made._waiting = [DocumentBatch(**waiting, n_features=n_features, integral=False)]
         return made
 
-    def _sums(self, batch: DocumentBatch) -> tuple[NDArray[np.int64], Array]:
-        """Return the words of some documents, rising, and their expected tokens by topic."""
+    def _sums(
+        self, batch: DocumentBatch, scores: Array | None = None
+    ) -> tuple[NDArray[np.int64], Array]:
+        """Return the words of some documents, rising, and their expected tokens by topic.
+
+        Write the log-likelihood of each document, in nats a token, to the scores if there are any.
+        """
         V, K = self._totals.shape
         words = np.flatnonzero(np.bincount(batch.word_ids, minlength=V))
         numbers = np.empty(V, dtype=np.int32)
@@ -292,7 +314,7 @@ class StepwiseEM:
         topics = np.empty((len(words), K), dtype=np.float32)
         gather_topics(self._totals, words, scale, self._smoothing, flat, self.background, topics)
         self._prior.add_to(topics, words, scale * self._mass)
-        sums = np.zeros((len(words), K))
+        sums, start = np.zeros((len(words), K)), 0
         for part in batch.blocks(MOST_RESPONSIBILITIES // K):
             ids = numbers[part.word_ids]
             gamma = np.empty((len(ids), K), dtype=np.float32)
@@ -300,8 +322,15 @@ class StepwiseEM:
                 *(part.counts, ids, part.row_pointers, topics, prior),
                 *(self.settings.inner_iterations, gamma),
             )
+            stop = start + part.n_documents
+            if scores is not None:
+                entries = (part.counts, ids, part.row_pointers)
+                score_documents(*entries, topics, prior, gamma, scores[start:stop])
+            start = stop
             by_word = entries_by_word(ids, self._weights(part), len(words))
             add_responsibilities(*by_word, gamma, sums)
+        if scores is not None:
+            scores /= np.maximum(batch.lengths, 1)
         return words, sums
 
     def _step(self, words: NDArray[np.int64], sums: Array, documents: int) -> None:

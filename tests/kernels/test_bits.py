@@ -159,6 +159,11 @@ CALLS = {
         *(refinement.expect_topics, *b.rows, b.single, b.single_alpha, 3),
         out=[zeros(b.nnz, K, dtype=np.float32)],
     ),
+    "score_documents": lambda b: called(
+        refinement.score_documents,
+        *(*b.rows, b.single, b.single_alpha, b.responsibilities),
+        out=[zeros(b.n_documents)],
+    ),
     "draw_topics": lambda b: called(
         *(refinement.draw_topics, b.responsibilities, b.row_pointers, b.token_pointers, 12, 2**33),
         out=[zeros(len(b.tokens), dtype=np.int16)],
@@ -209,8 +214,9 @@ DIGESTS = {
 }
 
 
-#: Sums of outputs that hang on the exponential function of the mathematics library.
+#: Sums of outputs that hang on functions of the mathematics library.
 SUMS = {
+    "score_documents": ((-6120.2012470234,), (-983.2109925026996,)),
     "variational_responsibilities": (
         (5629.999999695239, 990.0813175774726),
         (792.0000002461347, 180.1597045548497),

@@ -14,6 +14,7 @@ from streamlda.kernels.refinement import (
     draw_topics,
     expect_topics,
     resample_topics,
+    score_documents,
     scramble,
     spread_topics,
     stream_key,
@@ -70,6 +71,19 @@ def resampled(batch, words, running, topics, *, seed=3, first=0, sweep=1):
         *(seed, first, sweep, topics),
     )
     return topics
+
+
+@pytest.mark.parametrize("K", [1, 3, 8, 19])
+@pytest.mark.parametrize("kind", SMALL)
+def test_score_documents_equals_oracle(kind, K):
+    batch = batch_of(corpus(kind), 9)
+    words, alpha, _ = topics_of(9, K)
+    responsibilities = expected(batch, words, alpha, 2)
+    found = np.full(batch.n_documents, np.nan)
+    entries = (batch.counts, batch.word_ids, batch.row_pointers)
+    score_documents(*entries, words, alpha, responsibilities, found)
+    wanted = twin.score_documents(batch, words, alpha, responsibilities)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize("K", [1, 3, 8, 19])
