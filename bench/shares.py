@@ -50,7 +50,6 @@ def shares(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     import scipy.sparse  # noqa: F401
 
     from streamlda.engine.engine import Engine
-    from streamlda.engine.fit import fit
     from streamlda.engine.measures import Measures
     from streamlda.engine.settings import EngineSettings
     from streamlda.refinement import refine
@@ -76,7 +75,7 @@ def shares(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
                     engine.release()
             model = engine.release()
         else:
-            model = fit(settings, documents)[1]
+            model = Engine.fit(settings, documents)[1]
     found = documents.lengths @ model.transform(documents)
     found /= found.sum()
     assert model.prevalence is not None

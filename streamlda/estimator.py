@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from streamlda.checks import at_least, failure, require
 from streamlda.documents import DocumentBatch, holds_texts, read_counts, read_texts, round_counts
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import fit
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.learner import Learner, Users, feed
@@ -333,7 +332,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         asked, passes = fit_settings(settings, batch.n_features), choose_passes(settings.topics)
         asked = seed_by_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
-            self._keep(*fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
+            self._keep(*Engine.fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
         return self
 
     def partial_fit(

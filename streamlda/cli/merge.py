@@ -15,7 +15,7 @@ from streamlda.model.merging import merged
 from streamlda.model.table import plural
 from streamlda.model.topic_model import load
 from streamlda.refinement.schedule import stream_settings
-from streamlda.refinement.shared_start import SharedStart
+from streamlda.refinement.shared_start import SETTLED_STEPS, SharedStart
 from streamlda.run.outputs import check_output
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import merge_checkpoints, read_newest_engine
@@ -142,7 +142,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
             steps = stream_settings(engine.settings.warmup_documents)
             warn(
                 "shared topics should be annealed, which takes about "
-                f"{steps.annealing_steps * steps.batch_documents:,} documents, got "
+                f"{SETTLED_STEPS * steps.batch_documents:,} documents, got "
                 f"documents_seen={engine.documents_seen}; let the daemon read more, and make the "
                 "file again"
             )

@@ -4,13 +4,16 @@ An engine is in one *phase* at a time (`streamlda.engine.phase`)::
 
     warm-up     The first documents are kept (at most `warmup_documents` of them) and give the
                 first projection W by a few power steps on their own second moment.
-    rounds      The sums of round 1 are taken through W over the warm-up documents and all that
-                follow. When a round has `round_growth` times the documents that its W was made
-                of, its sums give a better W and the next round begins. The last full round is kept
-                (Wang & Anandkumar 2016, Algorithm 2, made general).
-    refining    After the warm-up, where the settings refine, and refined topics predict documents
-                set aside better: topics go on from there by likelihood
-                (`streamlda.engine.refining`).
+    rounds      Where the settings do not refine, or refined topics predict documents set aside no
+                better. The sums of round 1 are taken through W over the warm-up documents and all
+                that follow. When a round has `round_growth` times the documents that its W was
+                made of, its sums give a better W and the next round begins. The last full one is
+                kept (Wang & Anandkumar 2016, Algorithm 2, made general).
+    refining    Else topics are refined over the warm-up (`streamlda.engine.fit`), and go on from
+                there by likelihood (`streamlda.engine.refining`).
+
+An engine that refines keeps the newest documents, and begins again from them where a stream turns
+(`streamlda.engine.following`).
 
 Spectral topics come from the larger of the two kept rounds, averaged with the other where they
 agree. An online solver has one phase, generations of a warm-up and rounds of its own
@@ -25,14 +28,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.engine.beginning import WarmUp
 from streamlda.engine.entering import divide_words
-from streamlda.engine.measures import Measures
+from streamlda.engine.fit import fit, with_alpha_0
+from streamlda.engine.following import Following
+from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.members import (
     Beginning,
     beginning_of,
@@ -43,15 +50,17 @@ from streamlda.engine.members import (
     merged,
     new_beginning,
 )
-from streamlda.engine.phase import Counters, Phase
+from streamlda.engine.phase import Counters, Phase, learned
 from streamlda.engine.power import Generations
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
-from streamlda.engine.rounds import Rounds, SharedSums, WarmUp
+from streamlda.engine.rounds import Rounds, SharedSums
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import better_projection
 from streamlda.errors import InsufficientDataError
 from streamlda.learner import Learner, LearnerProgress, Users
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.refine import refined
+from streamlda.refinement.schedule import Passes
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
@@ -59,6 +68,7 @@ from streamlda.spectral.topics import SpectralTopics
 from streamlda.text.columns import ColumnChange
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import State
+from streamlda.utils.process import return_freed_memory
 from streamlda.utils.progress import progress
 from streamlda.utils.threads import one_blas_thread
 
@@ -84,8 +94,7 @@ class Engine(Learner):
     -----
     Memory: `EngineSettings.state_bytes` (half of it with a shared projection), and the warm-up
     documents while they are kept: at most 4 million counts of 12 bytes. An engine that refines
-    keeps as many recent documents until topics are annealed, with `refining_bytes` in place of the
-    sums.
+    keeps as many recent documents, with `refining_bytes` in place of the sums.
     Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4). Refining O(nnz K) a
     document and O(K V) a step.
     """
@@ -112,6 +121,7 @@ class Engine(Learner):
     def _begin(self, phase: Phase, measures: Measures | None = None) -> Self:
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
         self.measures = Measures() if measures is None else measures
+        self._following: Following | None = None
         return self
 
     @classmethod
@@ -164,6 +174,52 @@ class Engine(Learner):
         made = cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model), measures)
         made.measures.restart()
         return made
+
+    @classmethod
+    def fit(
+        cls,
+        settings: EngineSettings,
+        documents: DocumentBatch,
+        passes: Passes = None,
+        gibbs_sweeps: int = 0,
+    ) -> tuple[Self, TopicModel]:
+        """Return an engine that goes on from documents in memory, and their topics.
+
+        If the settings refine, topics are those of `streamlda.engine.fit`. If not, the model alone
+        is refined, by the passes and sweeps that are given; the engine goes on from spectral ones.
+        """
+        if not settings.refines:
+            engine = cls(settings)
+            engine.add(documents)
+            model = engine.snapshot()
+            engine.measures.restart()
+            given = 0 if isinstance(passes, str) or passes is None else passes
+            seed = settings.seed % 2**63
+            model = refined(model, documents, passes=given, gibbs_sweeps=gibbs_sweeps, seed=seed)
+            return engine, of_one_interval(model)
+
+        @cache
+        def measures() -> Measures:
+            # Only when topics are ready to be measured: samples take memory.
+            return_freed_memory()
+            return Measures.of(documents)
+
+        early = documents.n_documents < settings.warmup_documents
+        # As a warm-up that is read.
+        samples = None if early else lambda: measures().samples
+        phase, model = fit(settings, documents, passes, gibbs_sweeps, samples)
+        if "refinement" not in model.diagnostics:
+            model = measures().published(model)
+            if early:
+                # More documents may still make a refinement worth while.
+                engine = cls(settings)
+                engine.learn(documents)
+                phase = engine._phase
+        engine = cls.__new__(cls)._begin(phase, measures())
+        if not isinstance(phase, WarmUp):
+            engine._following = Following.begun(settings, documents)
+        engine.measures.restart()
+        return engine, of_one_interval(model)
 
     @property
     def documents_seen(self) -> int:
@@ -219,31 +275,48 @@ class Engine(Learner):
         return isinstance(self._phase, Refinement)
 
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
-        """Learn from a batch; return its rows. `users` are of no account without privacy.
+        """Learn from a batch; return its rows. `users` is ignored without privacy.
 
         Raises
         ------
         InvalidDocumentsError
             If it has another vocabulary size; nothing is learned then.
         """
-        self.learn(batch)
-        self.measures.add(batch)
+        self._take(batch, self.measures)
         return batch.n_documents
 
     def learn(self, batch: DocumentBatch) -> None:
         """Learn from a batch as `add` does, and keep nothing of it to measure topics in."""
+        self._take(batch, None)
+
+    def _take(self, batch: DocumentBatch, measures: Measures | None) -> None:
         batch.check_features(self.settings.n_features, "engine")
         start = 0
         with one_blas_thread(), progress("documents", batch.n_documents) as advance:
             while start < batch.n_documents:
-                stop = start + self._phase.add(batch, start)
+                stop = batch.n_documents
+                if self._following is not None:
+                    stop = self._following.end(batch, start)
+                elif isinstance(self._phase, WarmUp):
+                    stop = self._phase.end(batch, start)
+                part = batch.rows(start, stop)
+                if measures is not None:
+                    measures.add(part)
+                self._learn(part)
                 advance(stop - start)
-                usable = int(np.count_nonzero(batch.usable[start:stop]))
-                self.counters.documents_seen += usable
-                self.counters.documents_skipped += stop - start - usable
-                self._phase = self._phase.next()
                 start = stop
-        self.counters.tokens_seen += int(batch.lengths.sum())
+
+    def _learn(self, part: DocumentBatch) -> None:
+        """Learn documents that are of one warm-up or one block."""
+        following, before = self._following, self._phase
+        self._phase = learned(before, part)
+        if following is not None:
+            switches = following.switches
+            self._phase = following.after(self._phase, part)
+            if following.switches > switches:
+                self.measures.begin_again(following.recent.latest())
+        elif isinstance(before, WarmUp) and before is not self._phase and before.refines:
+            self._following = Following.begun(self.settings, before.kept.batch())
 
     def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
         """Go on with other words in some columns; topics keep their rows and prevalence. O(V K).
@@ -268,6 +341,8 @@ class Engine(Learner):
                     parts = divide_words(found, change, phase.components, documents)
                     change = replace(change, parts=parts)
             phase.change_words(change)
+            if self._following is not None:
+                self._following.change_words(change, begins=phase is not self._phase)
         self._phase, self.settings = phase, phase.settings
         self.measures.change_words(change)
         return True
@@ -391,7 +466,11 @@ class Engine(Learner):
     def _published(self, phase: Phase) -> TopicModel:
         """Return the model of a phase, measured in the documents."""
         with one_blas_thread():
-            return self.measures.published(phase.snapshot())
+            model = self.measures.published(phase.snapshot())
+        if self._following is None or "refinement" not in model.diagnostics:
+            return model
+        known = {**model.diagnostics, **self._following.diagnostics}
+        return replace(model, diagnostics=known)
 
     def unmeasured(self) -> TopicModel:
         """Return the model of `snapshot` without what is measured: the start of something else."""
@@ -400,11 +479,7 @@ class Engine(Learner):
 
     def with_alpha_0(self, values: Iterable[float | None]) -> Iterator[TopicModel]:
         """Return the models of `unmeasured` for each alpha_0 (None: estimated), of one sum."""
-        phase = self._phase.settled()
-        for alpha_0 in values:
-            with one_blas_thread():
-                model = replace(phase, settings=replace(self.settings, alpha_0=alpha_0)).snapshot()
-            yield model
+        return with_alpha_0(self._phase, values)
 
     def release(
         self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
@@ -419,7 +494,11 @@ class Engine(Learner):
         arrays, values = self._phase.state()
         common = {"settings": asdict(self.settings), "counters": self.counters.state()}
         samples, measures = self.measures.state()
-        return arrays | samples, common | values | measures
+        arrays, values = arrays | samples, common | values | measures
+        if self._following is not None:
+            kept, following = self._following.state()
+            arrays, values = arrays | kept, values | following
+        return arrays, values
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
@@ -428,7 +507,9 @@ class Engine(Learner):
         counters = Counters.from_state(values["counters"])
         phase = _restored(settings, counters, (dict(arrays), dict(values)))
         measures = Measures.from_state(arrays, values, settings.n_features)
-        return cls.__new__(cls)._begin(phase, measures)
+        made = cls.__new__(cls)._begin(phase, measures)
+        made._following = Following.from_state(settings, (dict(arrays), dict(values)))
+        return made
 
 
 def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Phase:
@@ -440,10 +521,10 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
     if values.get("shared_map", False):
         check_projection(arrays["current.whitening"], settings)
         return SharedSums.from_state(settings, counters, saved)
-    if refinement is not None and refinement["stepwise"] is not None:
+    if refinement is not None:
         return Refinement.from_state(settings, counters, saved)
     if "current.tally" in arrays:
         return Rounds.from_state(settings, counters, saved)
-    warmup = WarmUp(settings, counters, refines=refinement is not None)
+    warmup = WarmUp(settings, counters, refines=bool(values["refines"]))
     warmup.kept.restore(arrays, settings.n_features)
     return warmup

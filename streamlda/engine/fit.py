@@ -1,28 +1,27 @@
-"""Topics of documents in memory, and an engine that goes on from them."""
+"""Topics of documents in memory: spectral ones of the first, refined over all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
-from streamlda.engine.engine import Engine
-from streamlda.engine.measures import Measures, of_one_interval
-from streamlda.engine.phase import Counters
-from streamlda.engine.refining import LEAST_DOCUMENTS
-from streamlda.engine.rounds import Rounds, by_documents
+from streamlda.engine.phase import Counters, Phase, learned
+from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
+from streamlda.engine.rounds import KeptRound, Rounds, by_documents
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import warmup_end
 from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import any_alpha_0, choice_of, parted, spread
+from streamlda.refinement.choice import choice_of, parted, spread
+from streamlda.refinement.measures import Samples
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import QUICK, THOROUGH, Passes, passes_for, rounds_for
-from streamlda.utils.process import return_freed_memory
+from streamlda.spectral.topics import ESTIMATE
 from streamlda.utils.threads import one_blas_thread
 
 #: The spectral topics that are refined over all documents are those of the first 20,000. On
@@ -36,117 +35,95 @@ def fit(
     documents: DocumentBatch,
     passes: Passes = None,
     gibbs_sweeps: int = 0,
-) -> tuple[Engine, TopicModel]:
-    """Return topics of documents in memory, and an engine that goes on from there.
+    samples: Callable[[], Samples] | None = None,
+) -> tuple[Phase, TopicModel]:
+    """Return topics of documents in memory, and the phase that goes on from there.
 
-    If the settings refine, spectral topics of the first `START_DOCUMENTS` are refined over all
-    documents, in `passes` and Gibbs sweeps, for which counts must be integers. By default (and for
-    thorough fits) there are the passes of `passes_for` and the sweeps of `rounds_for`; quick fits
-    have no sweeps. Refined topics are kept only if they predict documents set
-    aside better than their start. Without passes, or where the start is kept, spectral topics are
-    those of all documents. An alpha_0 to be estimated is tested on the documents set aside
-    (`tested_alpha_0`). If the settings do not refine, the model alone is refined, by the passes and
-    sweeps that are given; the engine goes on from the spectral topics.
+    Spectral topics of the first `START_DOCUMENTS` are refined over all documents, in `passes` and
+    Gibbs sweeps, for which counts must be integers. By default (and for thorough fits) there are
+    the passes of `passes_for` and the sweeps of `rounds_for`; quick fits have no sweeps. Refined
+    topics are kept only if they predict documents set aside better than their start. Without
+    passes, or where the start is kept, spectral topics are those of all documents, and the model
+    has not been measured. An alpha_0 to be estimated is tested on the documents set aside
+    (`tested_alpha_0`).
     """
-    n, estimate = int(np.count_nonzero(documents.usable)), None
-    if settings.alpha_0 is None and settings.refines and n >= LEAST_DOCUMENTS:
-        learned, aside = parted(documents.rows(0, documents.end_of(START_DOCUMENTS)))
+    asked, estimate, counters = settings, None, Counters()
+    counters.count(documents)
+    counters.require_documents()
+    n = counters.documents_seen
+    if settings.alpha_0 is None and n >= LEAST_DOCUMENTS:
+        first, aside = parted(documents.rows(0, documents.end_of(START_DOCUMENTS)))
 
         def models(values: Iterable[float | None]) -> Iterator[TopicModel]:
-            return _summed(settings, learned).with_alpha_0(values)
+            return with_alpha_0(summed(settings, first), values)
 
         if estimate := tested_alpha_0(models, settings.n_components, aside):
             settings = replace(settings, alpha_0=estimate["value"])
-    engine, model = _fitted(settings, documents, passes, gibbs_sweeps, estimate)
-    return engine, with_estimate(model, estimate)
-
-
-def _fitted(
-    settings: EngineSettings,
-    documents: DocumentBatch,
-    passes: Passes,
-    gibbs_sweeps: int,
-    estimate: dict[str, Any] | None,
-) -> tuple[Engine, TopicModel]:
-    """Return what `fit` does, where alpha_0 is known, or its `estimate` was tested."""
-    n = int(np.count_nonzero(documents.usable))
     seed, quick, thorough = settings.seed % 2**63, passes == QUICK, passes == THOROUGH
-    passes = None if isinstance(passes, str) else passes
-    if not settings.refines:
-        engine = Engine(settings)
-        engine.add(documents)
-        model = engine.snapshot()
-        engine.measures.restart()
-        passes = passes or 0
-        model = refined(model, documents, passes=passes, gibbs_sweeps=gibbs_sweeps, seed=seed)
-        return engine, of_one_interval(model)
-    said: dict[str, Any] = {}
-    # An engine would not know that alpha_0 is one of several.
-    early = n < settings.warmup_documents and not any_alpha_0(settings.n_components, estimate)
-    if passes is None and not (gibbs_sweeps or thorough or quick) and early:
-        # As a stream that ends here; more documents may still make a refinement worth while.
-        engine = Engine(settings)
-        engine.add(documents)
-        model = engine.snapshot()
-        engine.measures.restart()
-        if "refinement" in model.diagnostics:
-            return _going_on(settings, model, engine.measures)
-        return engine, model
-
-    @cache
-    def measures() -> Measures:
-        # Only when topics are ready to be measured: samples take memory.
-        return_freed_memory()
-        return Measures.of(documents)
-
-    if passes is None and n >= LEAST_DOCUMENTS:
-        learned, aside = parted(documents, numbers=spread(n), shared=True)
-        model = with_estimate(_of_all(_start(settings, learned), documents), estimate)
+    automatic, said = passes is None or isinstance(passes, str), dict[str, Any]()
+    model = None
+    if automatic and n >= LEAST_DOCUMENTS:
+        known, aside = parted(documents, numbers=spread(n), shared=True)
+        model = with_estimate(_of_all(_start(settings, known), documents), estimate)
         # With many topics the sums of all documents would take longer than all the rest.
-        beyond = learned.n_documents > START_DOCUMENTS and not by_documents(settings)
+        beyond = known.n_documents > START_DOCUMENTS and not by_documents(settings)
         sweeps = not (quick or gibbs_sweeps)
-        rounds = rounds_for(learned, settings.n_components, thorough) if sweeps else None
+        rounds = rounds_for(known, settings.n_components, thorough) if sweeps else None
         model = refined(
-            *(model, learned),
-            passes=passes_for(learned.n_documents, thorough, rounds is not None),
+            *(model, known),
+            passes=passes_for(known.n_documents, thorough, rounds is not None),
             rounds=rounds,
             thorough=thorough,
             quick=quick,
             gibbs_sweeps=gibbs_sweeps,
             seed=seed,
             aside=aside,
-            rival=(lambda: _summed(settings, learned).unmeasured()) if beyond else None,
-            samples=lambda: measures().samples,
+            rival=(lambda: _unmeasured(summed(settings, known))) if beyond else None,
+            samples=samples,
         )
-        if "refinement" in model.diagnostics:
-            return _going_on(settings, model, measures())
         said = choice_of(model)
-    if passes:
-        model = _of_all(_start(settings, documents), documents)
-    else:
-        engine = _summed(settings, documents)
-        if not gibbs_sweeps:
-            engine.measures.add(documents)
-        model = engine.unmeasured() if gibbs_sweeps else engine.snapshot()
-        model = replace(model, diagnostics={**model.diagnostics, **said})
-        if not gibbs_sweeps:
-            engine.measures.restart()
-            return engine, model
-    model = refined(
-        *(model, documents),
-        passes=passes or 0,
-        gibbs_sweeps=gibbs_sweeps,
-        seed=seed,
-        samples=lambda: measures().samples,
-    )
-    return _going_on(settings, model, measures())
+    passes = 0 if isinstance(passes, str) else passes or 0
+    if model is None or "refinement" not in model.diagnostics:
+        if passes or gibbs_sweeps:
+            model = _unmeasured(summed(settings, documents)) if not passes else None
+            model = model or _of_all(_start(settings, documents), documents)
+            model = refined(
+                *(model, documents),
+                passes=passes,
+                gibbs_sweeps=gibbs_sweeps,
+                seed=seed,
+                samples=samples,
+            )
+            model = with_estimate(model, estimate)
+        else:
+            phase = summed(settings, documents)
+            assert isinstance(phase, Rounds)
+            said |= {} if estimate is None else {ESTIMATE: estimate}
+            phase = replace(phase, settings=asked, choice=said)
+            return phase, _unmeasured(phase)
+    return Refinement.of_model(asked, counters, model), model
 
 
-def _summed(settings: EngineSettings, documents: DocumentBatch) -> Engine:
-    """Return an engine with the sums of all documents, which has measured none of them."""
-    engine = Engine.of_rounds(settings)
-    engine.learn(documents)
-    return engine
+def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:
+    """Return rounds over all documents, whose first projection is of a warm-up."""
+    counters = Counters()
+    end = warmup_end(documents, 0, settings.warmup_documents)
+    first = documents.rows(0, end)
+    with one_blas_thread():
+        phase: Phase = Rounds.begun(settings, counters, first)
+        counters.count(first)
+        return learned(phase.next(), documents.rows(end, documents.n_documents))
+
+
+def with_alpha_0(phase: Phase, values: Iterable[float | None]) -> Iterator[TopicModel]:
+    """Return the models of a phase for each alpha_0 (None: estimated)."""
+    for alpha_0 in values:
+        yield _unmeasured(replace(phase, settings=replace(phase.settings, alpha_0=alpha_0)))
+
+
+def _unmeasured(phase: Phase) -> TopicModel:
+    with one_blas_thread():
+        return phase.snapshot()
 
 
 def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
@@ -155,18 +132,11 @@ def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)
     if not by_documents(settings):
-        return _summed(settings, first).unmeasured()
-    seen = int(np.count_nonzero(first.usable))
-    counters = Counters(seen, first.n_documents - seen, int(first.lengths.sum()))
+        return _unmeasured(summed(settings, first))
+    counters = Counters()
+    counters.count(first)
     with one_blas_thread():
-        return Rounds.begun(settings, counters, first).start()
-
-
-def _going_on(
-    settings: EngineSettings, model: TopicModel, measures: Measures
-) -> tuple[Engine, TopicModel]:
-    """Return an engine that goes on from a refined model and its measures, and the model."""
-    return Engine.of_model(settings, model, measures), of_one_interval(model)
+        return KeptRound.of_documents(settings, counters, first).snapshot()
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:

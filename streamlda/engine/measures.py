@@ -96,6 +96,11 @@ class Measures:
         self.samples.add(documents)
         self.bins.add(documents)
 
+    def begin_again(self, documents: DocumentBatch) -> None:
+        """Measure from now on in these documents and those that follow; bins stay."""
+        self.samples = Samples()
+        self.samples.add(documents)
+
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left."""
         for _, sample in self._samples():

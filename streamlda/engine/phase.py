@@ -46,6 +46,24 @@ class Counters:
     #: Documents that the projection of the current round was made of; "behind_map" in files.
     projection_documents: int = 0
 
+    def count(self, documents: DocumentBatch) -> None:
+        """Count documents and tokens."""
+        usable = int(np.count_nonzero(documents.usable))
+        self.documents_seen += usable
+        self.documents_skipped += documents.n_documents - usable
+        self.tokens_seen += int(documents.lengths.sum())
+
+    def require_documents(self) -> None:
+        """Raise unless there are enough documents for topics."""
+        require(
+            self.documents_seen >= 2,
+            TOPICS_NEED,
+            documents_seen=self.documents_seen,
+            documents_skipped=self.documents_skipped,
+            remedy=CHECK_TEXTS,
+            error=InsufficientDataError,
+        )
+
     def state(self) -> dict[str, int]:
         """Return them by their names in files."""
         values = asdict(self)
@@ -69,6 +87,12 @@ class Phase(ABC):
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take documents from `start` on, none beyond the end of the phase; return how many."""
 
+    def follow(self, documents: DocumentBatch) -> None:
+        """Take a few documents more at once, whether or not a minibatch is full."""
+        start = 0
+        while start < documents.n_documents:
+            start += self.add(documents, start)
+
     def next(self) -> Phase:
         """Return the phase that goes on, once the documents taken have been counted."""
         return self
@@ -76,10 +100,6 @@ class Phase(ABC):
     def taking_words(self) -> RefiningPhase | None:
         """Return the phase that continues when columns get other words, if there is one now."""
         return None
-
-    def settled(self) -> Phase:
-        """Return a phase with the sums that topics are made of now."""
-        return self
 
     @abstractmethod
     def rounds(self) -> list[Moments]:
@@ -132,14 +152,7 @@ class Phase(ABC):
         """Return all that is needed to go on but settings and counters."""
 
     def _require_documents(self) -> None:
-        require(
-            self.counters.documents_seen >= 2,
-            TOPICS_NEED,
-            documents_seen=self.counters.documents_seen,
-            documents_skipped=self.counters.documents_skipped,
-            remedy=CHECK_TEXTS,
-            error=InsufficientDataError,
-        )
+        self.counters.require_documents()
 
     def _model(self, found: SpectralTopics, rounds: list[Moments]) -> TopicModel:
         """Return spectral topics with the word frequencies of their sums."""
@@ -182,3 +195,14 @@ class RefiningPhase(Phase):
     @abstractmethod
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left; topics keep their rows. O(V K)."""
+
+
+def learned(phase: Phase, documents: DocumentBatch) -> Phase:
+    """Return the phase that goes on after documents, which are counted."""
+    start = 0
+    while start < documents.n_documents:
+        stop = start + phase.add(documents, start)
+        phase.counters.count(documents.rows(start, stop))
+        phase = phase.next()
+        start = stop
+    return phase

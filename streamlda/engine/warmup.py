@@ -35,7 +35,9 @@ TEST_POWER_STEPS = 2
 WARMUP_MAX_ENTRIES = 4_000_000
 
 
-def warmup_end(batch: DocumentBatch, start: int, documents: int, entries: int) -> int:
+def warmup_end(
+    batch: DocumentBatch, start: int, documents: int, entries: int = WARMUP_MAX_ENTRIES
+) -> int:
     """Return where a warm-up ends that is at `start` and has room for N documents and counts.
 
     With the last of these documents, or with the one that fills up the counts, whichever comes

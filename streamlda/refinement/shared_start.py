@@ -57,7 +57,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -66,11 +66,14 @@ from numpy.typing import NDArray
 
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import start_of
-from streamlda.refinement.schedule import STREAM, stream_settings
+from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.utils.arrays import State
 
 Array = NDArray[np.float64]
+
+#: Steps of a stream after which a start is as good as it will be (see the tables above).
+SETTLED_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +91,7 @@ class SharedStart:
     @classmethod
     def of_model(cls, model: TopicModel, warmup_documents: int) -> Self:
         """Return the start of a refined model, as after the steps of a stream of its documents."""
-        settings = replace(stream_settings(warmup_documents), annealing_steps=0)
+        settings = stream_settings(warmup_documents)
         steps = max(1, model.documents_seen // settings.batch_documents)
         stepwise = StepwiseEM.of_model(model, settings, steps)
         # Those of the members alone are counted.
@@ -111,8 +114,8 @@ class SharedStart:
 
     @property
     def annealed(self) -> bool:
-        """Whether it was made of as many documents as topics of a stream are annealed over."""
-        return self.stepwise.steps >= STREAM.annealing_steps
+        """Whether it was made of as many documents as a start should be."""
+        return self.stepwise.steps >= SETTLED_STEPS
 
     def begun(self) -> StepwiseEM:
         """Return a refinement that goes on from here, and counts its own documents."""

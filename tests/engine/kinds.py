@@ -53,6 +53,13 @@ def changing_documents():
 
 
 @cache
+def turning_documents():
+    """Topics change after 4000 documents."""
+    other = PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=3)
+    return DocumentBatch.joined([text_documents().rows(0, 4000), other.documents(1500)])
+
+
+@cache
 def shared_projection():
     learner = Engine(EngineSettings(**PLANTED, refine=False))
     learner.add(planted_documents().rows(0, 3000))
@@ -95,10 +102,12 @@ KINDS = {
     "sums": Kind({**PLANTED, "refine": False}, planted_documents, [1, 399, 400, 1999, 2000, 2001]),
     "shared": Kind(PLANTED, planted_documents, [0, 401], "projection"),
     "started": Kind(TEXT, text_documents, [0, 1, 29, 30, 1000], "start"),
-    "follows": Kind(PLANTED, planted_documents, [1, 400, 425, 2100]),
+    # Too few documents for a refinement: topics stay spectral.
+    "follows": Kind({**PLANTED, "warmup_documents": 150}, planted_documents, [1, 150, 175, 2100]),
     "refining": Kind(
         TEXT, text_documents, [0, 1, 299, 300, 301, 345, 599, 600, 601, 2000, 3299, 3330]
     ),
+    "turning": Kind(TEXT, turning_documents, [3990, 3999, 4020, 4021, 4085, 4530, 5010]),
     "online-power": online("online-power"),
     "simultaneous": online("simultaneous"),
     "forgetting online-power": forgetting("online-power"),

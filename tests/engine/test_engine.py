@@ -8,6 +8,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine import rounds
 from streamlda.engine.engine import Engine
+from streamlda.engine.following import Following
 from streamlda.engine.generation import Generation
 from streamlda.engine.phase import Counters
 from streamlda.engine.recent_documents import RecentDocuments
@@ -199,7 +200,11 @@ BUGS = {
     "the documents of a projection": (Counters, forgetful("behind_map"), "sums", 2001),
     "a trial": (Generation, without(Generation, "_on_trial", False), FORGETS, 3600),
     "documents": (RecentDocuments, forgotten_documents(), "refining", 2000),
-    "the trial": (Refinement, without(Refinement, "trial", None), "refining", 2000),
+    "a turn": (Following, without(Following, "since", None), "turning", 4085),
+    "the level": (Following, without(Following, "scores", []), "turning", 3990),
+    "the block": (Following, without(Following, "block", []), "turning", 3999),
+    "what is paid": (Following, without(Following, "credit", 0), "turning", 3990),
+    "topics that retired": (Following, without(Following, "retired", []), "turning", 5010),
     "the start": (Refinement, without(Refinement, "start", {}), "refining", 3330),
 }
 

@@ -64,7 +64,7 @@ def learned_by_definition(documents):
         batch = documents.rows(first, first + STEP)
         added.append(member.statistic(batch))
         member.learn(batch)
-        rho = (10.0 + member.steps) ** -0.7
+        rho = float(member.steps) ** -0.7
         weights = [weight * (1 - rho) for weight in weights] + [rho]
         sizes.append(len(batch))
     mean = sum(weight * each for weight, each in zip(weights, added, strict=True))
@@ -78,7 +78,7 @@ def merged_by_definition(parts):
     tokens = sum(learned_by_definition(part) for part in parts if len(part))
     left, weights, sizes = 1.0, [], []
     for number in range(-(-documents // STEP)):
-        rho = (10.0 + start.steps + number + 1) ** -0.7
+        rho = (start.steps + number + 1.0) ** -0.7
         left, weights = left * (1 - rho), [weight * (1 - rho) for weight in weights] + [rho]
         sizes.append(min(STEP, documents - STEP * number))
     mean = left * start.mean + np.dot(weights, sizes) / documents * tokens
@@ -127,7 +127,7 @@ def test_with_one_topic_members_are_one_engine():
     one = begun(other).snapshot()
     for sizes in ([400, 44], [7] * 63 + [3], [443, 1]):
         found = joined([begun(part) for part in parts_of(other, sizes)]).snapshot()
-        np.testing.assert_allclose(found.components, one.components, rtol=1e-8)
+        np.testing.assert_allclose(found.components, one.components, rtol=1e-7)
 
 
 def test_one_member_is_itself_and_one_without_documents_changes_nothing():
@@ -179,7 +179,7 @@ def test_merged_topics_are_as_good_as_those_of_one_engine(members):
             held_out, model.components, model.alpha, one.background
         ).perplexity
 
-    assert perplexity(merged) < 1.01 * perplexity(one) < perplexity(before)
+    assert perplexity(merged) < min(1.01 * perplexity(one), perplexity(before))
 
 
 def replaced(start, **changes):
@@ -259,9 +259,8 @@ def test_a_start_of_few_documents_does_no_harm_once_it_is_replaced():
             held_out, model.components, model.alpha, one.background
         ).perplexity
 
-    old, new = (perplexity(joined(each).snapshot()) / perplexity(one) for each in (few, again))
-    # 1.0058 and 1.0007.
-    assert new - 1 < min(0.003, (old - 1) / 2)
+    for each in (few, again):
+        assert perplexity(joined(each).snapshot()) < 1.003 * perplexity(one)
 
 
 def test_what_is_measured_is_of_the_documents_of_all():

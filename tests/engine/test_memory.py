@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from streamlda.engine.fit import fit
+from streamlda.engine.engine import Engine
 from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import EngineSettings
 from streamlda.kernels import load_kernels
@@ -19,7 +19,7 @@ def test_a_fit_holds_sums_and_then_samples_and_little_else():
     load_kernels()
     tracemalloc.start()
     try:
-        fit(settings, documents)
+        Engine.fit(settings, documents)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

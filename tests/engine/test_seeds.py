@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import fit
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import hellinger
@@ -69,7 +68,7 @@ def test_seeded_topics_are_the_first_and_about_their_words(truth, seeds, changes
 
 def test_a_fit_and_what_goes_on_from_it_keep_seeded_topics_in_place(truth, seeds, tmp_path):
     settings = EngineSettings(**TEXT, seed_topics=seeds)
-    learner, model = fit(settings, text_documents().rows(0, 3000), None, 0)
+    learner, model = Engine.fit(settings, text_documents().rows(0, 3000), None, 0)
     assert "refinement" in model.diagnostics
     check_seeded(model, truth, seeds)
     shares = model.prevalence[len(seeds) :]

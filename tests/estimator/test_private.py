@@ -367,7 +367,7 @@ def test_it_goes_on_as_it_began(X):
     ("parameters", "rule"),
     [
         ({"delta": None}, "delta must be set with epsilon"),
-        ({"epsilon": None, "ledger": "x", "snapshots": 2}, "delta, ledger need epsilon"),
+        ({"epsilon": None, "ledger": "x", "snapshots": 2}, "delta needs epsilon"),
         ({"epsilon": None, "delta": None, "snapshots": 2}, "snapshots needs epsilon"),
         ({"documents_per_snapshot": 99}, "documents_per_snapshot must be >= 100"),
         ({"privacy_unit": "user"}, "documents_per_user must be set for privacy_unit user"),

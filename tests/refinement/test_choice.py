@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import fit
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.evaluation import document_completion, matched_l1_error
@@ -116,7 +115,7 @@ def test_what_is_refined_over_themes_that_move_is_judged_on_all_of_them():
     """On documents of the first theme alone it predicts worse, by 0.3 to 0.4 nats a token."""
     old, new = (PlantedLDA(4, 60, alpha_0=0.5, mean_length=12, seed=seed) for seed in (0, 1))
     documents = DocumentBatch.joined([old.documents(20_000), new.documents(10_000)])
-    _, model = fit(EngineSettings(n_components=4, n_features=60), documents)
+    _, model = Engine.fit(EngineSettings(n_components=4, n_features=60), documents)
     choice = model.diagnostics["refinement_choice"]
     assert choice["kept"] == "refinement"
     assert choice["gain"] > 0.2

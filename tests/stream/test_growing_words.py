@@ -158,8 +158,7 @@ def test_cuts_and_resumptions_change_nothing(turning, whole, cuts, restarts):
     assert made.facts() == whole.facts()
 
 
-def test_models_while_topics_are_annealed_are_of_the_words_of_now(turning):
-    """Their start is compared, and shown where it is as good: it has the same words."""
+def test_models_are_of_the_words_of_now(turning):
     texts, times = turning
     made = made_with(learner_of())
     for start in range(0, 1800, 300):
@@ -169,7 +168,6 @@ def test_models_while_topics_are_annealed_are_of_the_words_of_now(turning):
         assert model.components.shape == (K, made.vocabulary.n_features)
         assert model.prevalence.sum() == pytest.approx(1)
         assert model.timeline.tokens.sum() > 0
-        assert not made.learner.annealed or start > 1200
         for documents in model.representative_documents:
             assert {text["text"] for text in documents} <= set(texts)
     assert made.vocabulary.n_features == SIZE
@@ -178,12 +176,11 @@ def test_models_while_topics_are_annealed_are_of_the_words_of_now(turning):
 
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_all_words_may_leave_at_once(turning, snapshot):
-    """Then no document that is kept while topics are annealed has a word."""
+    """Then no document that is kept has a word."""
     texts, _ = turning
     made = streamed(learner_of(None), texts[:450])
     made.flush()
     learner, width = made.learner, made.vocabulary.n_features
-    assert not learner.annealed
     every = ColumnChange(np.arange(width), width, width, np.full(width, 1 / width))
     assert learner.change_words(every)
     if snapshot:
@@ -191,7 +188,6 @@ def test_all_words_may_leave_at_once(turning, snapshot):
         assert np.isfinite(model.components).all()
     batch = made.vocabulary.encode(texts[:900] * 3).batch
     learner.add(batch)
-    assert learner.annealed
     # Frequencies are of the documents since then, and one of all words.
     counts = batch.to_csr().toarray()
     since = (counts / counts.sum(axis=1, keepdims=True)).sum(axis=0) + 1 / width
@@ -199,10 +195,10 @@ def test_all_words_may_leave_at_once(turning, snapshot):
 
 
 def test_topics_that_stay_spectral_are_refined_from_the_first_words_on():
-    """These documents follow the model, so that the refinement is not better at the start."""
+    """A warm-up of so few documents is not refined."""
     planted = PlantedLDA(3, 60, mean_length=60, seed=5)
-    texts = planted.texts(1400)
-    made = Pipeline(learner_of(500, 100), lambda *given: engine(*given, n_components=3))
+    texts, few = planted.texts(1400), {"n_components": 3, "warmup_documents": 150}
+    made = Pipeline(learner_of(500, 100), lambda *given: engine(*given, **few))
     made.add(RecordBatch(texts[:800]))
     made.flush()
     assert not made.learner.refining
@@ -212,8 +208,8 @@ def test_topics_that_stay_spectral_are_refined_from_the_first_words_on():
     model = made.release().model
     columns = [model.vocabulary.words.index(word) for word in before.vocabulary.words]
     apart = np.abs(model.components[:, columns] - before.components).sum(axis=1)
-    # Topics keep their rows.
-    assert apart.max() < 0.5
+    # Topics keep their rows: others are 1 apart and more.
+    assert apart.max() < 0.8
     assert {word for word in model.vocabulary.words if word.startswith("v")}
 
 

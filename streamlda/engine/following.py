@@ -1,0 +1,387 @@
+"""Follow a stream that turns: a challenger takes the place of topics that predict no longer.
+
+The newest documents are kept, at most a warm-up of them. The E-step of each block of documents says
+how well the topics predict them before they learn them (the champion). Where the last m blocks are
+predicted worse than those before by `ERRORS` standard errors, for m = 1, 2, 4, ..., the stream may
+have turned m blocks ago. Then challengers are made (`streamlda.engine.fit`): of these m blocks and,
+if that does not help, of all documents kept. One takes over if it predicts a fifth of them, which
+it has not learned, better than the champion did, by `ERRORS` standard errors. After a turn the
+documents behind it are few, so challengers of all since then follow whenever these have doubled,
+until they are as many as are kept.
+
+A fit is dear. So documents that challengers learn are paid for by those that the stream has learned
+since it began, one for one: at most a quarter of what new fits of 20,000 documents after each 5,000
+would take.
+
+Topics that a challenger shares with the champion keep their rows and ids. Others get new ids, or
+the old one where they are a topic that has retired (`streamlda.model.matching`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.fit import fit
+from streamlda.engine.phase import Phase
+from streamlda.engine.recent_documents import RecentDocuments
+from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InsufficientDataError
+from streamlda.model import MAX_DISTANCE
+from streamlda.model.diagnostics import hellinger
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.schedule import stream_settings
+from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.text.columns import ColumnChange
+from streamlda.utils.arrays import State, named, with_prefix
+
+Array = NDArray[np.float64]
+
+#: Standard errors that a fall and a gain must exceed. Of normal scores one block in 30,000 does by
+#: chance.
+ERRORS = 4.0
+
+#: One in so many documents is not learned by a challenger, which is judged by it.
+JUDGING = 5
+
+
+class Level(NamedTuple):
+    """Scores of some documents, in nats a token: their number, sum, and sum of squares."""
+
+    documents: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    @classmethod
+    def of(cls, scores: Array) -> Self:
+        """Return the level of these scores."""
+        return cls(float(len(scores)), math.fsum(scores), math.fsum(scores**2))
+
+    def plus(self, other: Level) -> Level:
+        """Return the level of both."""
+        return Level(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    @property
+    def mean(self) -> float:
+        """Mean score."""
+        return self.total / self.documents
+
+    @property
+    def squared_error(self) -> float:
+        """Squared standard error of the mean."""
+        return max(0.0, self.squares / self.documents - self.mean**2) / self.documents
+
+
+@dataclass(eq=False)
+class Following:
+    """What is kept to see a turn, and what challengers are made of. A pure state machine.
+
+    Memory: the documents kept, 12 bytes a count, and 4 V K of topics that retired.
+    """
+
+    settings: EngineSettings
+    #: Documents before the block that is being read, and those in it.
+    recent: RecentDocuments
+    block: list[DocumentBatch] = field(default_factory=list)
+    #: Level of all blocks since the champion began but the last ones, and the scores of the
+    #: documents of each of these, before it learned them.
+    before: Level = field(default_factory=Level)
+    scores: list[Array] = field(default_factory=list)
+    #: Documents since a turn, and of how many the next challenger is; None without a turn.
+    since: tuple[int, int] | None = None
+    #: Documents that challengers may still learn.
+    credit: int = 0
+    #: Id of the topic in each row, and ids given so far.
+    ids: list[int] = field(default_factory=list)
+    named: int = 0
+    #: Topics that retired, K at most, with their ids and the documents seen by then, the oldest
+    #: first; and their words, (n, V).
+    retired: list[tuple[int, int]] = field(default_factory=list)
+    retired_topics: NDArray[np.float32] = field(
+        default_factory=lambda: np.zeros((0, 0), dtype=np.float32)
+    )
+    #: Switches so far, and the last one.
+    switches: int = 0
+    last: dict[str, Any] | None = None
+    #: Where the phase does not say how well it predicts: the topics that do.
+    judge: StepwiseEM | None = None
+
+    @classmethod
+    def begun(cls, settings: EngineSettings, documents: DocumentBatch) -> Self:
+        """Begin after the documents of a warm-up."""
+        recent = RecentDocuments(settings.warmup_documents)
+        recent.add(documents)
+        made = cls(settings, recent, credit=settings.warmup_documents)
+        made.ids = [made._new_id() for _ in range(settings.n_components)]
+        made.retired_topics = np.zeros((0, settings.n_features), dtype=np.float32)
+        return made
+
+    @property
+    def size(self) -> int:
+        """Documents of a block: those of a step."""
+        return stream_settings(self.settings.warmup_documents).batch_documents
+
+    def end(self, batch: DocumentBatch, start: int) -> int:
+        """Return where the block ends that some documents of the batch belong to."""
+        missing = self.size - sum(part.n_documents for part in self.block)
+        return batch.end_of(missing, start)
+
+    def after(self, phase: Phase, part: DocumentBatch) -> Phase:
+        """Return the phase that goes on after documents that it has learned, up to `end`."""
+        self.block.append(part.where(part.usable).copy())
+        if sum(each.n_documents for each in self.block) < self.size:
+            return phase
+        block = DocumentBatch.joined(self.block)
+        self.block = []
+        scores = self._scores(phase, block)
+        self.recent.add(block)
+        self.credit = min(self.credit + len(block), 4 * self.settings.warmup_documents)
+        # Words that left may have made documents too short.
+        return phase if scores is None else self._judged(phase, scores[block.usable])
+
+    def _scores(self, phase: Phase, block: DocumentBatch) -> Array | None:
+        """Return how well documents were predicted before they were learned, if that is known."""
+        if isinstance(phase, Refinement):
+            return phase.stepwise.scores
+        judge = self.judge
+        if judge is None:
+            self.judge = _judge(phase.snapshot(), self.settings)
+        return None if judge is None else judge.scored(block)
+
+    def _judged(self, phase: Phase, scores: Array) -> Phase:
+        """Make challengers if it is time."""
+        self.scores.append(scores)
+        fallen = self._fallen()
+        if self.since is not None:
+            self.since = self.since[0] + len(scores), self.since[1]
+        if fallen:
+            self.since = fallen * self.size, fallen * self.size
+        if self.since is None or self.since[0] < self.since[1]:
+            return phase
+        most = self.settings.warmup_documents
+        documents = min(self.since[0], most)
+        switched = None
+        for n in dict.fromkeys((documents, most)) if fallen else (documents,):
+            if switched is None and self.credit >= n:
+                switched = self._challenged(phase, n)
+        self.since = None if documents == most else (self.since[0], 2 * documents)
+        if switched is None:
+            if fallen:
+                # What these blocks are like is usual from now on.
+                self.before = Level.of(np.concatenate(self.scores[-fallen:]))
+                self.scores = []
+            return phase
+        return switched
+
+    def _fallen(self) -> int:
+        """Return the number of last blocks that are predicted worse than those before, or 0."""
+        blocks = max(1, self.settings.warmup_documents // self.size)
+        for scores in self.scores[:-blocks]:
+            self.before = self.before.plus(Level.of(scores))
+        self.scores = self.scores[-blocks:]
+        levels, m = [Level.of(scores) for scores in self.scores], 1
+        while m <= len(levels):
+            before = _sum([self.before, *levels[:-m]])
+            last = _sum(levels[-m:])
+            if before.documents:
+                error = math.sqrt(before.squared_error + last.squared_error)
+                if before.mean - last.mean > ERRORS * error:
+                    return m
+            m *= 2
+        return 0
+
+    def _challenged(self, phase: Phase, documents: int) -> Phase | None:
+        """Return the phase of a challenger of the last documents if it is better."""
+        kept, scores = self.recent.latest(), np.concatenate(self.scores)
+        kept = kept.rows(max(0, len(kept) - documents), len(kept))
+        scores = scores[-len(kept) :]
+        judging = np.zeros(len(kept), dtype=np.bool_)
+        judging[-len(scores) :: JUDGING] = True
+        learned = kept.where(~judging)
+        if len(learned) < LEAST_DOCUMENTS:
+            return None
+        self.credit -= documents
+        try:
+            made, model = fit(self.settings, learned)
+        except InsufficientDataError:
+            return None
+        judges = kept.where(judging)
+        gain = _judge(model, self.settings).scored(judges) - scores[::JUDGING]
+        error = float(gain.std()) / math.sqrt(len(gain))
+        mean = float(gain.mean())
+        if mean <= ERRORS * error:
+            return None
+        return self._switched(phase, made, model, judges, mean, error)
+
+    def _switched(
+        self,
+        phase: Phase,
+        made: Phase,
+        model: TopicModel,
+        judges: DocumentBatch,
+        gain: float,
+        error: float,
+    ) -> Phase:
+        """Let a challenger take over."""
+        counters = replace(made.counters)
+        ended = phase.snapshot()
+        if isinstance(made, Refinement):
+            order = self._order(ended, model, phase.counters.documents_seen)
+            model = _permuted(model, order)
+            made = Refinement.of_model(self.settings, made.counters, model)
+            self.judge = None
+        else:
+            self.judge = _judge(model, self.settings)
+            self.ids = [self._new_id() for _ in self.ids]
+        scores = _judge(model, self.settings).scored(judges)
+        made.counters = phase.counters
+        made.counters.projection_documents = counters.projection_documents
+        made.counters.rounds_finished = counters.rounds_finished
+        made.follow(judges)
+        self.before, self.scores = Level.of(scores), []
+        self.switches += 1
+        self.last = {
+            "documents_seen": phase.counters.documents_seen,
+            "learned_from": model.documents_seen,
+            "gain": gain,
+            "standard_error": error,
+        }
+        return made
+
+    def _order(
+        self, champion: TopicModel, challenger: TopicModel, documents_seen: int
+    ) -> list[int]:
+        """Return the topic of a challenger for each row; ids follow it."""
+        K, seeded = self.settings.n_components, len(challenger.seeds)
+        apart = hellinger(champion.components, challenger.components)
+        apart[:seeded] = apart[:, :seeded] = 2.0
+        apart[range(seeded), range(seeded)] = -float(K)
+        rows, columns = scipy.optimize.linear_sum_assignment(np.minimum(apart, MAX_DISTANCE))
+        stays = apart[rows, columns] <= MAX_DISTANCE
+        order = [int(columns[row]) for row in np.argsort(rows)]
+        gone = [int(row) for row in rows[~stays]]
+        known = self.retired_topics
+        for row in gone:
+            self.retired.append((self.ids[row], documents_seen))
+            known = np.vstack([known, champion.components[row].astype(np.float32)])
+        back: dict[int, int] = {}
+        older = len(self.retired) - len(gone)
+        if older and gone:
+            new = challenger.components[[order[row] for row in gone]]
+            apart = hellinger(new, known[:older].astype(np.float64))
+            pairs = zip(
+                *scipy.optimize.linear_sum_assignment(np.minimum(apart, MAX_DISTANCE)), strict=True
+            )
+            back = {gone[i]: int(j) for i, j in pairs if apart[i, j] <= MAX_DISTANCE}
+        for row in gone:
+            self.ids[row] = self.retired[back[row]][0] if row in back else self._new_id()
+        left = [j for j in range(len(self.retired)) if j not in back.values()][-K:]
+        self.retired = [self.retired[j] for j in left]
+        self.retired_topics = known[left]
+        return order
+
+    def _new_id(self) -> int:
+        self.named += 1
+        return self.named - 1
+
+    def change_words(self, change: ColumnChange, *, begins: bool) -> None:
+        """Forget words that left; a phase that `begins` here has learned nothing of the block."""
+        if begins and self.block:
+            self.recent.add(DocumentBatch.joined(self.block))
+            self.block = []
+        self.settings = replace(self.settings, n_features=change.after)
+        self.recent.change_words(change)
+        self.block = [change.documents(part) for part in self.block]
+        words = change.rows(np.ascontiguousarray(self.retired_topics.T, dtype=np.float64))
+        self.retired_topics = np.ascontiguousarray(words.T, dtype=np.float32)
+        self.judge = None
+
+    @property
+    def diagnostics(self) -> dict[str, Any]:
+        """What a model says of it."""
+        retired = [{"id": each, "documents_seen": seen} for each, seen in self.retired]
+        return {
+            "topic_ids": [*self.ids],
+            "following": {"switches": self.switches, "last": self.last, "retired": retired},
+        }
+
+    def state(self) -> State:
+        """Return all that is needed to go on."""
+        arrays = self.recent.state("recent.") | {"retired": self.retired_topics}
+        if self.block:
+            arrays |= with_prefix(DocumentBatch.joined(self.block).arrays, "block.")
+        arrays |= {f"scores.{i:02}": scores for i, scores in enumerate(self.scores)}
+        values: dict[str, Any] = {
+            "before": [*self.before],
+            "since": self.since,
+            "credit": self.credit,
+            "ids": self.ids,
+            "named": self.named,
+            "retired": self.retired,
+            "switches": self.switches,
+            "last": self.last,
+            "judge": None,
+        }
+        if self.judge is not None:
+            own, values["judge"] = self.judge.state()
+            arrays |= with_prefix(own, "judge.")
+        return with_prefix(arrays, "following."), {"following": values}
+
+    @classmethod
+    def from_state(cls, settings: EngineSettings, saved: State) -> Self | None:
+        """Resume from what `state` returned; None where nothing is followed."""
+        arrays, values = saved
+        if (own := values.get("following")) is None:
+            return None
+        arrays, d = named(arrays, "following."), settings.n_features
+        recent = RecentDocuments(settings.warmup_documents).restore(arrays, d, "recent.")
+        made = cls(settings, recent)
+        if block := named(arrays, "block."):
+            made.block = [DocumentBatch(**block, n_features=d, integral=False)]
+        made.before = Level(*own["before"])
+        scores = named(arrays, "scores.")
+        made.scores = [scores[name].copy() for name in sorted(scores)]
+        made.since = None if own["since"] is None else (own["since"][0], own["since"][1])
+        made.credit, made.ids, made.named = own["credit"], [*own["ids"]], own["named"]
+        made.switches = own["switches"]
+        made.retired = [(each, seen) for each, seen in own["retired"]]
+        made.retired_topics, made.last = arrays["retired"].copy(), own["last"]
+        if own["judge"] is not None:
+            made.judge = StepwiseEM.from_state(named(arrays, "judge."), own["judge"])
+        return made
+
+
+def _sum(levels: list[Level]) -> Level:
+    found = Level()
+    for level in levels:
+        found = found.plus(level)
+    return found
+
+
+def _judge(model: TopicModel, settings: EngineSettings) -> StepwiseEM:
+    """Return what scores documents by the topics of a model."""
+    return StepwiseEM.of_model(model, stream_settings(settings.warmup_documents), 1)
+
+
+def _permuted(model: TopicModel, order: list[int]) -> TopicModel:
+    """Return a model with its topics in another order."""
+    known = dict(model.diagnostics)
+    done = known["refinement"]
+    known["refinement"] = {**done, "start_topics": [done["start_topics"][k] for k in order]}
+    if known.get("topic_npmi") is not None:
+        known["topic_npmi"] = [known["topic_npmi"][k] for k in order]
+    prevalence = None if model.prevalence is None else model.prevalence[order]
+    return replace(
+        model,
+        components=np.ascontiguousarray(model.components[order]),
+        alpha=model.alpha[order],
+        prevalence=prevalence,
+        diagnostics=known,
+    )

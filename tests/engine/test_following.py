@@ -1,0 +1,115 @@
+"""Streams that turn: when a challenger takes over, what is kept of topics, and what it costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine import following
+from streamlda.engine.engine import Engine
+from streamlda.engine.following import Level
+from streamlda.engine.settings import EngineSettings
+from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.simulate import PlantedLDA
+
+K, V, WARMUP, STEP = 6, 300, 2000, 100
+SETTINGS = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP)
+
+
+def corpus(seed):
+    return PlantedLDA(K, V, alpha_0=0.6, mean_length=60, topic_concentration=0.05, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def turning():
+    """An engine, and what it was after each part: 6000 documents, 4000 others, then as before."""
+    old, new = corpus(1), corpus(2)
+    parts = [old.documents(6000), new.documents(4000), old.documents(1000)]
+    learner, found = Engine(SETTINGS), []
+    for part in parts:
+        learner.add(part)
+        found.append(learner.snapshot())
+    return found, (old, new)
+
+
+def perplexity(model, held_out):
+    return document_completion(held_out, model.components, model.alpha, model.background).perplexity
+
+
+def ids(model):
+    return model.diagnostics["topic_ids"]
+
+
+@pytest.mark.statistical
+def test_a_turn_is_followed_as_by_a_new_fit(turning):
+    (before, after, _), (_, new) = turning
+    assert before.diagnostics["following"]["switches"] == 0
+    last = after.diagnostics["following"]["last"]
+    assert last["gain"] > following.ERRORS * last["standard_error"] > 0
+    _, fresh = Engine.fit(SETTINGS, corpus(2).documents(4000))
+    held_out = new.documents(300)
+    assert perplexity(after, held_out) < 1.02 * perplexity(fresh, held_out)
+    assert matched_l1_error(new.components, after.components).mean < 0.2
+
+
+def test_topics_retire_and_come_back_with_their_ids(turning):
+    (before, after, again), _ = turning
+    assert ids(before) == [*range(K)]
+    assert not set(ids(before)) & set(ids(after))
+    assert sorted(ids(again)) == [*range(K)]
+    retired = after.diagnostics["following"]["retired"]
+    assert {topic["id"] for topic in retired} >= {*range(K)}
+    assert all(6000 < topic["documents_seen"] <= 6000 + 10 * STEP for topic in retired[:K])
+    for row, topic in enumerate(ids(again)):
+        apart = np.abs(again.components[row] - before.components[topic]).sum()
+        assert apart < 0.5
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stream_that_does_not_turn_is_left_alone(seed):
+    """A block falls by 4 standard errors once in 30,000; here are 180, at five lengths."""
+    learner = Engine(SETTINGS)
+    learner.add(corpus(10 + seed).documents(8000))
+    assert learner.snapshot().diagnostics["following"]["switches"] == 0
+
+
+@pytest.mark.statistical
+def test_a_theme_of_few_documents_takes_a_topic():
+    """One document in ten is of a theme that no topic has, from document 4000 on."""
+    planted, rng = corpus(4), np.random.default_rng(0)
+    theme = rng.dirichlet(np.full(V, 0.05))
+    learner = Engine(replace(SETTINGS, n_components=K + 1))
+    learner.add(planted.documents(4000))
+    rows = planted.documents(4000).to_csr().toarray()
+    chosen = rng.random(4000) < 0.1
+    rows[chosen] = rng.multinomial(60, theme, chosen.sum())
+    learner.add(DocumentBatch.from_matrix(rows))
+    apart = np.abs(learner.snapshot().components - theme).sum(axis=1)
+    assert apart.min() < 0.5
+
+
+def test_challengers_learn_no_more_documents_than_the_stream(monkeypatch):
+    """However often it turns: what a stream of two subjects in turns of a block would cost."""
+    learned = []
+    fit = following.fit
+
+    def counted(settings, documents):
+        learned.append(len(documents))
+        return fit(settings, documents)
+
+    monkeypatch.setattr(following, "fit", counted)
+    learner, subjects = Engine(SETTINGS), [corpus(1), corpus(2)]
+    learner.add(subjects[0].documents(WARMUP))
+    for turn in range(30):
+        learner.add(subjects[turn % 2].documents(STEP))
+    assert learned
+    assert sum(learned) <= WARMUP + 30 * STEP
+
+
+def test_levels_are_those_of_all_scores():
+    scores = np.random.default_rng(0).normal(-5, 2, 1000)
+    found = Level.of(scores[:300]).plus(Level.of(scores[300:]))
+    assert found.mean == pytest.approx(scores.mean())
+    assert found.squared_error == pytest.approx(scores.var() / 1000)
