@@ -22,6 +22,7 @@ from streamlda.refinement.measures import Samples
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import QUICK, THOROUGH, Passes, passes_for, rounds_for
 from streamlda.spectral.topics import ESTIMATE
+from streamlda.utils.progress import progress
 from streamlda.utils.threads import one_blas_thread
 
 #: The spectral topics that are refined over all documents are those of the first 20,000. On
@@ -108,11 +109,13 @@ def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:
     """Return rounds over all documents, whose first projection is of a warm-up."""
     counters = Counters()
     end = warmup_end(documents, 0, settings.warmup_documents)
-    first = documents.rows(0, end)
-    with one_blas_thread():
+    first, n = documents.rows(0, end), documents.n_documents
+    with one_blas_thread(), progress("documents", n) as advance:
         phase: Phase = Rounds.begun(settings, counters, first)
         counters.count(first)
-        return learned(phase.next(), documents.rows(end, documents.n_documents))
+        phase = learned(phase.next(), documents.rows(end, n))
+        advance(n)
+    return phase
 
 
 def with_alpha_0(phase: Phase, values: Iterable[float | None]) -> Iterator[TopicModel]:

@@ -51,7 +51,7 @@ def daemons(tmp_path, documents):
         f"projection file: {tmp_path / 'map'}\n"
     )
     for n in range(3):
-        engine = Engine(SETTINGS, shared_projection=made.whitening)
+        engine = Engine(SETTINGS, shared_projection=made.beginning)
         engine.add(documents.rows(1000 * n, 1000 * n + 1000))
         save(tmp_path / str(n), engine, n)
     return [tmp_path / str(n) for n in range(3)]
@@ -64,7 +64,7 @@ def test_daemons_that_share_a_projection_are_merged_to_one_model(daemons, tmp_pa
     assert "3 topics over 30 words\n" in said
     assert f"state: {tmp_path / 'state'}\nmodel: {tmp_path / 'model'}\n" in said
     model = load(tmp_path / "model")
-    whole = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").whitening)
+    whole = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").beginning)
     whole.add(documents)
     wanted = whole.snapshot(WORDS)
     np.testing.assert_allclose(model.components, wanted.components, rtol=1e-10, atol=1e-14)
@@ -128,7 +128,7 @@ def test_a_shared_projection_is_given_on_and_a_better_one_made_by_renew(daemons,
 
 
 def test_an_older_generation_and_weak_data_are_warned_of(daemons, tmp_path):
-    engine = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").whitening)
+    engine = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").beginning)
     save(daemons[0], engine, 0)
     path = daemons[0] / "state-000002"
     path.write_bytes(path.read_bytes()[:-1])

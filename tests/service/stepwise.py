@@ -143,6 +143,12 @@ class MemoryStore:
         self.saved = captured
         return 1
 
+    def newest_summary(self):
+        return None
+
+    def send(self):
+        pass
+
 
 class Captured:
     size_bytes = 1
@@ -150,14 +156,6 @@ class Captured:
     def __init__(self, numbers, position, about):
         self.numbers, self.position, self.about = numbers, position, about
         self.body = {"position": position, "ledger_id": None, "epoch": None}
-
-
-class Outputs:
-    def newest(self):
-        return None
-
-    def send(self):
-        pass
 
 
 #: What threads would do.
@@ -193,9 +191,7 @@ class Bench:
             return self.source
 
         def worker_of(tell, commit):
-            return Worker(
-                *(pipeline, self.store, Outputs(), self.status, tell, commit), threads=self.steps
-            )
+            return Worker(*(pipeline, self.store, self.status, tell, commit), threads=self.steps)
 
         started = m.Started(self.steps.now(), pipeline.due, since_release=pipeline.since_release)
         return Run(open_source, worker_of, started)

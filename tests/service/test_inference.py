@@ -109,7 +109,8 @@ def inference_of(topics, topic, tmp_path):
             }
             settings = load_settings(environment={}, flags=flags, command=INFER)
             status = Status(private=False, stream=topic)
-            newest = NewestModel(Snapshots(tmp_path / "snapshots").folder)
+            snapshots = Snapshots(tmp_path / "snapshots")
+            newest = NewestModel(snapshots.folder, snapshots)
             parts = (settings, newest, status)
             made = Inference(*parts, with_letters=True, strict=True)
             opened.callback(made.end)

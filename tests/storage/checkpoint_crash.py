@@ -4,6 +4,7 @@ All documents stay in the warm-up: no time is lost with topics.
 """
 
 import hashlib
+import json
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def learned_at(position):
 def digest(learner):
     arrays, values = learner.state()
     content = b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays))
-    return hashlib.blake2b(content + repr(values).encode()).hexdigest()
+    return hashlib.blake2b(content + json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def planted():
