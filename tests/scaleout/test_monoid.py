@@ -50,7 +50,7 @@ def parts(texts, projection):
 
 
 def test_any_tree_of_sums_is_that_of_all_documents(parts, texts, projection):
-    one = Engine(projection.settings, shared_projection=projection.beginning)
+    one = Engine(projection.settings, shared_projection=projection.whitening)
     one.add(WORDS.encode(texts).batch)
     wanted, draw = one.state()[0], random.Random(1)
     for _ in range(5):
