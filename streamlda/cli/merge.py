@@ -125,9 +125,9 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
 
     Daemons that begin with this file (topics.projection_file), each with a new folder of
     checkpoints, can be joined by streamlda merge. If the daemon refines its topics, the file has
-    these topics, and all others refine them further: let it read 120,000 documents first, by then
-    topics are annealed. If it runs with topics.refine false, some ten thousand documents are
-    enough. If it began with such a file, the same start is written, so that others can join.
+    these topics, and all others refine them further: let it read 100,000 documents first. If it
+    runs with topics.refine false, some ten thousand documents are enough. If it began with such a
+    file, the same start is written, so that others can join.
 
     Only its owner can read the file: it reveals how often words occur.
     """
@@ -141,7 +141,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
         if not engine.annealed:
             steps = stream_settings(engine.settings.warmup_documents)
             warn(
-                "shared topics should be annealed, which takes about "
+                "shared topics should be of about "
                 f"{SETTLED_STEPS * steps.batch_documents:,} documents, got "
                 f"documents_seen={engine.documents_seen}; let the daemon read more, and make the "
                 "file again"

@@ -259,7 +259,7 @@ class Engine(Learner):
 
     @property
     def annealed(self) -> bool:
-        """Whether a beginning made now is good: topics are annealed, or stay spectral."""
+        """Whether a beginning made now is good: of many documents, or spectral."""
         return self._phase.annealed
 
     @property

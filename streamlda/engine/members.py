@@ -61,8 +61,7 @@ def new_beginning(phase: Phase) -> Beginning:
     settings = phase.settings
     if settings.refines and not isinstance(phase, SharedSums):
         model = phase.snapshot()
-        # While topics are annealed their start may be the better model; then it is that.
-        if "refinement" in model.diagnostics or isinstance(phase, Refinement):
+        if "refinement" in model.diagnostics:
             return SharedStart.of_model(model, settings.warmup_documents)
     return better_projection(phase.rounds()[0], settings)
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
-from streamlda.refinement.choice import ASIDE
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Arrays, named, with_prefix
 
@@ -18,25 +17,18 @@ from streamlda.utils.arrays import Arrays, named, with_prefix
 #: dropped as a whole, so this bounds what is kept beyond the limit.
 PART_DOCUMENTS, PARTS = 1000, 16
 
-#: Of the most counts, those of documents set aside, which are a twentieth of all documents or less.
-ASIDE_SHARE = 0.1
-
 
 class RecentDocuments:
-    """The latest usable documents of a stream: at most `most`, and a share of the most counts.
+    """The latest usable documents of a stream: at most `most`, of `WARMUP_MAX_ENTRIES` counts.
 
     Which ones they are depends on the stream alone, not on how it was cut into batches.
     Memory: those, and one part at most of older ones.
     """
 
-    def __init__(self, most: int, share: float = 1.0) -> None:
-        self.most, self.share = most, share
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.parts: list[DocumentBatch] = []
         self._sizes = np.zeros(2, dtype=np.int64)
-
-    @property
-    def _most_entries(self) -> int:
-        return int(self.share * WARMUP_MAX_ENTRIES)
 
     def add(self, batch: DocumentBatch) -> None:
         """Keep a copy of the documents of at least 3 tokens, and drop the oldest ones."""
@@ -56,7 +48,7 @@ class RecentDocuments:
     def _drop(self) -> None:
         while self.parts:
             without = self._sizes - _size(self.parts[0])
-            if not np.any(without >= (self.most, self._most_entries)):
+            if not np.any(without >= (self.most, WARMUP_MAX_ENTRIES)):
                 break
             self._sizes = without
             self.parts.pop(0)
@@ -65,7 +57,7 @@ class RecentDocuments:
         """Return them as one batch, of one document at least. Memory as much again."""
         # Only the oldest part can exceed the limits: its beginning is left out.
         oldest, *others = self.parts
-        documents, entries = (self.most, self._most_entries) - (self._sizes - _size(oldest))
+        documents, entries = (self.most, WARMUP_MAX_ENTRIES) - (self._sizes - _size(oldest))
         n, pointers = oldest.n_documents, oldest.row_pointers
         first = max(int(np.searchsorted(pointers, pointers[-1] - entries)), n - int(documents))
         if not others:
@@ -96,11 +88,6 @@ class RecentDocuments:
         if kept := named(arrays, prefix):
             self.add(DocumentBatch(**kept, n_features=n_features, integral=False))
         return self
-
-    @classmethod
-    def aside(cls) -> Self:
-        """Return what keeps the documents set aside (`streamlda.refinement.choice`)."""
-        return cls(len(ASIDE), ASIDE_SHARE)
 
 
 def _size(part: DocumentBatch) -> tuple[int, int]:

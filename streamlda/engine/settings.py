@@ -193,8 +193,8 @@ class EngineSettings(TopicSettings):
     def refining_bytes(self) -> int:
         """Bytes of topics, frequencies and alpha of an engine that refines: 8 (d K + 2 d + K).
 
-        A minibatch comes on top, and while topics are annealed as many documents as a warm-up has,
-        those set aside, and the topics of the start.
+        A minibatch comes on top, as many of the newest documents as a warm-up has, and topics that
+        retired, 4 d K at most.
         """
         d, K = self.n_features, self.n_components
         return 8 * (d * K + 2 * d + K)

@@ -12,7 +12,6 @@ import re
 from typing import Any
 
 from streamlda.engine.measures import measures_bytes
-from streamlda.engine.recent_documents import ASIDE_SHARE
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
@@ -168,8 +167,9 @@ def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     }
     state = asked.state_bytes + measures_bytes(V, dated=settings.source.time_field is not None)
     if asked.refines:
-        # Documents stay kept while sums are taken, and are joined to be refined over in a copy.
-        state += warmup + int(ASIDE_SHARE * warmup)
+        # The newest documents, which are joined in a copy to be fitted, the topics of now, and
+        # those that retired.
+        state += warmup + 12 * V * K
         works["a snapshot"] += 8 * 4 * V * K + warmup + REFINING_BYTES
         works["the start of the refinement"] = works.pop("a snapshot")
     return state, max(state, warmup), works

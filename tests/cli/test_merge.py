@@ -89,7 +89,7 @@ def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
     saved("first", first, 9, 0, 600)
     said = run("projection", tmp_path / "first", "-o", tmp_path / "start").stderr
     made = load_projection(tmp_path / "start", words)
-    assert "be annealed, which takes about 3,000 documents, got documents_seen=600" in said
+    assert "be of about 3,000 documents, got documents_seen=600" in said
     about = f"start {made.digest}: 12 refined topics, 300 words"
     assert f"{about}, made by an engine of 600 documents\n" in said
     folders = [
@@ -98,7 +98,7 @@ def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
     ]
     said = run("projection", folders[1], "-o", tmp_path / "again").stderr
     assert f"{about}, shared by an engine of 150" in said
-    assert "annealed" not in said
+    assert "of about" not in said
     said = run("merge", *folders, "-o", tmp_path / "model").stderr
     assert "450 documents of 3 states, " in said
     model = load(tmp_path / "model")
