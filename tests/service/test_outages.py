@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.kafka.broker import free_ports
+from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
     Daemon,
     left_by,
@@ -46,6 +47,7 @@ def full(tmp_path):
 
     def fill(daemon):
         daemon.wait_for("http")
+        wait_until(folder.exists)
         folder.rename(aside)
         folder.symlink_to("/proc")
         with (tmp_path / "documents.jsonl").open("ab", 0) as file:
