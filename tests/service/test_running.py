@@ -84,7 +84,7 @@ def test_checkpoints_of_other_settings_or_in_use_are_78(tmp_path, source):
     settings = settings_of(tmp_path, source, source__kind="follow")
     with Daemon(settings) as daemon:
         daemon.wait_for("checkpoint")
-        assert "one daemon" in refused(settings)
+        assert "another process holds the lock on checkpoint.folder" in refused(settings)
         assert daemon.stop() == 0
     assert "n_components=4 (saved: 3)" in refused({**settings, "topics.count": 4})
     # Nor does a private run go on from them.
