@@ -246,7 +246,7 @@ def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, top
     for other, said in (
         ({"topics.count": 4}, "n_components=4 (saved: 3)"),
         ({"kafka.topic": f"{topic}-other"}, "a folder of partitions must be of one topic"),
-        ({"kafka.partitions": "all"}, "used by those who share partitions"),
+        ({"kafka.partitions": "all"}, "set kafka.partitions to group or a share i/n"),
     ):
         command = arguments(shared.settings("other") | mine | other)
         done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
