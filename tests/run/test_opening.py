@@ -48,6 +48,14 @@ def content(model):
     return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays) + values.encode()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_warm_ups():
+    """Let warm-ups of 700 records be refined, which are too short for that elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamlda.engine.fit.LEAST_DOCUMENTS", 50)
+        yield
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
