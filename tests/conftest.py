@@ -2,6 +2,11 @@
 
 import os
 import re
+import signal
+
+# Tests that run in the background of a shell are started to ignore it, and so would be processes
+# that they interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # With more than two threads, and BLAS threads besides, two test workers would get in each other's
 # way.

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 
 import pytest
 
@@ -67,20 +66,12 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
     assert f"streamlda budget {tmp_path / 'L'}" in again
 
 
-def interrupt(process):
-    """Press Ctrl-C, and again where the process was not listening yet."""
-    while process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "code"),
     [
         (lambda process: process.kill(), -signal.SIGKILL),
-        (interrupt, 130),
+        (lambda process: process.send_signal(signal.SIGINT), 130),
         (lambda process: process.stdin.close(), 65),
     ],
     ids=["killed", "interrupted", "at the end of the stream"],
