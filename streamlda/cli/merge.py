@@ -138,7 +138,7 @@ def projection(folder: str, output: str, renew: bool, quiet: bool) -> None:
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
     words = plural(made.vocabulary.n_features, "word")
     if isinstance(made.beginning, SharedStart):
-        if not engine.annealed:
+        if not engine.settled:
             steps = stream_settings(engine.settings.warmup_documents)
             warn(
                 "shared topics should be of about "

@@ -1,4 +1,4 @@
-"""Whether documents bear out an alpha_0 that is estimated: from moments, or of two topics."""
+"""Check the estimate of alpha_0 on documents set aside."""
 
 from __future__ import annotations
 

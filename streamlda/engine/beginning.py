@@ -22,7 +22,7 @@ class WarmUp(Phase):
     refines: bool
 
     #: Nothing is known yet.
-    annealed = False
+    settled = False
 
     def __post_init__(self) -> None:
         self.kept = WarmUpDocuments(self.settings.warmup_documents)

@@ -258,9 +258,9 @@ class Engine(Learner):
         return LearnerProgress(self.rounds_finished + begun, self.warmup, self.measures.bins.late)
 
     @property
-    def annealed(self) -> bool:
+    def settled(self) -> bool:
         """Whether a beginning made now is good: of many documents, or spectral."""
-        return self._phase.annealed
+        return self._phase.settled
 
     @property
     def warmup(self) -> tuple[int, int] | None:
@@ -472,13 +472,8 @@ class Engine(Learner):
         known = {**model.diagnostics, **self._following.diagnostics}
         return replace(model, diagnostics=known)
 
-    def unmeasured(self) -> TopicModel:
-        """Return the model of `snapshot` without what is measured: the start of something else."""
-        with one_blas_thread():
-            return self._phase.snapshot()
-
     def with_alpha_0(self, values: Iterable[float | None]) -> Iterator[TopicModel]:
-        """Return the models of `unmeasured` for each alpha_0 (None: estimated), of one sum."""
+        """Return unmeasured models for each alpha_0 (None: estimated), of one sum."""
         return with_alpha_0(self._phase, values)
 
     def release(

@@ -81,7 +81,7 @@ class Level(NamedTuple):
 
 @dataclass(eq=False)
 class Following:
-    """What is kept to see a turn, and what challengers are made of. A pure state machine.
+    """State that shows a turn, and documents that challengers are made of; a pure state machine.
 
     Memory: the documents kept, 12 bytes a count, and 4 V K of topics that retired.
     """

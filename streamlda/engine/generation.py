@@ -65,7 +65,7 @@ class _Association(DocumentAssociation):
 
 
 class GenerationSnapshot(NamedTuple):
-    """What a generation knows: its sums, the components, and how far they are to be relied on.
+    """Sums and components of a generation, and how far they are to be relied on.
 
     `noise` is the sampling noise of each eigenvector, times its eigenvalue; `documents` are those
     of the round that the components come from, 0 until all have been found; `sound` is whether the

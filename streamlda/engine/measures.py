@@ -1,4 +1,4 @@
-"""What an engine keeps of its documents to measure its topics: so far, and since the last release.
+"""Samples and sums that an engine measures its topics in: so far, and since the last release.
 
 A sample of all documents, one of those since the last release, and one that coherence is counted
 in (`streamlda.refinement.measures`).

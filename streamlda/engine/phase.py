@@ -37,7 +37,7 @@ LEAST_AVERAGED_SHARE = 0.1
 
 @dataclass(slots=True)
 class Counters:
-    """What an engine has met. The engine counts documents and tokens, its phases rounds."""
+    """Counts of an engine: documents and tokens, and rounds of its phases."""
 
     documents_seen: int = 0
     documents_skipped: int = 0
@@ -106,7 +106,7 @@ class Phase(ABC):
         """Return the sums that topics are made of, those of most documents first."""
 
     @property
-    def annealed(self) -> bool:
+    def settled(self) -> bool:
         """Whether what others would begin with here is as good as it will be by more documents."""
         return True
 

@@ -79,7 +79,7 @@ class Refinement(RefiningPhase):
         return replace(self, stepwise=stepwise, frequencies=frequencies)
 
     @property
-    def annealed(self) -> bool:
+    def settled(self) -> bool:
         """Whether topics are of as many documents as a start should be, or began from one."""
         size = self.stepwise.settings.batch_documents
         return self.shared is not None or self.counters.documents_seen >= SETTLED_STEPS * size

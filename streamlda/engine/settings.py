@@ -30,7 +30,7 @@ _LEFT_OPEN: Any = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What every engine must know, and the rules for it; `EngineSettings` describes the fields."""
+    """Settings of every engine, and the rules for them; `EngineSettings` describes the fields."""
 
     n_components: int
     n_features: int

@@ -1,4 +1,4 @@
-"""Which topic each token of a document belongs to, topics held fixed; sums of that by word.
+"""Topics of the tokens of a document, topics held fixed; sums of these by word.
 
 Two answers are computed: the mean-field one, the responsibility of every topic for each distinct
 word of a document (zero-order collapsed variational Bayes [1]_), and a sample, one topic for each

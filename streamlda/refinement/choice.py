@@ -1,4 +1,4 @@
-"""Whether a refinement is kept: by documents set aside, which neither it nor its start learned.
+"""Choice between a refinement and its start, by documents set aside that neither learned.
 
 Some of the first 20,000 documents are set aside, or as many of all where these are in memory. Both
 models predict half of the tokens of each from the other half
@@ -98,7 +98,7 @@ LEAST_GAIN_OF_FALSE = 0.02
 
 
 class Choice(NamedTuple):
-    """What was compared on documents set aside, and whether the refinement is kept.
+    """A comparison on documents set aside, and whether the refinement is kept.
 
     Perplexities are of the held-out tokens. `gain` is that of the refinement in nats a token, with
     its standard error over documents. All are None where no document could be split. `alpha_0` fits

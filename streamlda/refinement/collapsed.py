@@ -63,7 +63,7 @@ Array = NDArray[np.float64]
 
 
 class Sweeps(NamedTuple):
-    """How many sweeps are made without the documents set aside, and then with these too.
+    """Numbers of sweeps without the documents set aside, and then with these too.
 
     Responsibilities move by `relaxation` times the way to what a sweep finds (successive
     over-relaxation), so that topics settle in fewer sweeps.

@@ -1,4 +1,4 @@
-"""What is measured of the topics of a model in documents: prevalence, the prior, coherence.
+"""Measurements of topics in documents: prevalence, the prior, coherence.
 
 Prevalence is the share of each topic in the tokens of a sample by `topic_proportions`, theta,
 corrected by what is known of all documents, the tokens of each word (the regression estimator of

@@ -1,4 +1,4 @@
-"""What seeded topics have of their words beforehand."""
+"""Word prior of seeded topics."""
 
 from __future__ import annotations
 

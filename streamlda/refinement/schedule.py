@@ -1,4 +1,4 @@
-"""Which steps stepwise EM takes: in passes over a corpus, over a stream, locally on a cluster."""
+"""Steps of stepwise EM: in passes over a corpus, over a stream, locally on a cluster."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ Passes = int | Literal["quick", "thorough"] | None
 
 
 class CorpusSchedule(NamedTuple):
-    """How a corpus of `documents` or more is refined.
+    """Refinement of a corpus of `documents` or more.
 
     `steps` is what all passes make up, about; None for one pass. `annealing` is the share of the
     background in the topics of the first step; it falls to 0 over the part `annealed` of the steps

@@ -114,7 +114,7 @@ class SharedStart:
         return self.stepwise.steps * self.stepwise.settings.batch_documents
 
     @property
-    def annealed(self) -> bool:
+    def settled(self) -> bool:
         """Whether it was made of as many documents as a start should be."""
         return self.stepwise.steps >= SETTLED_STEPS
 

@@ -1,4 +1,4 @@
-"""What one of the daemons that share a folder does for all: the beginning, and the snapshots."""
+"""Work that one of the daemons of a shared folder does for all: the beginning, the snapshots."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COUNT_SECONDS = 10.0
 POLL_RECORDS = 4096
 
 #: Warm-ups of documents that anneal topics, at most.
-ANNEALING_WARMUPS = 6
+SETTLING_WARMUPS = 6
 
 #: A start of fewer documents is replaced when the states have this many times its records.
 GROWTH = 2
@@ -194,10 +194,10 @@ class Lease(Thread):
         path, lock = self._folder / PROJECTION, self._lock
         before = load_projection(path)
         start = before.beginning
-        if not isinstance(start, SharedStart) or start.annealed:
+        if not isinstance(start, SharedStart) or start.settled:
             self._replace_at = math.inf
             return
-        most = ANNEALING_WARMUPS * int(before.settings["warmup_documents"])
+        most = SETTLING_WARMUPS * int(before.settings["warmup_documents"])
         self._replace_at = min(GROWTH * start.behind, most)
         if records < self._replace_at:
             return
@@ -362,16 +362,16 @@ def _engines(pipeline: Pipeline[Engine], source: Any) -> Iterator[tuple[Engine |
 
 
 def _read_to_end(pipeline: Pipeline[Engine], source: Any) -> Engine | None:
-    """Learn documents until topics are annealed, or there are no more; None of too few."""
+    """Learn documents until topics are settled, or there are no more; None of too few."""
     found = _engines(pipeline, source)
-    return next(engine for engine, at_end in found if at_end or (engine and engine.annealed))
+    return next(engine for engine, at_end in found if at_end or (engine and engine.settled))
 
 
 def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
     """Learn documents until others can begin with what an engine has: topics, or a projection.
 
-    Topics are annealed then, or all partitions were read to their end `IDLE_SECONDS` ago, and what
-    comes is too little to anneal them within `PATIENCE_SECONDS`.
+    Topics are settled then, or all partitions were read to their end `IDLE_SECONDS` ago, and what
+    comes is too little to settle them within `PATIENCE_SECONDS`.
     """
     ended_at, documents = None, 0
     for engine, at_end in _engines(pipeline, source):
@@ -381,11 +381,11 @@ def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
         if engine is None:
             status.note(warmup=pipeline.warmup)
             continue
-        most = ANNEALING_WARMUPS * engine.settings.warmup_documents
+        most = SETTLING_WARMUPS * engine.settings.warmup_documents
         seconds = 0.0 if ended_at is None else time.monotonic() - ended_at
         coming = (engine.documents_seen - documents) * PATIENCE_SECONDS
         missing = most - engine.documents_seen
-        if engine.annealed or (seconds >= IDLE_SECONDS and coming < missing * seconds):
+        if engine.settled or (seconds >= IDLE_SECONDS and coming < missing * seconds):
             break
         status.note(warmup=(engine.documents_seen, most))
     assert engine is not None

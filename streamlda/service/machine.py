@@ -46,7 +46,7 @@ CORRECT_THE_SHELL = "correct the shell of the machine"
 
 
 class Phase(Enum):
-    """Where the daemon stands; see the module."""
+    """Phase of the daemon; see the module."""
 
     STARTING = "starting"
     LEARNING = "learning"

@@ -1,4 +1,4 @@
-"""How much memory a daemon will take, from its settings alone, before it reads anything.
+"""Plan of the memory of a daemon, from its settings alone, before it reads anything.
 
 A plan is a list of parts that are there at the same time: what stays, and the largest of the works
 that come one at a time. It holds from the start to the end of the stream, since nothing that the

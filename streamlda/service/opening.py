@@ -1,4 +1,4 @@
-"""What a daemon begins with may be away for a while: it is waited for, and shown."""
+"""Wait for what a daemon begins with while it is away, and show it."""
 
 from __future__ import annotations
 

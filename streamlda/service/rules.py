@@ -1,4 +1,4 @@
-"""What the machine goes by: its rules, when it tries again, and when too much is rejected."""
+"""Rules of the machine: times, when it tries again, and when too much is rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_BACKOFF_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the machine goes by."""
+    """Rules of the machine."""
 
     #: A checkpoint is made at the first chance after this time, if anything was learned.
     checkpoint_seconds: float = 60.0

@@ -1,4 +1,4 @@
-"""How the daemon fares: the loop writes it down, HTTP threads read it.
+"""Status of the daemon: the loop writes it, HTTP threads read it.
 
 Everything is kept as plain numbers behind one lock, so that the page and Prometheus show the
 same. Nothing grows with the stream. These are exact counts of what was read: they are **not
@@ -97,7 +97,7 @@ class Figures(TypedDict, total=False):
 
 
 class Group(TypedDict, total=False):
-    """What is known of partitions that are shared with other daemons."""
+    """Partitions that are shared with other daemons, as far as they are known."""
 
     #: Learned here, to be learned here, and those of the topic that are with others.
     partitions: list[int]

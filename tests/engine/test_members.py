@@ -196,7 +196,7 @@ def test_members_go_on_from_a_start_that_replaces_theirs_and_all_counts_stay():
     last.stepwise.learn(text_documents().rows(5000, 5900))
     assert len({start.digest, later.digest, last.digest}) == 3
     assert SharedStart.from_state(*last.state()).replaces == last.replaces
-    assert (start.annealed, later.annealed) == (True, True)
+    assert (start.settled, later.settled) == (True, True)
     one, two = (member(part) for part in parts_of(text_documents(), [700, 450]))
     before = resumed(two)
     assert not one.go_on_from(start)
@@ -241,7 +241,7 @@ def test_a_start_of_few_documents_does_no_harm_once_it_is_replaced():
     held_out = held_out.documents(500)
     first = fed(KINDS["refining"].engine(), documents, 0, 400)
     start = first.new_beginning()
-    assert not start.annealed
+    assert not start.settled
     one = fed(first, documents, 400).snapshot()
     few = [Engine(SETTINGS, shared_start=start) for _ in range(3)]
     for number, learner in enumerate(few):
@@ -294,17 +294,15 @@ def test_a_beginning_is_what_the_engine_would_publish():
     np.testing.assert_allclose(start.stepwise.components, model.components, atol=0.01)
     assert member().beginning.digest == shared_start().digest
     assert learner.beginning is None
-    # It is a good one when topics are annealed, or it is known that they stay spectral.
-    said = [
-        fed(learner, text_documents(), learner.documents_seen, n).annealed for n in (2900, 3300)
-    ]
+    # It is a good one when topics are settled, or it is known that they stay spectral.
+    said = [fed(learner, text_documents(), learner.documents_seen, n).settled for n in (2900, 3300)]
     assert said == [False, True]
-    assert [KINDS[name].engine().annealed for name in ("shared", "started", "sums")] == [
+    assert [KINDS[name].engine().settled for name in ("shared", "started", "sums")] == [
         True,
         True,
         False,
     ]
-    assert fed(KINDS["follows"].engine(), documents, 0, 3000).annealed
+    assert fed(KINDS["follows"].engine(), documents, 0, 3000).settled
 
 
 def test_a_member_says_what_its_topics_began_as():

@@ -136,7 +136,7 @@ def test_members_go_on_from_a_start_of_more_documents_once_there_are(
     second = beginning()
     assert second.replaces == (first.digest,)
     assert second.behind > 1.5 * first.behind
-    assert not second.annealed
+    assert not second.settled
     # Members see it with their next documents, and save it without more of them.
     assert digests() == {first.digest}
     monkeypatch.setattr(here.partitions, "look_at", 0.0)
@@ -154,7 +154,7 @@ def test_members_go_on_from_a_start_of_more_documents_once_there_are(
     for _ in range(2):
         here.lease._replace_start()
     assert beginning().replaces == (first.digest, second.digest)
-    assert beginning().annealed
+    assert beginning().settled
     assert here.lease._replace_at == math.inf
     # What was saved under one before is opened under the newest.
     here.learn(here.give_up({0, 1}))

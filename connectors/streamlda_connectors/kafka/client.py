@@ -1,4 +1,4 @@
-"""What is read from Kafka and written to it, and how to reach the brokers."""
+"""Values that are read from Kafka and written to it, and settings for reaching the brokers."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Run:
 
 
 class Bounds(NamedTuple):
-    """What a partition holds: records from `first` to before `end` (the last stable one)."""
+    """Offsets of a partition: records from `first` to before `end` (the last stable one)."""
 
     first: int
     end: int
 
 
 class Identity(NamedTuple):
-    """Which topic it is, even if another one had the same name before it."""
+    """Identity of a topic, even if another one had the same name before it."""
 
     cluster: str
     topic: str
@@ -74,7 +74,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How to reach the brokers, and how much to take from them at once."""
+    """Settings for reaching the brokers, and for how much to take from them at once."""
 
     #: ``host:port``, several with commas.
     bootstrap_servers: str
@@ -108,7 +108,7 @@ class ClientSettings:
 
 
 class Message(NamedTuple):
-    """What is written as one record; messages of one key go to one partition."""
+    """One record to write; messages of one key go to one partition."""
 
     key: bytes
     value: bytes

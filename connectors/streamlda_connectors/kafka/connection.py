@@ -1,4 +1,4 @@
-"""What every class of the package kafka-python is made with, and what its errors mean for us."""
+"""Arguments of all classes of the package kafka-python, and the meaning of its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From fetched records to the documents, rejects and blanks of a batch."""
+"""Decode fetched records to the documents, rejects and blanks of a batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DECODER_FAILED = "decoder-failed"
 
 
 class Decoding:
-    """How the records of a topic are read; the options are those of `KafkaSource`."""
+    """Options for reading the records of a topic; they are those of `KafkaSource`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a dead letter says: the record it is about."""
+"""Content of a dead letter: the record it is about."""
 
 from __future__ import annotations
 

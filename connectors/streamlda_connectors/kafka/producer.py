@@ -132,7 +132,7 @@ def give_up(kafka: Any, producer: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What becomes of one message: a future of the package, and the package's errors."""
+    """Delivery of one message: a future of the package, and the package's errors."""
 
     _future: Any
     _errors: Any

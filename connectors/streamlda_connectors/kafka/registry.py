@@ -45,7 +45,7 @@ _UNKNOWN_CODES = (40401, 40402, 40403)
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Where a schema registry is, and who asks.
+    """Address of a schema registry, and the user who asks.
 
     Attributes
     ----------

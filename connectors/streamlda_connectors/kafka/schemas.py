@@ -1,4 +1,4 @@
-"""What reads the records of a schema: Avro, Protobuf or JSON."""
+"""Readers of the records of a schema: Avro, Protobuf or JSON."""
 
 from __future__ import annotations
 

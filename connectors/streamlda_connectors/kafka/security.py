@@ -24,7 +24,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How a connection is encrypted and who it says it is.
+    """Encryption and login of a connection.
 
     A secret comes from a file (the first line) or from an environment variable, whose *names* stand
     here; it is read for each connection, so it can be rotated.

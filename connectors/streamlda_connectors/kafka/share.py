@@ -1,4 +1,4 @@
-"""Which partitions of a topic are ours, and what an old position says about them."""
+"""Partitions of a topic that are ours, and what an old position says about them."""
 
 from __future__ import annotations
 
