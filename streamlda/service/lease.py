@@ -57,7 +57,7 @@ COUNT_SECONDS = 10.0
 #: Records of a poll for the first documents.
 POLL_RECORDS = 4096
 
-#: Warm-ups of documents that anneal topics, at most.
+#: Warm-ups of documents that settle topics, at most.
 SETTLING_WARMUPS = 6
 
 #: A start of fewer documents is replaced when the states have this many times its records.
