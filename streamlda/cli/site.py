@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -15,7 +14,6 @@ from streamlda.checks import require
 from streamlda.cli.options import Given, SettingsCommand, output_option, path_option, quiet_option
 from streamlda.cli.shared import (
     Progress,
-    format_reasons,
     list_earlier_models,
     say,
     show_warnings,
@@ -30,14 +28,14 @@ from streamlda.private.settings import MOMENTS
 from streamlda.run.census import Census, make_provenance, take_census
 from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
 from streamlda.run.outputs import check_output
-from streamlda.run.parts import name_stream, open_stream, security
+from streamlda.run.parts import name_stream, open_stream
 from streamlda.run.private_terms import make_document_test
 from streamlda.settings.build import private_settings, public_words
 from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import AGREEMENT
 from streamlda.sites import aggregate as adding
-from streamlda.sites import exchange, federation
-from streamlda.sites.announcement import Announcement, RoundKeys, check_attempt, digest_occasion
+from streamlda.sites import federation
+from streamlda.sites.announcement import Announcement, RoundKeys, check_attempt
 from streamlda.sites.federation import FederationConfig, describe
 from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.sites.rounds import Round
@@ -46,11 +44,8 @@ from streamlda.sites.site import SHARES, ShareAccumulator, Site, check_allowed
 from streamlda.storage.store import Store
 from streamlda.stream.counts import check_has_document
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.sink import open_sink
 
-Message = TypeVar("Message")
-
-#: Reader of settings of the commands that send and read messages.
+#: Reader of settings of `share`.
 READER = "site share"
 
 #: Settings of how records are read, and of a connection to Kafka.
@@ -63,16 +58,9 @@ CONNECTION = tuple(
     for setting in TABLE
     if setting.section == "kafka" and setting.key not in ("topic", "partitions", "start", "group")
 )
-TOPIC = {"Kafka topic of messages, in place of files": ("kafka.bootstrap", "kafka.topic")}
-
-DOCUMENTS = {"Documents": ("source.format", "source.text_field")}
-
-#: What commands have in common that send or read messages.
-MESSAGES: dict[str, Any] = {
-    "reader": READER,
-    "tasks": TOPIC,
-    "names": CONNECTION,
-    "has_file": False,
+DOCUMENTS = {
+    "Documents": ("source.format", "source.text_field"),
+    "Kafka topic of documents": ("kafka.bootstrap",),
 }
 
 #: Settings that sites agree on: those with flags, others, and those without a default.
@@ -94,7 +82,7 @@ config_argument = click.argument("config_path", metavar="CONFIG", type=click.Pat
 config_option = path_option("--config", "config_path", "Federation config, the same for all.")
 round_option = path_option("--round", "round_file", "Round, from site begin or aggregate.")
 key_option = path_option("--key", "key", "Key file of this site.")
-message_option = output_option("File to write. [default: none, with --kafka-topic]", required=False)
+message_option = output_option("File to write.")
 alone_option = click.option(
     "--max-epsilon-alone",
     type=click.FloatRange(min=0, min_open=True),
@@ -222,7 +210,7 @@ def show(config_path: str) -> None:
     click.echo("\n".join(describe(FederationConfig.load(config_path))))
 
 
-@site.command(cls=SettingsCommand, **MESSAGES)
+@site.command()
 @config_argument
 @key_option
 @click.option(
@@ -238,8 +226,7 @@ def sign(
     key: str,
     expect: str,
     max_epsilon_alone: float,
-    output: str | None,
-    given: Given,
+    output: str,
 ) -> None:
     """Sign CONFIG with the key of a site: it will answer rounds of this config, and of no other.
 
@@ -247,68 +234,60 @@ def sign(
     the key that masks the site's first share, which lies in KEY.rounds until then. A second call
     writes the same once more.
     """
-    check_message("an announcement", output, given, [config_path, key])
+    check_output(output, [config_path, key])
     config, own = FederationConfig.load(config_path), SiteKey.load(key)
     say(False, *describe(config))
     federation.check_expected(config, expect)
     federation.check_member(config, own)
     federation.check_alone(config, max_epsilon_alone)
-    _send(RoundKeys(key).announce(own, config.digest, 1, 1), output, given)
+    _save_announcement(RoundKeys(key).announce(own, config.digest, 1, 1), output)
 
 
-@site.command(cls=SettingsCommand, **MESSAGES)
+@site.command()
 @config_option
 @round_option
 @key_option
 @message_option
-def redo(config_path: str, round_file: str, key: str, output: str | None, given: Given) -> None:
+def redo(config_path: str, round_file: str, key: str, output: str) -> None:
     """Agree to begin a round again, after a site has lost its share.
 
     All sites must do so, and answer it with documents that were in none before: what they have sent
     for the round is paid for, cannot be added up, and shows nothing. A round has three attempts.
     """
-    check_message("an announcement", output, given, [config_path, round_file, key])
+    check_output(output, [config_path, round_file, key])
     config, this = FederationConfig.load(config_path), Round.load(round_file)
     own, round_keys = SiteKey.load(key), RoundKeys(key)
     federation.check_member(config, own)
     round_keys.check_pinned(config.digest)
     this.open(config)
     check_attempt(this.attempt + 1)
-    _send(round_keys.announce(own, config.digest, this.number, this.attempt + 1), output, given)
+    announced = round_keys.announce(own, config.digest, this.number, this.attempt + 1)
+    _save_announcement(announced, output)
 
 
-@site.command(cls=SettingsCommand, **MESSAGES)
-@click.argument("announcements", metavar="[ANNOUNCEMENT...]", nargs=-1, type=click.Path())
+@site.command()
+@click.argument("paths", metavar="ANNOUNCEMENT...", nargs=-1, required=True, type=click.Path())
 @config_option
 @path_option("--round", "round_file", "Round to begin again. [default: the first is begun]", False)
 @path_option("--key", "key", "Key file of the aggregator.")
 @output_option("Round file to write.")
 def begin(
-    announcements: tuple[str, ...],
+    paths: tuple[str, ...],
     config_path: str,
     round_file: str | None,
     key: str,
     output: str,
-    given: Given,
 ) -> None:
     """Write the first round, or a round again, of what all sites announced.
 
-    Give one ANNOUNCEMENT of each site (streamlda site sign, streamlda site redo), or the Kafka
-    topic that they lie in.
+    Give one ANNOUNCEMENT of each site (streamlda site sign, streamlda site redo).
     """
-    check_output(output, [*announcements, config_path, key, *filter(None, [round_file])])
+    check_output(output, [*paths, config_path, key, *filter(None, [round_file])])
     config = FederationConfig.load(config_path)
     before = None if round_file is None else Round.load(round_file)
     if before is not None:
         before.open(config)
-    number, attempt = (1, 1) if before is None else (before.number, before.attempt + 1)
-    wanted = digest_occasion(config.digest, number, attempt)
-    found = _messages(
-        announcements,
-        Announcement.load,
-        lambda source: exchange.read_announcements(source.read(), config, wanted).messages,
-        given,
-    )
+    found = [Announcement.load(path) for path in paths]
     this = Round.first(config, found) if before is None else before.repeat(config, found)
     say(False, _save_round(this, key, output))
 
@@ -316,7 +295,7 @@ def begin(
 @site.command(
     cls=SettingsCommand,
     reader=READER,
-    tasks=DOCUMENTS | TOPIC,
+    tasks=DOCUMENTS,
     names=(*READING, *CONNECTION),
     has_file=False,
 )
@@ -339,7 +318,7 @@ def share(
     round_file: str,
     key: str,
     ledger: str,
-    output: str | None,
+    output: str,
     expect: str | None,
     max_epsilon_alone: float,
     records_topic: str | None,
@@ -355,16 +334,15 @@ def share(
     never bring back an old copy of it.
     """
     if records_topic is None:
-        settings = given.read(READING)
+        if any(name.startswith("kafka.") for name in given.values):
+            raise click.UsageError("settings of kafka need --records-topic, got files")
+        settings = given.read()
     else:
         settings = _read_partitions(records_topic, config_path, key, given)
-        if "kafka.topic" not in given.values:
-            given.values.clear()
     with ExitStack() as opened:
-        to = opened.enter_context(_open_topic(given))
         taken = [*settings.source.files, config_path, key, round_file]
         check_output(ledger, taken, is_ledger=True)
-        check_message("a share", output, given, [*taken, ledger, *beside(Path(ledger))])
+        check_output(output, [*taken, ledger, *beside(Path(ledger))])
         config, own = FederationConfig.load(config_path), SiteKey.load(key)
         say(quiet, *describe(config))
         if expect is not None:
@@ -373,9 +351,6 @@ def share(
         # Before a ledger is made.
         check_allowed(config, own, round_keys, max_epsilon_alone)
         this.open(config)
-        if to is not None:
-            # Now, and not when the documents are summed and paid for.
-            to.connect()
         paid_from = round_keys.ledger(config.digest)
         require(
             paid_from is None or Path(ledger).exists(),
@@ -396,20 +371,17 @@ def share(
         census = None if at_work.find_share(this) else _take_census(settings, at_work, this)
         stored = at_work.make_share(this, partial(_fill, settings, at_work, census, quiet))
         found = Share.load(stored)
-        if output is not None:
-            found.save(output)
-        if to is not None:
-            exchange.publish_share(to, stored)
+        found.save(output)
     of = f"site {found.site} of round {found.round} ({found.stage})"
     say(
         quiet,
-        f"share of {of}: {_places(output, given)}",
+        f"share of {of}: {output}",
         f"config {config.digest[:SHOWN]}; to see what is spent: streamlda budget {ledger}",
     )
 
 
-@click.command(cls=SettingsCommand, **MESSAGES)
-@click.argument("shares", metavar="[SHARE...]", nargs=-1, type=click.Path())
+@click.command()
+@click.argument("shares", metavar="SHARE...", nargs=-1, required=True, type=click.Path())
 @config_option
 @round_option
 @path_option("--next-round", "next_round", "Round file to write, for the next shares.")
@@ -424,29 +396,19 @@ def aggregate(
     output: str,
     key: str | None,
     quiet: bool,
-    given: Given,
 ) -> None:
-    """Add up the shares of all sites: files SHARE..., or those of a Kafka topic.
+    """Add up the shares of all sites.
 
     Writes the next round, signed with --key, and, after the last one, a model with its privacy
     statement. Everything but the key is public: every site may repeat this without it and compare.
     A share that is missing, came twice, was altered, or is of another site, config or round is
-    refused by name, and nothing is written. A topic is read from its beginning to its present end;
-    shares of other rounds are skipped and counted.
+    refused by name, and nothing is written.
     """
     inputs = [*shares, config_path, round_file, *filter(None, [key])]
     check_output(next_round, inputs)
     check_output(output, [*inputs, next_round])
     config, this = FederationConfig.load(config_path), Round.load(round_file)
-
-    def read(source: exchange.ShareTopic) -> list[Share]:
-        found = exchange.read_shares(source.read(), config, this)
-        if skipped := found.skipped:
-            records = f"{plural(skipped.total(), 'record')} of other rounds skipped in topic"
-            say(quiet, f"{records} {given.values['kafka.topic']}: {format_reasons(skipped)}")
-        return found.messages
-
-    loaded = _messages(shares, Share.load, read, given)
+    loaded = [Share.load(path) for path in shares]
     found = adding.aggregate(config, this, loaded)
     lines = [f"round {this.number} ({loaded[0].stage}) of {plural(len(loaded), 'site')}"]
     if found.next_round is not None:
@@ -472,64 +434,10 @@ def aggregate(
     say(quiet, *lines)
 
 
-def check_message(what: str, output: str | None, given: Given, taken: Sequence[str | Path]) -> None:
-    """Refuse a message that goes nowhere, or to a file that must not be replaced."""
-    if output is not None:
-        check_output(output, taken)
-    elif not _has_topic(given):
-        raise click.UsageError(
-            f"{what} must go somewhere: give --output FILE, or --kafka-bootstrap and --kafka-topic"
-        )
-
-
-def _has_topic(given: Given) -> bool:
-    return any(name.startswith("kafka.") for name in given.values)
-
-
-def _places(output: str | None, given: Given) -> str:
-    """Name the places of a message that was written."""
-    topic = given.values.get("kafka.topic")
-    return ", ".join(filter(None, [output, topic and f"topic {topic}"]))
-
-
-@contextmanager
-def _open_topic(given: Given) -> Iterator[exchange.ShareTopic | None]:
-    """Open the topic of messages, None if none was given; it connects when it is used."""
-    if not _has_topic(given):
-        yield None
-        return
-
-    kafka = given.read((*CONNECTION, "kafka.topic"), **{"source.kind": "kafka"}).kafka
-    login = {"bootstrap_servers": kafka.bootstrap, "security": security(kafka)}
-    opened: exchange.ShareTopic = open_sink(exchange.SINK, kafka.topic, **login)
-    with closing(opened):
-        yield opened
-
-
-def _messages(
-    paths: Sequence[str],
-    load: Callable[[str], Message],
-    read: Callable[[exchange.ShareTopic], list[Message]],
-    given: Given,
-) -> list[Message]:
-    """Return the messages in files, or in the topic; refuse none or both."""
-    with _open_topic(given) as source:
-        if bool(paths) == (source is not None):
-            raise click.UsageError(
-                "messages must come one way: give files, or --kafka-bootstrap and --kafka-topic"
-            )
-        return [load(path) for path in paths] if source is None else read(source)
-
-
-def _send(announced: Announcement, output: str | None, given: Given) -> None:
-
-    if output is not None:
-        announced.save(output)
-    with _open_topic(given) as to:
-        if to is not None:
-            exchange.publish_announcement(to, announced)
+def _save_announcement(announced: Announcement, output: str) -> None:
+    announced.save(output)
     of = f"site {announced.site}, round {announced.round}.{announced.attempt}"
-    say(False, f"announcement of {of}: {_places(output, given)}")
+    say(False, f"announcement of {of}: {output}")
 
 
 def _save_round(this: Round, key: str | None, path: str) -> str:
@@ -548,7 +456,7 @@ def _read_partitions(topic: str, config_path: str, key: str, given: Given) -> Ru
         raise click.UsageError("SOURCE... and --records-topic must not both be given")
     chosen = f"{config.names.index(name)}/{len(config.names)}"
     source = {"source.kind": "kafka", "kafka.topic": topic, "kafka.partitions": chosen}
-    return given.read((*READING, *CONNECTION), **source)
+    return given.read(**source)
 
 
 def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:

@@ -90,7 +90,7 @@ class KafkaSettings:
     """Connection to a Kafka cluster, and the topic to read."""
 
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
-    topic: str | None = entry("topic", None, "Topic of records, or of messages between sites.")
+    topic: str | None = entry("topic", None, "Topic of records.")
     partitions: str = entry(
         "text", "all", "all, a list such as 0,3, a share i/n, or group: those that the members of "
         "kafka.group agree on. In a share or a group each partition has its own folder in "

@@ -78,11 +78,6 @@ class Announcement:
         """The digest that is signed."""
         return digest_content({**asdict(self), "signature": ""})
 
-    @property
-    def occasion(self) -> str:
-        """Digest of config, round and attempt, in hex: the same for all sites."""
-        return digest_occasion(self.config, self.round, self.attempt)
-
     def sign(self, key: SiteKey) -> Self:
         """Return it under the signature of its site."""
         return replace(self, signature=key.sign(ANNOUNCEMENT, self.content))
@@ -106,24 +101,15 @@ class Announcement:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file."""
-        Path(path).write_bytes(self.to_bytes())
-
-    def to_bytes(self) -> bytes:
-        """Return the content of a file of it."""
         made = {"format": ANNOUNCEMENT_FORMAT, "format_version": ANNOUNCEMENT_VERSION}
-        return (json.dumps({**made, **asdict(self)}) + "\n").encode("ascii")
+        Path(path).write_text(json.dumps({**made, **asdict(self)}) + "\n", encoding="ascii")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`."""
-        return cls.parse(Path(path).read_bytes(), str(path))
-
-    @classmethod
-    def parse(cls, data: bytes, path: str) -> Self:
-        """Return the announcement of which `data` is the file; `path` says in errors where."""
         rule, remedy = "an announcement must be whole", "ask the site to send it again"
         kind = ANNOUNCEMENT_FORMAT, ANNOUNCEMENT_VERSION
-        return read_json(data, *kind, cls.from_json, path, rule, remedy)
+        return read_json(Path(path).read_bytes(), *kind, cls.from_json, path, rule, remedy)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
@@ -131,11 +117,6 @@ class Announcement:
         made = cls(**values)
         check_members(values, asdict(made))
         return made
-
-
-def digest_occasion(config: str, number: int, attempt: int) -> str:
-    """Return the digest that names an attempt of a round before it is made, in hex."""
-    return digest_content({"config": config, "round": number, "attempt": attempt}).hex()
 
 
 class RoundKeys:

@@ -33,8 +33,6 @@ _FAULTS = Faults(
             "masks left": "the masks of all sites must cancel, and a sum is one that no documents "
             "have; let every site check its keys against the config, and begin the round again "
             "(streamlda site redo)",
-            "messages differ": "each site must have one message of a round, and two that differ "
-            "were sent",
             "missing shares": "masks cancel only if all sites have sent their shares, and some "
             "are missing; wait for them, or begin the round again without them: that takes a new "
             "config, and other documents at all sites",
@@ -80,7 +78,6 @@ _FAULTS = Faults(
             "it with the same version of streamlda",
             "key file": "a key file must be readable by its owner only; if nobody has read it: "
             "chmod 600, else make new keys",
-            "key of message": "a message must lie under the key of its site and round",
             "signature of announcement": "an announcement must be as its site has signed it, and "
             "this one is another; ask the site to send it again",
             "signature of round": "a round must be as the aggregator has signed it, and this one "

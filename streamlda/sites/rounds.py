@@ -36,7 +36,7 @@ from streamlda.private.responsibilities import check_array, is_round
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.private.topics import PairView, PrivateTopics
-from streamlda.sites.announcement import Announcement, check_attempt, digest_occasion
+from streamlda.sites.announcement import Announcement, check_attempt
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, digest_content, parse_content
@@ -299,7 +299,7 @@ def check_keys(
     for key in keys:
         key.check(config)
         check(
-            key.occasion == digest_occasion(config.digest, number, attempt),
+            (key.round, key.attempt) == (number, attempt),
             "announcement of round",
             site=key.site,
             round=key.round,

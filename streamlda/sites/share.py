@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamlda.checks import at_least
-from streamlda.container import ArraysFile, parse_arrays, read_arrays, write_arrays
+from streamlda.container import ArraysFile, read_arrays, write_arrays
 from streamlda.sites.announcement import Announcement
 from streamlda.sites.faults import check
 from streamlda.sites.federation import FederationConfig
@@ -50,11 +50,6 @@ class Share:
         """The digest that is signed."""
         return digest_content(self._metadata(), self.arrays)
 
-    @property
-    def occasion(self) -> str:
-        """Digest of the round, in hex: the same for the shares of all sites."""
-        return self.round_digest
-
     def check(self, config: FederationConfig) -> None:
         """Refuse it unless its site is a member of the config and has signed it."""
         key = config.member(self.site).key
@@ -79,20 +74,12 @@ class Share:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`; `aggregate` checks by the signature whose it is."""
-        return cls._parsed(read_arrays(path, SHARE_FORMAT, SHARE_VERSION), path)
-
-    @classmethod
-    def parse(cls, data: bytes, path: str) -> Self:
-        """Return the share of which `data` is the file; `path` says in errors where it is from."""
-        return cls._parsed(parse_arrays(data, SHARE_FORMAT, SHARE_VERSION, path), path)
-
-    @classmethod
-    def _parsed(cls, file: ArraysFile, path: str | os.PathLike[str]) -> Self:
+        file = read_arrays(path, SHARE_FORMAT, SHARE_VERSION)
         rule, remedy = "a share file must be whole", "ask the site to send it again"
-        return parse_content(lambda: cls._checked(file), path, rule, remedy)
+        return parse_content(lambda: cls._parsed(file), path, rule, remedy)
 
     @classmethod
-    def _checked(cls, file: ArraysFile) -> Self:
+    def _parsed(cls, file: ArraysFile) -> Self:
         metadata = dict(file.metadata)
         if metadata["following"] is not None:
             metadata["following"] = Announcement.from_json(metadata["following"])

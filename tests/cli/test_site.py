@@ -232,6 +232,7 @@ def test_records_of_a_topic_take_the_place_of_files_and_the_site_one_among_those
     topic = ("--records-topic", "documents", "--kafka-bootstrap", "127.0.0.1:1")
     command = share_command(folder, tmp_path, "north")
     assert "must not both be given" in run(*command, *topic, code=USAGE).stderr
+    assert "need --records-topic" in run(*command, *topic[2:], code=USAGE).stderr
     command.remove(str(folder / "north.jsonl"))
     command[command.index("--key") + 1] = str(folder / "hub.key")
     assert (

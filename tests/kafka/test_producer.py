@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda_connectors.kafka import Record, ShareTopic, SnapshotTopic, dead_letters
+from streamlda_connectors.kafka import Record, SnapshotTopic, dead_letters
 from streamlda_connectors.kafka import values as values_module
 from streamlda_connectors.kafka.producer import Producer
 from streamlda_connectors.kafka.values import FIRST_REACH
@@ -166,9 +166,7 @@ def test_the_newest_snapshot_of_a_key_is_found_behind_those_of_others(topics, to
     assert snapshots.newest("min") is None
 
 
-def test_a_topic_that_keeps_too_much_or_too_little_is_refused(
-    topics, topic, snapshots_to, opened, monkeypatch
-):
+def test_a_topic_that_is_not_compacted_is_refused(topics, topic, snapshots_to, monkeypatch):
     topics.make(topic)
     for kind in (Untold, Producer):
         monkeypatch.setattr(values_module, "Producer", kind)
@@ -176,8 +174,6 @@ def test_a_topic_that_keeps_too_much_or_too_little_is_refused(
             snapshots_to(topics, topic)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})
     snapshots_to(topics, topic)
-    with pytest.raises(SourceError, match=r"must keep all of them, got .*policy='compact,delete'"):
-        opened(ShareTopic, topics, topic).connect()
 
 
 def test_a_topic_may_be_made_by_several_at_once(topics, topic, opened):
@@ -202,39 +198,3 @@ def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(
             snapshots.publish("2", b"x" * 4000, {})
     snapshots.publish("3", b"x" * 100, {})
     assert [row.key for row in topics.read(topic)] == [b"1", b"3"]
-
-
-def test_shares_are_read_back_from_the_beginning(topics, topic, opened):
-    shares = opened(ShareTopic, topics, topic)
-    # A topic that is made here takes what the broker's own limit would not, and keeps it.
-    large = hashlib.shake_256(b"large").digest(20 * 2**20)
-    written = [("north/1", b"\x00one"), ("south/1", large), ("north/1", b"\x00one")]
-    for key, value in written:
-        shares.publish(key, value, {"streamlda.round": "1"})
-    for _ in range(2):
-        assert pairs(shares.read()) == [(key.encode(), value) for key, value in written]
-    assert next(shares.read()).headers == (("streamlda.round", b"1"),)
-    shares.close()
-    with pytest.raises(SourceError, match="a topic of shares must be open, got closed=True"):
-        shares.publish("north/1", b"x", {})
-
-
-def test_all_partitions_are_read_to_their_end_and_only_what_is_there(topics, topic, opened):
-    topics.make(topic, n_partitions=4)
-    shares = opened(ShareTopic, topics, topic)
-    assert pairs(shares.read()) == []
-    topics.send(topic, [b"removed", b"new"])
-    topics.remove_before(topic, 1)
-    topics.send(topic, [b"a", None], partition=1)
-    many = [b"%d" % i for i in range(1000)]
-    topics.send(topic, many, partition=3)
-    wanted = [(b"key", value) for value in (b"new", b"a", None, *many)]
-    assert sorted(pairs(shares.read()), key=str) == sorted(wanted, key=str)
-
-
-@pytest.mark.real_broker
-def test_a_log_that_ends_with_marks_of_transactions_ends(topics, topic, opened):
-    topics.make(topic)
-    topics.transact(topic, b"kept")
-    topics.transact(topic, b"not", end="abort")
-    assert pairs(opened(ShareTopic, topics, topic).read()) == [(b"key", b"kept")]

@@ -14,7 +14,7 @@ from collections import Counter, deque
 import pytest
 
 from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
-from streamlda_connectors.kafka import ShareTopic, reader
+from streamlda_connectors.kafka import reader
 from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.consumer import Client
 from tests.kafka.relay import Relay
@@ -366,10 +366,10 @@ print(threading.active_count())
 
 
 def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
-    broker, own_topics, topic, source_of, letters_to, snapshots_to, opened
+    broker, own_topics, topic, source_of, letters_to, snapshots_to
 ):
     """One outage for all: a broker takes seconds to start."""
-    names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed", "snapshots", "shares")]
+    names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed", "snapshots")]
     flushed = letters_to(own_topics, names[0])
     put(flushed, record(0))
     short = {"request_timeout_seconds": 5.0}
@@ -380,13 +380,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
     )  # fmt: skip
     assert closing.stdout.readline() == "ready\n"
     snapshots = snapshots_to(own_topics, names[3], **short)
-    shares = opened(ShareTopic, own_topics, names[4], **short)
-    for values in (snapshots, shares):
-        values.publish("1", b"one", {})
-    # More than one fetch brings, so that the broker is needed again.
-    own_topics.send(names[4], [bytes(2**20)] * 24, key=b"large")
-    reading = shares.read()
-    assert next(reading).value == b"one"
+    snapshots.publish("1", b"one", {})
     own_topics.fill(topic, *(numbers(first, first + 400) for first in (0, 1000)))
     source = source_of(own_topics, topic)
     streamed, _, _ = read(source, 300, max_records=100)
@@ -410,11 +404,8 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         out, err = closing.communicate("\n", timeout=60)
         # A thread that is left behind would be one more.
         assert out == "1\n", err[-1000:]
-        with pytest.raises(SourceError, match="the brokers must send what they have"):
-            list(reading)
-        for values in (snapshots, shares):
-            with pytest.raises(SourceError, match=r"the brokers must take a (snapshot|share)"):
-                values.publish("2", b"late", {})
+        with pytest.raises(SourceError, match="the brokers must take a snapshot"):
+            snapshots.publish("2", b"late", {})
     finally:
         broker.start()
     for number, first in enumerate((400, 1400)):
@@ -435,10 +426,6 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
             assert time.monotonic() < deadline
     bounded.flush(10)
     assert offsets(own_topics.read(names[1])) == list(range(200))
-    for values, found in ((snapshots, lambda: own_topics.read(names[3])), (shares, shares.read)):
-        values.publish("2", b"two", {})
-        rows = [row.value for row in found()]
-        few = [value for value in rows if len(value) < 10]
-        # What was refused for being late is dropped: nothing of it waits for the brokers.
-        assert few == [b"one", b"two"]
-        assert len(rows) - len(few) == (24 if values is shares else 0)
+    snapshots.publish("2", b"two", {})
+    # What was refused for being late is dropped: nothing of it waits for the brokers.
+    assert [row.value for row in own_topics.read(names[3])] == [b"one", b"two"]

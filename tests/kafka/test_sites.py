@@ -1,7 +1,4 @@
-"""Shares by way of a Kafka topic: three sites and a model, refusals, a broker that is away.
-
-Which records of a topic are refused, and as what, is tested in tests/sites/test_exchange.py.
-"""
+"""Three sites that each read their partitions of one topic."""
 
 import json
 import subprocess
@@ -15,201 +12,10 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
-from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, Site
-from streamlda.utils.exit_codes import CONFIGURATION, DATA, IO, USAGE
-from tests.cli.sites import (
-    SITES,
-    aggregate_command,
-    begun,
-    made_at,
-    make_config,
-    share_command,
-    sign_command,
-)
+from tests.cli.sites import SITES, aggregate_command, begun, made_at, make_config, share_command
 from tests.cli.test_cli import run
-from tests.kafka.broker import PASSWORD, USER, free_ports
 from tests.kafka.test_rounds import in_turns
-
-WORST_CASE = "privacy.clipping=worst-case"
-
-
-def to_topic(bootstrap, topic, *more):
-    return ("--kafka-bootstrap", bootstrap, "--kafka-topic", topic, *more)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = made_at(tmp_path_factory.mktemp("sites"))
-    make_config(folder, "config", WORST_CASE)
-    return folder
-
-
-@pytest.fixture
-def signed(folder, tmp_path):
-    """Let all sites sign the config, with keys at tmp_path, and begin its first round."""
-    begun(folder, tmp_path)
-
-
-def left_in(folder):
-    """Return what commands have written there beside the signatures."""
-    kept = {".key", ".rounds", ".signed"}
-    paths = (path for path in folder.iterdir() if path.name != "round1")
-    return [path for path in paths if path.suffix not in kept]
-
-
-@pytest.mark.long
-def test_three_sites_and_one_topic_give_the_model_that_files_give(folder, topics, topic, tmp_path):
-    make_config(folder, "generous", WORST_CASE, epsilon=12, delta="1e-4")
-    by_topic, by_file = tmp_path / "topic", tmp_path / "file"
-    by_topic.mkdir()
-    by_file.mkdir()
-    to = to_topic(topics.bootstrap, topic)
-    options = {"config": "generous"}
-    for site in SITES:
-        command = sign_command(folder, by_file, site, **options)
-        assert f"topic {topic}" in run(*command, *to).stderr
-    round_file, hub = by_topic / "round1", ("--key", folder / "hub.key")
-    run("site", "begin", "--config", folder / "generous", *hub, "-o", round_file, *to)
-    announced = [by_file / f"{site}.signed" for site in SITES]
-    config = ("--config", folder / "generous")
-    run("site", "begin", *announced, *config, *hub, "-o", by_file / "round1")
-    assert round_file.read_bytes() == (by_file / "round1").read_bytes()
-    for number in (1, 2):
-        for site in SITES:
-            command = share_command(folder, by_file, site, round_file, **options)
-            assert f"topic {topic}" in run(*command, *to).stderr
-        # What was there before is no matter, and a share that comes twice is one.
-        run(*command[:-2], *to)
-        given = {"round_file": round_file, "following": f"round{number + 1}", **options}
-        printed = run(*aggregate_command(folder, by_topic, (), **given), *to).stderr
-        of_others = "7 records" if number == 2 else "3 records"
-        assert f"{of_others} of other rounds skipped in topic {topic}" in printed
-        shares = [by_file / f"{site}.share" for site in SITES]
-        run(*aggregate_command(folder, by_file, shares, **given))
-        if number == 1:
-            round_file = by_topic / "round2"
-            assert round_file.read_bytes() == (by_file / "round2").read_bytes()
-    model = load(by_topic / "model")
-    # Dates differ, nothing else.
-    assert model.components.tobytes() == load(by_file / "model").components.tobytes()
-    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.3
-    check_statement(model.privacy)
-    assert model.privacy["sites"]["n_sites"] == 3
-    rows = topics.read(topic)
-    assert [row.key.decode().partition("/")[0] for row in rows] == [*SITES, *[*SITES, "south"] * 2]
-    assert rows[5].value == rows[6].value
-    assert dict(rows[-1].headers)["streamlda.round"] == b"2"
-
-
-def test_a_share_that_is_too_large_is_kept_and_sent_when_it_fits(
-    signed, folder, topics, topic, tmp_path
-):
-    topics.make(topic, **{"max.message.bytes": "2000"})
-    command = (*share_command(folder, tmp_path, "north")[:-2], *to_topic(topics.bootstrap, topic))
-    printed = run(*command, code=IO).stderr
-    assert f"a share must fit into one message, got topic={topic!r} bytes=" in printed
-    assert "limit=2000; raise max.message.bytes" in printed
-    topics.change(topic, **{"max.message.bytes": "2000000"})
-    source = folder / "north.jsonl"
-    source.rename(folder / "away")
-    try:
-        run(*command)
-    finally:
-        (folder / "away").rename(source)
-    (row,) = topics.read(topic)
-    assert Share.parse(row.value, "here").site == "north"
-    report = json.loads(run("budget", tmp_path / "north.ledger", "--json").stdout)
-    assert [shot["state"] for shot in report["snapshots"]] == ["committed"]
-
-
-@pytest.mark.long
-def test_nothing_is_spent_where_no_share_can_be_sent(
-    signed, folder, topics, topic, tmp_path, monkeypatch
-):
-    # Of no use here, and so not in the way.
-    monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
-    topics.make(topic, **{"cleanup.policy": "compact"})
-    nobody = to_topic(f"127.0.0.1:{free_ports(1)[0]}", topic)
-    share = share_command(folder, tmp_path, "north")
-    for command, to, rule in (
-        (share, nobody, "the brokers must be reachable"),
-        (share, to_topic(topics.bootstrap, topic), "must keep all of them"),
-        (
-            aggregate_command(folder, tmp_path, (), tmp_path / "round1"),
-            nobody,
-            "the brokers must be reachable",
-        ),
-    ):
-        assert rule in run(*command, *to, code=IO).stderr
-        assert left_in(tmp_path) == []
-
-
-def test_too_few_documents_send_nothing(signed, folder, topics, topic, tmp_path):
-    (tmp_path / "few.jsonl").write_text('{"text": "a few words"}\n', "ascii")
-    command = share_command(folder, tmp_path, "south")
-    command[2] = str(tmp_path / "few.jsonl")
-    printed = run(*command, *to_topic(topics.bootstrap, topic), code=DATA).stderr
-    assert "got site='south' slots=1 expected=" in printed
-    assert topics.read(topic) == []
-    assert not (tmp_path / "south.share").exists()
-
-
-@pytest.mark.long
-@pytest.mark.real_broker
-def test_tls_and_a_password_in_a_file_or_the_environment(
-    signed, folder, broker, own_topics, topic, tmp_path, monkeypatch
-):
-    (tmp_path / "password").write_text(PASSWORD + "\n")
-    more = to_topic(
-        *(broker.secure_bootstrap, topic, "kafka.protocol=SASL_SSL"),
-        *("kafka.mechanism=PLAIN", f"kafka.username={USER}"),
-        f"kafka.ca_file={broker.certificate}",
-    )
-    by_file = (f"kafka.password_file={tmp_path / 'password'}",)
-    for site in SITES:
-        run(*share_command(folder, tmp_path, site)[:-2], *more, *by_file)
-    printed = run(*share_command(folder, tmp_path, "east")[:-2], *more, code=CONFIGURATION).stderr
-    assert "kafka.username and kafka.password must be set for SASL" in printed
-    (tmp_path / "out").mkdir()
-    aggregate = aggregate_command(folder, tmp_path / "out", (), tmp_path / "round1")
-    monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", PASSWORD)
-    run(*aggregate, *more)
-    assert (tmp_path / "out" / "next").exists()
-    monkeypatch.setenv("STREAMLDA_KAFKA_PASSWORD", "wrong secret")
-    printed = run(*aggregate, *more, code=CONFIGURATION).stderr
-    assert "must accept the login" in printed
-    assert "wrong secret" not in printed
-
-
-def test_options_that_do_not_go_together_are_refused(signed, folder, tmp_path):
-    command = share_command(folder, tmp_path, "north")
-    both = "--kafka-bootstrap and --kafka-topic must both be set"
-    shares = [tmp_path / f"{site}.share" for site in SITES]
-    one_way = aggregate_command(folder, tmp_path, shares, tmp_path / "round1")
-    sign = sign_command(folder, tmp_path, "east")
-    begin = ("site", "begin", "--config", folder / "config", "--key", folder / "hub.key")
-    begin += ("-o", tmp_path / "again")
-    certificate = to_topic("127.0.0.1:1", "t", "kafka.ca_file=c.pem")
-    for arguments, rule, code in (
-        ((*command, "--kafka-topic", "t"), both, CONFIGURATION),
-        ((*command, "kafka.protocol=SSL"), both, CONFIGURATION),
-        (command[:-2], "a share must go somewhere", USAGE),
-        (
-            aggregate_command(folder, tmp_path, (), tmp_path / "round1"),
-            "messages must come one way",
-            USAGE,
-        ),
-        ((*one_way, *to_topic("127.0.0.1:1", "t")), "messages must come one way", USAGE),
-        (sign[:-2], "an announcement must go somewhere", USAGE),
-        (begin, "messages must come one way", USAGE),
-        ((*command, *certificate), "certificates are for the TLS protocols only", CONFIGURATION),
-    ):
-        assert rule in run(*arguments, code=code).stderr
-    assert left_in(tmp_path) == []
-
-
-# Each site reads its partitions of one topic.
 
 N_PARTITIONS = 6
 #: Of each, more than the largest site needs.
@@ -251,9 +57,7 @@ def sums_of(config, round_file, site, values):
 
 
 @pytest.mark.long
-def test_daemons_of_one_topic_are_sites_of_one_promise(
-    folder, topics, topic, tmp_path, monkeypatch
-):
+def test_daemons_of_one_topic_are_sites_of_one_promise(topics, topic, tmp_path, monkeypatch):
     """Each is killed while it reads; no offset is in two shares, of whatever site or round."""
     summed = []
     publish = Site.publish
@@ -263,7 +67,8 @@ def test_daemons_of_one_topic_are_sites_of_one_promise(
         return publish(at_work, accumulator)
 
     monkeypatch.setattr(Site, "publish", noting)
-    make_config(folder, "streams", WORST_CASE, epsilon=12, delta="1e-4")
+    folder = made_at(tmp_path / "sites")
+    make_config(folder, "streams", "privacy.clipping=worst-case", epsilon=12, delta="1e-4")
     config = FederationConfig.load(folder / "streams")
     round_file = begun(folder, tmp_path, "streams")
     sent = partitions_of(folder)

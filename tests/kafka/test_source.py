@@ -10,7 +10,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceAccessError, SourceError
 from streamlda.stream.source import RecordBatch, Reject
-from streamlda_connectors.kafka import KafkaSource, Security, ShareTopic
+from streamlda_connectors.kafka import KafkaSource, Security
 from streamlda_connectors.records import Rejected
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.broker import PASSWORD, USER
@@ -243,18 +243,16 @@ def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
     assert read(again, 3)[0] == ["one", "two", "three"]
 
 
-def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic, source_of, opened):
+def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic, source_of):
     for _ in range(2):
         with pytest.raises(SourceError, match="a topic must exist"):
             source_of(topics, topic)
-        with pytest.raises(SourceError, match="a topic must exist"):
-            next(opened(ShareTopic, topics, topic).read())
     assert topic not in topics.admin.list_topics()
 
 
 REFUSED = """
 import gc, psutil
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, ShareTopic, SnapshotTopic
+from streamlda_connectors.kafka import DeadLetters, KafkaSource, SnapshotTopic
 nobody = {"topic": "t", "bootstrap_servers": "127.0.0.1:1", "request_timeout_seconds": 0.3}
 process, seen = psutil.Process(), []
 for _ in range(3):
@@ -262,8 +260,6 @@ for _ in range(3):
         lambda: KafkaSource(**nobody),
         lambda: DeadLetters(**nobody),
         lambda: SnapshotTopic(**nobody),
-        lambda: ShareTopic(**nobody).publish("k", b"v", {}),
-        lambda: next(ShareTopic(**nobody).read()),
     ):
         try:
             use()

@@ -1,8 +1,7 @@
-"""Whole values under keys, durable one by one: snapshots, which are compacted, and shares."""
+"""Snapshots: whole values under keys, durable one by one, in a compacted topic."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from time import monotonic
@@ -21,7 +20,7 @@ from streamlda_connectors.kafka.client import (
     TooLarge,
 )
 from streamlda_connectors.kafka.consumer import Client
-from streamlda_connectors.kafka.producer import MAX_REQUEST_BYTES, Producer
+from streamlda_connectors.kafka.producer import Producer
 from streamlda_connectors.kafka.security import Security
 
 #: How many records `SnapshotTopic.newest` looks at first, from the end back.
@@ -81,15 +80,19 @@ class TopicWriter:
             producer.close()
 
 
-class ValueTopic(TopicWriter, ABC):
-    """Publishes values under keys, durable one by one; a base of topics of one kind of value.
+class SnapshotTopic(TopicWriter):
+    """Publish values under keys, durable one by one; connected from the beginning.
 
-    The parameters are those of `TopicWriter`. Not safe for several threads.
+    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
+    options are those of `TopicWriter`. Compaction runs behind, at the brokers' leisure: a reader
+    takes the last value of a key. Not safe for several threads.
     """
 
-    #: What helps if a value is too large, and what a topic is made with.
-    if_too_large: ClassVar[str]
-    made_with: ClassVar[Mapping[str, str]]
+    what = "snapshot"
+
+    def __init__(self, topic: str, **options: Any) -> None:
+        super().__init__(topic, **options)
+        self.connect()
 
     def connect(self) -> None:
         """Connect for writing, and make the topic if it is missing; `publish` does it too.
@@ -100,7 +103,7 @@ class ValueTopic(TopicWriter, ABC):
         self._check_open()
         if self._producer is not None:
             return
-        producer = Producer(self._settings, self.made_with)
+        producer = Producer(self._settings, {"cleanup.policy": "compact"})
         try:
             self._check_policy(producer.settings().get("cleanup.policy", "unknown"))
         except SourceError:
@@ -135,7 +138,7 @@ class ValueTopic(TopicWriter, ABC):
                 bytes=message.n_bytes,
                 limit=error.limit,
                 remedy="raise max.message.bytes of the topic (and socket.request.max.bytes of the "
-                f"brokers above 100 MiB), {self.if_too_large}",
+                "brokers above 100 MiB), or choose fewer topics or words",
                 error=SourceError,
             ) from error
         except NotWritten as error:
@@ -196,27 +199,6 @@ class ValueTopic(TopicWriter, ABC):
                     error=SourceAwayError,
                 )
 
-    @abstractmethod
-    def _check_policy(self, policy: str) -> None:
-        """Raise `SourceError` if a topic of that ``cleanup.policy`` (or "unknown") will not do."""
-
-
-class SnapshotTopic(ValueTopic):
-    """Publish values under keys, durable one by one; connected from the beginning.
-
-    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
-    options are those of `streamlda_connectors.kafka.values.ValueTopic`. Compaction runs behind, at
-    the brokers' leisure: a reader takes the last value of a key. Not safe for several threads.
-    """
-
-    what = "snapshot"
-    if_too_large = "or choose fewer topics or words"
-    made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
-
-    def __init__(self, topic: str, **options: Any) -> None:
-        super().__init__(topic, **options)
-        self.connect()
-
     def newest(self, key: str) -> bytes | None:
         """Return the last value of a key, or None if there is none.
 
@@ -245,59 +227,6 @@ class SnapshotTopic(ValueTopic):
             "(to see the policy, the access right DescribeConfigs is needed)",
             error=SourceRefusedError,
         )
-
-
-class ShareTopic(ValueTopic):
-    """Publish values under keys, and read all that a topic has; connected when it is used.
-
-    If the topic is missing, `publish` makes it with one partition, ``retention.ms=-1`` (nothing is
-    removed by age) and ``max.message.bytes`` of 100 MiB. `request_timeout_seconds` is the longest
-    wait for the brokers: when connecting, for each value that is written, and for the next one that
-    is read. The other options are those of `streamlda_connectors.kafka.values.ValueTopic`.
-
-    A compacted topic is refused: of two values under one key it would hide the older one, and a
-    reader could not tell that there were two. Not safe for several threads.
-    """
-
-    what = "share"
-    if_too_large = "or hand the share over as a file"
-    made_with = {  # noqa: RUF012 - the base says ClassVar
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        "max.message.bytes": str(MAX_REQUEST_BYTES),
-    }
-
-    def __init__(
-        self,
-        topic: str,
-        *,
-        request_timeout_seconds: float = 60.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
-
-    def _check_policy(self, policy: str) -> None:
-        # Without the right to see the policy, the topic is taken as it is: nothing is lost by it.
-        require(
-            "compact" not in policy.split(","),
-            "a topic of shares must keep all of them",
-            topic=self._settings.topic,
-            **{"cleanup.policy": policy},
-            remedy="set it to delete with kafka-configs, or name a topic that is not there yet",
-            error=SourceError,
-        )
-
-    def read(self) -> Iterator[Record]:
-        """Yield the records of all partitions, from the beginning to what is their end now.
-
-        In the order of the log within a partition; those of one key are in one partition. Time
-        O(bytes); memory that of the largest record, or of 8 MiB of smaller ones.
-
-        Raises `SourceError` if the topic is missing, the brokers cannot be reached, refuse or fall
-        silent, or a record is damaged or was removed meanwhile.
-        """
-        with self._reading() as (client, bounds):
-            yield from self._until(client, bounds)
 
 
 def _is_later(record: Record, other: Record) -> bool:
