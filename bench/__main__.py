@@ -14,8 +14,12 @@ from bench.compare import LARGE_CORPUS, comparison, held_out_every
 from bench.contenders import CONTENDERS
 from bench.entrants import ENTRANTS, missing
 from bench.measure import ROOT, Harness, describe_corpus
+from bench.papers.data import DOWNLOADS
+from bench.papers.runner import reproduce
+from bench.papers.scenarios import REPRODUCTIONS
 from bench.scenarios import ALL, BY_ID
 from bench.sittings import add_measurements, estimate
+from streamlda.errors import StreamLDAError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,6 +51,13 @@ def parser() -> argparse.ArgumentParser:
     compared.add_argument(
         "--quick", action="store_true", help="2000 documents; stores nothing here"
     )
+    papers = commands.add_parser("papers", help="run a figure or a theorem of a paper again")
+    papers.add_argument("name", nargs="?", choices=REPRODUCTIONS, help="list them if left out")
+    papers.add_argument("--fast", action="store_true", help="small sizes")
+    papers.add_argument("--output", "-o", type=Path, default=Path(), help="for NAME.png, NAME.csv")
+    for name, asked in DOWNLOADS.items():
+        papers.add_argument(f"--{name}", type=Path, help=f"file of {asked.address}")
+    papers.add_argument("--stand-ins", action="store_true", help="other data for missing files")
     made = commands.add_parser("tables", help="write tables and plots from the stored results")
     made.add_argument("--check", action="store_true", help="only say whether the tables are stale")
     return top
@@ -66,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(asked)
     if asked.command == "compare":
         return compare(asked)
+    if asked.command == "papers":
+        return papers(asked)
     stale = tables.stale_pages(tables.read_results(), write=not asked.check)
     for page in stale:
         print(f"{page.relative_to(ROOT)}: {'stale' if asked.check else 'written'}")
@@ -142,6 +155,26 @@ def compare(asked: argparse.Namespace) -> int:
     if not asked.quick:
         tables.stale_pages(tables.read_results(), write=True)
         tables.plot(tables.read_results())
+    return 0
+
+
+def papers(asked: argparse.Namespace) -> int:
+    """Run a reproduction, or list all of them."""
+    if asked.name is None:
+        for name, each in REPRODUCTIONS.items():
+            print(f"{name:18} {each.claim}")
+        return 0
+    files = {name: path for name in DOWNLOADS if (path := getattr(asked, name)) is not None}
+    try:
+        reproduce(
+            REPRODUCTIONS[asked.name],
+            files,
+            asked.output,
+            fast=asked.fast,
+            stand_ins=asked.stand_ins,
+        )
+    except StreamLDAError as error:
+        raise SystemExit(str(error)) from error
     return 0
 
 

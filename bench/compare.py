@@ -23,8 +23,8 @@ from bench.entrants import (
     TOMOTOPY,
     missing,
 )
+from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 from bench.measure import HELD_OUT_EVERY, VOCABULARY_SIZE
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 #: Where a result has the perplexity with the same alpha for all.
 EQUAL = "perplexity_equal_alpha"

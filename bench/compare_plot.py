@@ -9,8 +9,8 @@ from typing import Any
 
 from bench.compare import COMPARE, corpus_title, failed, measured
 from bench.entrants import ENTRANTS
-from streamlda.papers.reproduce.kinds import Json, series
-from streamlda.papers.reproduce.styles import STYLES
+from bench.kinds import Json, series
+from bench.styles import STYLES
 
 #: Where a label may stand beside its point, best first; the line of the best runs to the right.
 PLACES = ((9, 6), (9, -14), (-9, -14), (-9, 6), (0, 9), (0, -17), (9, -3), (-9, -3))

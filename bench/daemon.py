@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from bench.daemon_tasks import TOKENS
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
+from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 
 def throughput_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import Json
+from bench.kinds import Json
 
 if TYPE_CHECKING:
     from bench.measure import Meter

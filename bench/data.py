@@ -17,8 +17,8 @@ PLANTED_HELD_OUT = 2000
 
 def read_all(path: str, every: int) -> DocumentBatch:
     """Return all documents of a corpus in their order, those held out among the others."""
+    from bench.corpus import read_counts
     from streamlda.documents import DocumentBatch
-    from streamlda.papers.reproduce.corpus import read_counts
 
     train, held_out = (read_counts(path, part) for part in ("train", "held_out"))
     rows = np.arange(len(train) + len(held_out))

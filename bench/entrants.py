@@ -13,9 +13,9 @@ import numpy as np
 from bench import contenders
 from bench.contenders import Contender
 from bench.contenders_elsewhere import MALLET_FOLDER, TLDA_FOLDER, mallet, tlda, topica
+from bench.corpus import read_counts
 from bench.data import completed, quality
-from streamlda.papers.reproduce.corpus import read_counts
-from streamlda.papers.reproduce.kinds import Json
+from bench.kinds import Json
 
 if TYPE_CHECKING:
     from bench.measure import Meter

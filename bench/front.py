@@ -7,8 +7,8 @@ from statistics import median
 
 from bench.compare import strongest
 from bench.entrants import DEFAULT, TOMOTOPY
+from bench.kinds import Json, series
 from bench.scenarios import BY_ID
-from streamlda.papers.reproduce.kinds import Json, series
 
 #: Of the comparison on abstracts, the other contenders; of tomotopy, the better setting.
 OTHERS = {

@@ -6,8 +6,8 @@ from statistics import mean
 from typing import Any, TypeAlias
 
 from bench.data import planted
+from bench.kinds import Case, Figure, Json, Scenario, at_most, markdown
 from bench.measure import Meter
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_most, markdown
 
 #: Planted topics and alpha_0, and documents. What a fit is given for alpha_0: the default, which is
 #: false but in one column, its estimate, or the planted one.

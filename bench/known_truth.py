@@ -11,7 +11,7 @@ import numpy as np
 from bench.contenders import Contender, gensim, scikit_learn, tomotopy
 from bench.contenders_elsewhere import tlda, topica
 from bench.entrants import DEFAULT, ENTRANTS, Entrant, PlainCounts, missing
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, series
+from bench.kinds import Case, Figure, Json, Scenario, at_least, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter

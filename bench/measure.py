@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from streamlda.papers.reproduce.kinds import Case, Scenario
+from bench.kinds import Case, Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from bench.contenders import HOFFMAN, Topics, normalised
 from bench.data import read_all
+from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 from bench.measure import HELD_OUT_EVERY, VOCABULARY_SIZE
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_most, series
-from streamlda.papers.reproduce.styles import STYLES, name_lines
+from bench.styles import STYLES, name_lines
 
 if TYPE_CHECKING:
     from bench.measure import Meter

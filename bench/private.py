@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean, median
 from typing import Any
 
-from streamlda.papers.reproduce.kinds import (
+from bench.kinds import (
     Case,
     Figure,
     Json,

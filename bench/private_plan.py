@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bench.measure import VOCABULARY_SIZE
-from bench.private import planted_parameters, variant
-from streamlda.papers.reproduce.kinds import (
+from bench.kinds import (
     Case,
     Figure,
     Json,
@@ -16,6 +14,8 @@ from streamlda.papers.reproduce.kinds import (
     markdown,
     series,
 )
+from bench.measure import VOCABULARY_SIZE
+from bench.private import planted_parameters, variant
 from streamlda.private.plan import Plan
 from streamlda.private.settings import COMMON, PrivateSettings
 

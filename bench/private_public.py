@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.private import corpus_details, ratios, variant
-from bench.private_tasks import Learned, in_batches, judged, learn, read_texts
-from streamlda.papers.reproduce.kinds import (
+from bench.kinds import (
     Case,
     Figure,
     Json,
@@ -22,6 +20,8 @@ from streamlda.papers.reproduce.kinds import (
     mark,
     series,
 )
+from bench.private import corpus_details, ratios, variant
+from bench.private_tasks import Learned, in_batches, judged, learn, read_texts
 
 if TYPE_CHECKING:
     from bench.measure import Meter

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bench.corpus import read_counts
 from bench.data import coherence, planted, zipf_topic_documents
-from streamlda.papers.reproduce.corpus import read_counts
 
 if TYPE_CHECKING:
     from bench.measure import Meter

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.kinds import Case, Figure, Json, Scenario, series
 from bench.private import DELTA, corpus_details, mark, ratios
+from bench.private_contenders import CONTENDERS, DPVI, ENGINE
 from bench.private_tasks import NOISE_STEPS, Learned, in_batches, judged, learn
-from streamlda.papers.reproduce.contenders import CONTENDERS, DPVI, ENGINE
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter
@@ -133,7 +133,7 @@ def clusters(
 
 def private_text(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """A contender on the counts of a corpus, whose words are public."""
-    from streamlda.papers.reproduce.corpus import read_counts
+    from bench.corpus import read_counts
 
     train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
     name, k = parameters["contender"], parameters["n_components"]

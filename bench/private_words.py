@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from statistics import mean
 
-from bench.private import DELTA
-from streamlda.papers.reproduce.kinds import (
+from bench.kinds import (
     Case,
     Figure,
     Json,
@@ -15,6 +14,7 @@ from streamlda.papers.reproduce.kinds import (
     markdown,
     series,
 )
+from bench.private import DELTA
 
 EPSILONS = [0.5, 1.0, 3.0]
 SIZES = [2000, 20_000, 100_000]

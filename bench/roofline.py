@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench.data import planted
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, series
+from bench.kinds import Case, Figure, Json, Scenario, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter

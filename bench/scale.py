@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data import planted
+from bench.kinds import Case, Figure, Json, Scenario, at_most, series, within
 from bench.measure import memory_bytes
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_most, series, within
 
 if TYPE_CHECKING:
     from bench.measure import Meter

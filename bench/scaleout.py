@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.corpus import texts_of_lines
 from bench.data import planted
-from streamlda.papers.reproduce.corpus import texts_of_lines
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
+from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,19 @@ from typing import NamedTuple
 from bench.compare import COMPARE
 from bench.daemon import DAEMON
 from bench.grid import GRID
+from bench.kinds import (
+    Case,
+    Figure,
+    Json,
+    Scenario,
+    at_least,
+    at_most,
+    documents_per_second,
+    series,
+    within,
+)
 from bench.known_truth import KNOWN_TRUTH
+from bench.papers.scenarios import REPRODUCTIONS
 from bench.prequential import PREQUENTIAL
 from bench.private import PRIVATE
 from bench.private_plan import PRIVATE_PLAN
@@ -28,18 +40,6 @@ from bench.start import START
 from bench.throughput import THROUGHPUT
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_solvers import WA16_SOLVERS
-from streamlda.papers.reproduce.kinds import (
-    Case,
-    Figure,
-    Json,
-    Scenario,
-    at_least,
-    at_most,
-    documents_per_second,
-    series,
-    within,
-)
-from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
 
 # planted-*
 

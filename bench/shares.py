@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.corpus import read_counts
+from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 from bench.measure import VOCABULARY_SIZE, Meter
-from streamlda.papers.reproduce.corpus import read_counts
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_most, series
 
 #: Least share of the tokens of a topic that is judged.
 LEAST_SHARE = 0.005

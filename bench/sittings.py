@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from bench.kinds import Case, Json, Scenario
 from bench.measure import Harness
-from streamlda.papers.reproduce.kinds import Case, Json, Scenario
 
 #: What of the machine must be the same in all sittings: times of two machines have no ratio.
 SAME_MACHINE = ("cpu", "cores", "memory_bytes", "thread_settings")

@@ -9,7 +9,7 @@ import tempfile
 from statistics import median
 from typing import TYPE_CHECKING
 
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_most, series
+from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter

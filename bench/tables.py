@@ -13,13 +13,13 @@ from typing import Any
 from bench import compare_plot, prequential
 from bench.compare import COMPARE, compare_block
 from bench.front import front
+from bench.kinds import Figure, Scenario, documents_per_second, judged, series
 from bench.measure import ROOT
+from bench.papers.scenarios import REPRODUCTIONS
 from bench.private import how_much_noise
 from bench.roofline import ROOFLINE
 from bench.scenarios import ALL, BY_ID, OF_PRIVACY, checkpoint_rates, fit_cost, rate_points
-from streamlda.papers.reproduce.kinds import Figure, Scenario, documents_per_second, judged, series
-from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
-from streamlda.papers.reproduce.styles import BLUE, REFERENCE, SERIES, STYLES, name_lines
+from bench.styles import BLUE, REFERENCE, SERIES, STYLES, name_lines
 
 Json = dict[str, Any]
 

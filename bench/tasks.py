@@ -20,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from bench.contenders import CONTENDERS
+from bench.corpus import count_words, read_counts, texts_of_lines
 from bench.daemon_tasks import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, zipf_documents
 from bench.entrants import COMPARE_TASKS
 from bench.grid import GRID_TASKS
 from bench.known_truth import KNOWN_TRUTH_TASKS
 from bench.measure import Meter, max_rss_bytes, memory_bytes
+from bench.papers.scenarios import REPRODUCTIONS
 from bench.prequential import PREQUENTIAL_TASKS
 from bench.private_public import PRIVATE_PUBLIC_TASKS
 from bench.private_tasks import PRIVATE_TASKS
@@ -38,8 +40,6 @@ from bench.start import START_TASKS
 from bench.throughput import THROUGHPUT_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_solvers import WA16_SOLVERS_TASKS
-from streamlda.papers.reproduce.corpus import count_words, read_counts, texts_of_lines
-from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
 
 Json = dict[str, Any]
 

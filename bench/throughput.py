@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench.daemon import gathered
 from bench.daemon_tasks import TOKENS, TOPIC, Daemon, filled_topic, topical_values
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most
+from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most
 
 if TYPE_CHECKING:
     from bench.measure import Meter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
+from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.data import planted
+from bench.kinds import Case, Figure, Json, Scenario, mark, markdown, series
 from bench.private import DELTA, planted_parameters
+from bench.private_contenders import halved, pairs_of
 from bench.private_tasks import CORPUS_SEED, Learned, in_batches, planted_error
-from streamlda.papers.reproduce.contenders import halved, pairs_of
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Scenario, mark, markdown, series
 
 if TYPE_CHECKING:
     from bench.measure import Meter

@@ -45,7 +45,6 @@ COMMANDS = {
         "demo": "Learn topics from the documentation of installed packages.",
         "simulate": "Write documents drawn from planted topics.",
         "doctor": "Check versions, threads, caches, extras, and what settings connect to.",
-        "reproduce": "Run a figure or a theorem of the papers again.",
     },
 }
 

@@ -11,6 +11,7 @@ import pytest
 from bench import private_tasks, tables
 from bench.__main__ import main
 from bench.data import zipf_topic_documents
+from bench.kinds import Case
 from bench.measure import ROOT, commit, run_child
 from bench.private import PRIVATE, variant
 from bench.private_plan import PRIVATE_PLAN
@@ -20,7 +21,6 @@ from bench.private_text import CLUSTERS, LOCAL
 from bench.scenarios import ALL, BY_ID, RatePoint, fit_cost
 from bench.tasks import TASKS
 from streamlda.model.evaluation import document_completion
-from streamlda.papers.reproduce.kinds import Case
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from tests.bench.results import made_up, measured_by, planted_corpus, result_of

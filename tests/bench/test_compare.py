@@ -21,9 +21,9 @@ from bench.compare import COMPARE, comparison
 from bench.compare_plot import draw, frontier
 from bench.data import completed, planted_counts, quality
 from bench.entrants import ENTRANTS, NEEDS, ON_TWO, ONE_CORE, missing
+from bench.kinds import Case
 from bench.measure import Harness, Meter
 from bench.sittings import add_measurements, estimate, lacking, merged
-from streamlda.papers.reproduce.kinds import Case
 from tests.bench.results import MACHINE, VERSIONS, measured_by, planted_corpus
 
 SMALL = {

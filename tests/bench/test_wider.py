@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bench import front, known_truth, prequential, scale, tables
+from bench.corpus import count_words, read_counts, texts_of_lines
 from bench.data import read_all
 from bench.measure import run_child
 from bench.scenarios import BY_ID
-from streamlda.papers.reproduce.corpus import count_words, read_counts, texts_of_lines
 from streamlda.simulate import PlantedLDA
 from tests.bench.results import made_up, measured_by, result_of
 

@@ -8,6 +8,8 @@ from statistics import mean
 import numpy as np
 import pytest
 
+from bench.papers.dplda import PLANTED
+from bench.papers.dplda_tasks import planted as planted_corpus
 from streamlda.errors import InvalidSettingError
 from streamlda.papers.dplda.configurations import facts_of, release
 from streamlda.papers.dplda.flow import CONFIGURATIONS
@@ -20,8 +22,6 @@ from streamlda.papers.dplda.utility import (
     estimation_loss,
     utility_loss,
 )
-from streamlda.papers.reproduce.dplda import PLANTED
-from streamlda.papers.reproduce.dplda_tasks import planted as planted_corpus
 from streamlda.privacy.noise import SeededNoise
 from tests.papers.corpora import planted
 from tests.papers.test_pages import ROOT

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Reproduction, Verdict, series
-from streamlda.papers.reproduce.styles import BLUE, REFERENCE, STYLES, name_lines
+from bench.kinds import Case, Figure, Json, Reproduction, Verdict, series
+from bench.styles import BLUE, REFERENCE, STYLES, name_lines
 
 K = 3
 #: E s^3 of the planted factors, below.

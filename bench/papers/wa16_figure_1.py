@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import (
+from bench.kinds import (
     Case,
     Figure,
     Json,
@@ -27,7 +27,7 @@ from streamlda.papers.reproduce.kinds import (
     at_most,
     series,
 )
-from streamlda.papers.reproduce.styles import SERIES, name_lines
+from bench.styles import SERIES, name_lines
 
 if TYPE_CHECKING:
     from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor

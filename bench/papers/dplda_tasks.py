@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamlda.papers.reproduce.contenders import CONTENDERS, NONE, spectral_steps
-from streamlda.papers.reproduce.kinds import Json, mark
+from bench.kinds import Json, mark
+from bench.private_contenders import CONTENDERS, NONE, spectral_steps
 
 if TYPE_CHECKING:
     from streamlda.documents import DocumentBatch
@@ -72,8 +72,8 @@ def dplda_figure_2(parameters: Json, inputs: Json, seed: int) -> Json:
 
 def dplda_figure_3(parameters: Json, inputs: Json, seed: int) -> Json:
     """Perplexities of a contender on a corpus, one for each epsilon."""
+    from bench.corpus import read_counts
     from streamlda.model.evaluation import document_completion
-    from streamlda.papers.reproduce.corpus import read_counts
 
     train, held_out = (
         spaced(read_counts(inputs["counts"], part), parameters[size])

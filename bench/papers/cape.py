@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from streamlda.papers.reproduce.cape_tasks import METHODS, PCA_ONLY
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, at_most, within
+from bench.kinds import Case, Figure, Json, at_most, within
+from bench.papers.cape_tasks import METHODS, PCA_ONLY
 
 PUBLISHED = Path(__file__).parent / "published" / "imtiaz-sarwate.json"
 

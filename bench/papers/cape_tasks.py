@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamlda.papers.reproduce.data import read_covertype, read_mnist
-from streamlda.papers.reproduce.kinds import Json
+from bench.kinds import Json
+from bench.papers.data import read_covertype, read_mnist
 
 #: Of the mixtures.
 VARIANCE = 0.05

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
-from streamlda.checks import one_of, require
+from bench.corpus import Blocks, count_words, texts_of_lines, texts_of_reviews
+from bench.kinds import Json, Reproduction, Verdict, judged
+from bench.papers.cape import STAND_INS
+from bench.papers.data import check, missing
+from streamlda.checks import require
 from streamlda.container import whole_file
-from streamlda.errors import InsufficientDataError, MissingExtraError
-from streamlda.papers.reproduce.cape import STAND_INS
-from streamlda.papers.reproduce.corpus import Blocks, count_words, texts_of_lines, texts_of_reviews
-from streamlda.papers.reproduce.data import check, missing
-from streamlda.papers.reproduce.kinds import Json, Reproduction, Verdict
-from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
-
-#: Modules of the extra "papers", by the package that brings them.
-NEEDED = {"matplotlib": "matplotlib", "dp-accounting": "dp_accounting"}
+from streamlda.errors import InsufficientDataError
 
 #: Words of Figure 3 of DP-LDA, and the least documents of a corpus for it.
 VOCABULARY_SIZE, LEAST_DOCUMENTS = 8000, 1000
-
-
-def find(name: str) -> Reproduction:
-    """Return the reproduction of this name; refuse others, and an install without the extra."""
-    one_of(REPRODUCTIONS, name=name)
-    for package, module in NEEDED.items():
-        if find_spec(module) is None:
-            raise MissingExtraError(package, "papers", "streamlda reproduce")
-    return REPRODUCTIONS[name]
 
 
 def is_archive(path: Path) -> bool:
@@ -134,6 +121,32 @@ def write(reproduction: Reproduction, result: Json, folder: Path) -> list[Path]:
     with whole_file(table) as file:
         file.write(text.getvalue().encode())
     return [picture, table]
+
+
+def reproduce(
+    reproduction: Reproduction,
+    files: Mapping[str, Path],
+    folder: Path,
+    *,
+    fast: bool = False,
+    stand_ins: bool = False,
+) -> None:
+    """Run a reproduction, write its picture and its table, and print figures and verdict."""
+    contenders = check_files(reproduction, files, stand_ins)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def on_case(label: str, done: int, cases: int) -> None:
+        print(f"{done + 1} of {cases}: {label}", file=sys.stderr, flush=True)
+
+    result = run(reproduction, files, contenders, fast=fast, on_case=on_case)
+    written = [str(path) for path in write(reproduction, result, folder)]
+    print(f"{reproduction.id}: {reproduction.claim}")
+    for figure in judged(reproduction, result):
+        mark = {None: "", True: ", met", False: ", missed"}[figure.met]
+        target = "" if figure.target == "-" else f" ({figure.target}{mark})"
+        print(f"  {figure.name}: {figure.measured}{target}")
+    print(f"{line_of(reproduction.verdict(result))}{' (small sizes)' if fast else ''}")
+    print(f"written: {', '.join(written)}")
 
 
 def line_of(verdict: Verdict) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from streamlda.papers.reproduce.contenders import CONTENDERS, DPVI, NONE
-from streamlda.papers.reproduce.dplda import (
+from bench.kinds import Json, Reproduction, Verdict, mark, series
+from bench.papers.dplda import (
     QUANTITIES,
     cases_2,
     cases_3,
@@ -25,14 +25,14 @@ from streamlda.papers.reproduce.dplda import (
     measured,
     setting_2,
 )
-from streamlda.papers.reproduce.dplda_tasks import (
+from bench.papers.dplda_tasks import (
     budgets,
     dplda_figure_2,
     dplda_figure_3,
     dplda_figure_4,
 )
-from streamlda.papers.reproduce.kinds import Json, Reproduction, Verdict, mark, series
-from streamlda.papers.reproduce.styles import SERIES, STYLES, name_lines
+from bench.private_contenders import CONTENDERS, DPVI, NONE
+from bench.styles import SERIES, STYLES, name_lines
 
 
 def plot_2(result: Json, folder: Path) -> None:

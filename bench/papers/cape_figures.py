@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from streamlda.papers.reproduce.cape import (
+from bench.kinds import Figure, Json, Reproduction, Verdict
+from bench.papers.cape import (
     DIRICHLET,
     PCA_DATA,
     STAND_INS,
@@ -26,9 +27,8 @@ from streamlda.papers.reproduce.cape import (
     result_best,
     rows_of,
 )
-from streamlda.papers.reproduce.cape_tasks import cape_components, cape_pca
-from streamlda.papers.reproduce.kinds import Figure, Json, Reproduction, Verdict
-from streamlda.papers.reproduce.styles import AUTHORS, REFERENCE, STYLES, name_lines
+from bench.papers.cape_tasks import cape_components, cape_pca
+from bench.styles import AUTHORS, REFERENCE, STYLES, name_lines
 
 #: Of the axis along which a curve runs.
 AXES = {"epsilon": "epsilon", "delta": "delta", "documents": "documents at all sites"}

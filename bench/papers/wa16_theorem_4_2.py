@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import (
+from bench.kinds import (
     Case,
     Figure,
     Json,
@@ -41,8 +41,7 @@ from streamlda.papers.reproduce.kinds import (
     at_least,
     at_most,
 )
-from streamlda.papers.reproduce.styles import REFERENCE, STYLES, name_lines
-from streamlda.papers.reproduce.wa16_theorem_4_2_tasks import (
+from bench.papers.wa16_theorem_4_2_tasks import (
     INPUT,
     ITERATED,
     LARGEST,
@@ -54,6 +53,7 @@ from streamlda.papers.reproduce.wa16_theorem_4_2_tasks import (
     n_queries,
     wa16_theorem42,
 )
+from bench.styles import REFERENCE, STYLES, name_lines
 
 #: The plot of this scenario, named from the page that shows it.
 PLOT = "![Epsilon needed against d](plots/wa16-theorem-4-2.png)\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import Json
+from bench.kinds import Json
 
 #: Eigenvalues over the largest, and the largest: such that all epsilons of interest are below 3,
 #: where the noise multiplier is nearly proportional to 1 / epsilon.

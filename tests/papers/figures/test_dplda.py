@@ -3,19 +3,9 @@
 import numpy as np
 import pytest
 
-from streamlda.model.evaluation import matched_l1_error
-from streamlda.papers.reproduce import dplda, dplda_figures
-from streamlda.papers.reproduce.contenders import (
-    CONTENDERS,
-    DPVI,
-    ENGINE,
-    NOT_PROVEN,
-    PRIVATE,
-    WA16,
-    filled,
-    halved,
-)
-from streamlda.papers.reproduce.dplda import (
+from bench.kinds import mark
+from bench.papers import dplda, dplda_figures
+from bench.papers.dplda import (
     RIVALS,
     UNNOISED,
     VI_UNNOISED,
@@ -31,8 +21,18 @@ from streamlda.papers.reproduce.dplda import (
     figures_4,
     figures_v2,
 )
-from streamlda.papers.reproduce.dplda_tasks import spaced
-from streamlda.papers.reproduce.kinds import mark
+from bench.papers.dplda_tasks import spaced
+from bench.private_contenders import (
+    CONTENDERS,
+    DPVI,
+    ENGINE,
+    NOT_PROVEN,
+    PRIVATE,
+    WA16,
+    filled,
+    halved,
+)
+from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.accounting import mu_of
 from tests.bench.results import measured_by, result_of
 from tests.papers.corpora import planted

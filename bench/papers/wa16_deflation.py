@@ -14,9 +14,9 @@ from statistics import median
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import Case, Figure, Json, Reproduction, Verdict, series
-from streamlda.papers.reproduce.styles import SERIES, name_lines
-from streamlda.papers.reproduce.wa16_theorem_4_2_tasks import DELTA, LARGEST, schedule
+from bench.kinds import Case, Figure, Json, Reproduction, Verdict, series
+from bench.papers.wa16_theorem_4_2_tasks import DELTA, LARGEST, schedule
+from bench.styles import SERIES, name_lines
 
 #: Over the largest.
 EIGENVALUES = (1.0, 0.9, 0.8, 0.7, 0.6)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bench import tables
 from bench.entrants import ENTRANTS
-from streamlda.papers.reproduce import cape_tasks
-from streamlda.papers.reproduce.contenders import CONTENDERS
-from streamlda.papers.reproduce.styles import (
+from bench.papers import cape_tasks
+from bench.private_contenders import CONTENDERS
+from bench.styles import (
     BLACK,
     BLUE,
     GREEN,

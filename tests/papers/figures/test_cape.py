@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bench import tables
-from streamlda.papers.reproduce import cape, cape_tasks
-from streamlda.papers.reproduce.cape import DIRICHLET, published
-from streamlda.papers.reproduce.cape_figures import CAPE, plot, verdict
+from bench.papers import cape, cape_tasks
+from bench.papers.cape import DIRICHLET, published
+from bench.papers.cape_figures import CAPE, plot, verdict
 from tests.bench.results import made_up, measured_by
 
 IDS = [scenario.id for scenario in CAPE]

@@ -11,7 +11,16 @@ from collections.abc import Iterable
 from statistics import mean, median
 from typing import Any
 
-from streamlda.papers.reproduce.contenders import (
+from bench.kinds import (
+    Case,
+    Figure,
+    Json,
+    mark,
+    markdown,
+    series,
+)
+from bench.papers.dplda_tasks import DELTA_2, budgets
+from bench.private_contenders import (
     CONTENDERS,
     DPVI,
     ENGINE,
@@ -21,15 +30,6 @@ from streamlda.papers.reproduce.contenders import (
     UNNOISED,
     VI_UNNOISED,
     WA16,
-)
-from streamlda.papers.reproduce.dplda_tasks import DELTA_2, budgets
-from streamlda.papers.reproduce.kinds import (
-    Case,
-    Figure,
-    Json,
-    mark,
-    markdown,
-    series,
 )
 
 #: d, topics and lengths of planted corpora.

@@ -1,4 +1,4 @@
-"""`streamlda reproduce`: what it lists, runs, writes, judges and refuses."""
+"""`python -m bench papers`: what it lists, runs, writes, judges and refuses."""
 
 import csv
 import gzip
@@ -9,19 +9,15 @@ import tarfile
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from streamlda import papers
-from streamlda.cli import commands
-from streamlda.errors import InvalidSettingError, MissingExtraError
-from streamlda.papers.reproduce import data, runner
-from streamlda.papers.reproduce.corpus import count_words, read_counts, texts_of_reviews
-from streamlda.papers.reproduce.items import IN_A_CLONE, items
-from streamlda.papers.reproduce.kinds import Case, Verdict
-from streamlda.papers.reproduce.scenarios import REPRODUCTIONS
-from streamlda.utils.exit_codes import DATA
+from bench.__main__ import main
+from bench.corpus import count_words, read_counts, texts_of_reviews
+from bench.kinds import Case, Verdict
+from bench.papers import data, runner
+from bench.papers.scenarios import REPRODUCTIONS
+from streamlda.errors import InsufficientDataError, InvalidSettingError
 from tests.bench.results import result_of
-from tests.papers.test_pages import ROOT, ROWS
+from tests.papers.test_pages import ROOT
 
 NAMES = {
     *("wa16-figure-1", "wa16-theorem-3-1", "wa16-theorem-4-2", "wa16-appendix-b"),
@@ -30,24 +26,11 @@ NAMES = {
 }
 
 
-def call(*arguments):
-    return CliRunner().invoke(commands, ["reproduce", *arguments], catch_exceptions=True)
-
-
-def test_the_list_has_every_row_of_the_page_and_every_name():
-    assert len(items()) == len(ROWS) > 50
+def test_the_list_has_every_name(capsys):
     assert set(REPRODUCTIONS) > NAMES
-    text = call("--list").output
-    assert all(item.item.replace("`", "") in text for item in items())
-    # What it names is in the installed package, or said to be in a clone.
-    assert text.endswith(f"{IN_A_CLONE}\n")
-    linked = re.findall(r"\((streamlda/[^)]*)\)", text)
-    assert len(linked) > 8
-    assert all((ROOT / file).is_file() for file in linked)
-    named = {name for item in items() for name in re.findall(r"`(\w+)[`(]", item.imports)}
-    assert named - {"streamlda"} <= set(papers.__all__)
-    assert all(f"  {name:18} {each.claim}\n" in text for name, each in REPRODUCTIONS.items())
-    assert " -> robust_tensor_power -> " in text
+    assert main(["papers"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"{name:18} {each.claim}\n" in text for name, each in REPRODUCTIONS.items())
 
 
 def table(path):
@@ -63,13 +46,13 @@ def small(monkeypatch, name, keep):
     monkeypatch.setitem(vars(reproduction), "cases", lambda quick, contenders: cases)
 
 
-def test_a_run_writes_picture_table_and_one_line(monkeypatch, tmp_path):
+def test_a_run_writes_picture_table_and_one_line(monkeypatch, tmp_path, capsys):
     small(monkeypatch, "wa16-theorem-3-1", ["n = 1024", "n = 4096", "d = 10", "d = 20"])
     out = tmp_path / "new"
-    done = call("wa16-theorem-3-1", "--fast", "--output", str(out), "--quiet")
-    assert done.exit_code == 0, done.output
-    assert "missed" not in done.output
-    (line,) = [x for x in done.output.splitlines() if x.startswith(("agrees", "does not"))]
+    assert main(["papers", "wa16-theorem-3-1", "--fast", "--output", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "missed" not in said
+    (line,) = [x for x in said.splitlines() if x.startswith(("agrees", "does not"))]
     assert line.endswith("(small sizes)")
     assert (out / "wa16-theorem-3-1.png").read_bytes().startswith(b"\x89PNG")
     rows = table(out / "wa16-theorem-3-1.csv")
@@ -81,15 +64,17 @@ def test_a_run_writes_picture_table_and_one_line(monkeypatch, tmp_path):
     ]
 
 
-def test_appendix_b_and_deflation_are_measured_and_judged(monkeypatch, tmp_path):
+def test_appendix_b_and_deflation_are_measured_and_judged(monkeypatch, tmp_path, capsys):
     wanted = [
         f"{method}, d = {d}" for method in ("Algorithm 1", "random marginal") for d in (25, 50)
     ]
     small(monkeypatch, "wa16-appendix-b", wanted)
-    said = call("wa16-appendix-b", "-q", "-o", str(tmp_path)).output
+    main(["papers", "wa16-appendix-b", "-o", str(tmp_path)])
+    said = capsys.readouterr().out
     assert "  sigma at failure 1/2, Algorithm 1: " in said
     small(monkeypatch, "wa16-deflation", ["d = 100, epsilon 0.1", "d = 100, epsilon 3"])
-    said = call("wa16-deflation", "--fast", "-q", "-o", str(tmp_path)).output
+    main(["papers", "wa16-deflation", "--fast", "-o", str(tmp_path)])
+    said = capsys.readouterr().out
     assert not re.search("^(agrees|does not)", said, re.MULTILINE)
     assert "left open" in said.lower()
     rows = table(tmp_path / "wa16-deflation.csv")
@@ -121,33 +106,25 @@ def test_appendix_b_is_judged_by_the_exponent_and_by_who_stands_more(exponent, f
 
 
 REFUSED = [
-    ((), 2, "needs a NAME, or --list"),
-    (("nothing",), 78, "name must be one of wa16-figure-1"),
-    (("cape-figure-2",), 78, "train-images-idx3-ubyte.gz (SHA-256 440fcabf73cc"),
-    (("dplda-figure-3", "--stand-ins"), 78, "aclImdb_v1.tar.gz (SHA-256 c40f74a18d3b"),
+    ("cape-figure-2", False, "train-images-idx3-ubyte.gz (SHA-256 440fcabf73cc"),
+    ("dplda-figure-3", True, "aclImdb_v1.tar.gz (SHA-256 c40f74a18d3b"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "code", "message"), REFUSED)
-def test_what_cannot_be_run_is_refused_with_what_to_do(arguments, code, message, monkeypatch):
-    done = call(*arguments)
-    assert done.exit_code == code
-    assert message in done.output
+@pytest.mark.parametrize(("name", "stand_ins", "message"), REFUSED)
+def test_missing_files_are_refused_with_what_to_do(name, stand_ins, message):
+    with pytest.raises(InvalidSettingError, match=re.escape(message)):
+        runner.check_files(REPRODUCTIONS[name], {}, stand_ins)
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        main(["papers", name, *(["--stand-ins"] if stand_ins else [])])
 
 
 @pytest.mark.parametrize("text", ['{"text": "a few words"}\n' * 999, '{"body": "one"}\n', "one\n"])
 def test_a_corpus_without_documents_is_refused(text, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text(text, "ascii")
-    done = call("dplda-figure-3", "--corpus", str(path), "-o", str(tmp_path))
-    assert done.exit_code == DATA
-    assert "at least 1,000 documents, got name='corpus.jsonl'" in done.output
-
-
-def test_without_the_extra_it_is_named(monkeypatch):
-    monkeypatch.setattr(runner, "find_spec", lambda module: None)
-    with pytest.raises(MissingExtraError, match="extra papers"):
-        runner.find("wa16-figure-1")
+    with pytest.raises(InsufficientDataError, match="at least 1,000 documents"):
+        runner.reproduce(REPRODUCTIONS["dplda-figure-3"], {"corpus": path}, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mnist", "covertype", "corpus"])

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from streamlda.papers.reproduce import wa16_theorem_4_2 as theorem
-from streamlda.papers.reproduce import wa16_theorem_4_2_tasks as tasks
+from bench.papers import wa16_theorem_4_2 as theorem
+from bench.papers import wa16_theorem_4_2_tasks as tasks
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, Schedule
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor

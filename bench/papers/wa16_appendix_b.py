@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.papers.reproduce.kinds import (
+from bench.kinds import (
     Case,
     Figure,
     Json,
@@ -22,14 +22,14 @@ from streamlda.papers.reproduce.kinds import (
     at_least,
     series,
 )
-from streamlda.papers.reproduce.styles import REFERENCE, STYLES, name_lines
-from streamlda.papers.reproduce.wa16_figure_1 import (
+from bench.papers.wa16_figure_1 import (
     EIGENVALUES,
     N_RESTARTS,
     at_half,
     failed,
     noise_tensor,
 )
+from bench.styles import REFERENCE, STYLES, name_lines
 
 DIRECT, MARGINAL = "Algorithm 1", "random marginal"
 

@@ -1,0 +1,1 @@
+"""Figures and theorems of the papers run again: `python -m bench papers NAME`."""

@@ -1,1 +1,0 @@
-"""Figures and theorems of the papers run again: `streamlda reproduce NAME`."""
