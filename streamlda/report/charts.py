@@ -1,27 +1,17 @@
-"""Points of the drawings, and room for labels; ``templates/charts.html`` writes them as SVG."""
+"""Points of the drawings; ``templates/charts.html`` writes them as SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Sequence
 from typing import NamedTuple
-from unicodedata import east_asian_width
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.report.facts import Facts, Topic
 from streamlda.report.over_time import Course
-from streamlda.report.wording import join_words
 
 Array = NDArray[np.float64]
-
-#: Width of a letter over the size of the font, at most for nearly all text of the page; that of a
-#: wide character (Chinese, Japanese, Korean) is 1.
-_LETTER = 0.56
-
-#: Longer words are cut in labels.
-_LONGEST_WORD = 16
 
 #: Passes in which overlapping circles are moved apart.
 _PASSES = 200
@@ -31,80 +21,6 @@ _FAR = 2.2
 
 #: Room between two circles, in the units of the map: a line of text.
 _ROOM = 12.0
-
-
-class Label(NamedTuple):
-    """Text beside a circle, by the middle of its baseline."""
-
-    x: float
-    y: float
-    text: str
-
-
-def place_labels(
-    at: Array,
-    radii: Array,
-    words: Sequence[Sequence[str]],
-    size: float,
-    width: float,
-    height: float,
-) -> list[Label | None]:
-    """Return a label for each circle that has room for one: first come, first served.
-
-    All words beside each other, or fewer; below the circle, above it or at a side. A label covers
-    no circle and no other label. Time O(K^2).
-    """
-    boxes = np.empty((0, 4))
-    found: list[Label | None] = []
-    for (x, y), radius, named in zip(at.tolist(), radii.tolist(), words, strict=True):
-        for label, box in _tried(x, y, radius, [_cut(word) for word in named], size):
-            left, top, right, bottom = box
-            nearest = np.clip(at, [left, top], [right, bottom])
-            free = (((at - nearest) ** 2).sum(axis=1) > radii**2).all()
-            free &= bool(
-                (
-                    (boxes[:, 0] > right)
-                    | (boxes[:, 2] < left)
-                    | (boxes[:, 1] > bottom)
-                    | (boxes[:, 3] < top)
-                ).all()
-            )
-            if free and left >= 0 and top >= 0 and right <= width and bottom <= height:
-                boxes = np.vstack([boxes, box])
-                found.append(label)
-                break
-        else:
-            found.append(None)
-    return found
-
-
-def _tried(
-    x: float, y: float, radius: float, words: list[str], size: float
-) -> Iterator[tuple[Label, tuple[float, float, float, float]]]:
-    """Yield labels of a circle, the best first, each with its box: left, top, right, bottom."""
-    # A line is 1.1 of the size high, 0.8 of it above the baseline.
-    for n, (aside, line) in product(
-        range(len(words), 0, -1), ((0, 1), (0, -1), (1, 0), (-1, 0), (0.7, 0.8), (-0.7, 0.8))
-    ):
-        half = _width(" ".join(words[:n])) * size / 2
-        middle = x + aside * (radius + half + 0.3 * size)
-        base = y + 0.3 * size + line * (radius + 0.55 * size + 2)
-        yield (
-            Label(middle, base, join_words(words[:n])),
-            (middle - half, base - 0.8 * size, middle + half, base + 0.3 * size),
-        )
-
-
-def _cut(word: str) -> str:
-    return (
-        word
-        if len(word) <= _LONGEST_WORD
-        else f"{word[: _LONGEST_WORD - 1]}\N{HORIZONTAL ELLIPSIS}"
-    )
-
-
-def _width(text: str) -> float:
-    return sum(1.0 if east_asian_width(letter) in "WF" else _LETTER for letter in text)
 
 
 def spread(positions: Array, radii: Array, width: float, height: float) -> Array:
@@ -153,9 +69,6 @@ FULL_RADIUS = 64.0
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 300.0, 40.0
 
-#: Size of the labels of the map on a wide screen and on a narrow one, as in the style.
-LABEL_SIZES = (12.0, 21.0)
-
 #: The chart over time: where lines and the bars below them end, lines that have names, dates.
 _LINES_LEFT, _LINES_RIGHT, _LINES_BASE, _BARS = 62.0, 500.0, 230.0, 24.0
 _NAMED_LINES, _LINE_HEIGHT, _LETTER_WIDTH = 6, 18.0, 7.0
@@ -172,16 +85,11 @@ Run = list[tuple[float, float]]
 
 
 class Circle(NamedTuple):
-    """A topic on the map, with its label for a wide screen and for a narrow one.
-
-    Its area is the prevalence.
-    """
+    """A topic on the map; its area is the prevalence."""
 
     x: float
     y: float
     radius: float
-    wide: Label | None
-    narrow: Label | None
 
 
 class Line(NamedTuple):
@@ -242,12 +150,7 @@ def topic_circles(facts: Facts) -> list[Circle]:
     """Return a circle for each topic, moved apart until none covers another."""
     radii = _radii(facts)
     at = spread(facts.positions, radii, MAP_WIDTH, MAP_HEIGHT)
-    words = [topic.label for topic in facts.topics]
-    wide, narrow = (
-        place_labels(at, radii, words, size, MAP_WIDTH, MAP_HEIGHT) for size in LABEL_SIZES
-    )
-    places = zip(*at.T.tolist(), radii.tolist(), wide, narrow, strict=True)
-    return [Circle(*place) for place in places]
+    return [*map(Circle, *at.T.tolist(), radii.tolist())]
 
 
 def _radii(facts: Facts) -> NDArray[np.float64]:
