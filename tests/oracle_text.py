@@ -154,16 +154,6 @@ def find_words(texts, lowercase, columns, mask):
     return found
 
 
-def marks(letters, size):
-    """Return the marks of each block: bits of attachments, URLs, e-mail addresses and HTML."""
-    signs = [r"e64|\nM.{60}\n", r"://|www\.", "@", r"[<&](?:[A-Z\[-~^_`a-z!#%')+\-/])"]
-    found = [0] * (-(-len(letters) // size))
-    for bit, sign in enumerate(signs):
-        for place in re.finditer(f"(?={sign})", letters, re.DOTALL):
-            found[place.start() // size] |= 2**bit
-    return found
-
-
 def fold_texts(texts):
     """Return the words of each text of ASCII in small letters, a space between them."""
     return [" ".join(re.findall("[a-z0-9]+", text.lower())) for text in texts]

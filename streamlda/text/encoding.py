@@ -17,7 +17,6 @@ from streamlda.text.analysis import TextAnalyzer, ascii_classes
 from streamlda.text.cleaning import clean_text
 from streamlda.text.faults import check
 from streamlda.text.functions import UnreadableTextError
-from streamlda.text.letters import clean_letters, join_letters
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
 #: all words below UNSEEN.
@@ -26,6 +25,9 @@ UNSEEN, STOP = -1, -2
 #: The hashed words that are remembered, to save hashing them again: 17 MB for
 #: words of 8 letters, 50 MB at worst.
 CACHED_WORDS, CACHED_LENGTH = 2**17, 64
+
+#: Texts that are joined at a time: a block of memory as large as all takes long to get.
+TOGETHER = 32
 
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
@@ -64,25 +66,21 @@ class Encoder:
         unreadable: list[int] | None = None,
         removed: Counter[str] | None = None,
     ) -> Tokens:
-        """Return the tokens of texts. The list is changed.
+        """Return the tokens of texts.
 
         `unreadable` gets the numbers of texts that the user's analyzer fails on, `removed` the
         pieces that were no text.
         """
         steps = self._analyzer.clean
+        texts = [clean_text(text, steps, removed) for text in texts]
         if not self._analyzer.bytewise:
-            return self.by_word([clean_text(text, steps, removed) for text in texts], unreadable)
+            return self.by_word(texts, unreadable)
         # By the method of str itself: the kernel relies on it, and a subclass may differ.
         others = {n: text for n, text in enumerate(texts) if not str.isascii(text)}
         for n in others:
             texts[n] = ""
-        letters, starts = join_letters(texts)
-        if steps:
-            others = {n: clean_text(text, steps, removed) for n, text in others.items()}
-            others |= clean_letters(letters, starts, texts, steps, removed)
-        found = self._ascii_words.ids(letters, starts)
+        found = self._ascii_words.ids(*join_letters(texts))
         if others:
-            others = dict(sorted(others.items()))
             found = _merge_tokens(found, others, self.by_word([*others.values()]))
         return found
 
@@ -178,6 +176,15 @@ class AsciiWords:
             joined, starts, self._classes, self._letters, self._slots, self._mask, ids, offsets
         )
         return ids[: offsets[-1]].copy(), offsets
+
+
+def join_letters(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return ASCII texts as one run of bytes, a line end after each, and where each begins."""
+    starts = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(str.__len__, texts), np.int64, len(texts)) + 1, out=starts[1:])
+    parts = ["\n".join(texts[n : n + TOGETHER]) for n in range(0, len(texts), TOGETHER)]
+    joined = b"\n".join([part.encode("ascii") for part in [*parts, ""]])
+    return np.frombuffer(joined, dtype=np.uint8), starts
 
 
 def _merge_tokens(ascii_tokens: Tokens, numbers: Iterable[int], other_tokens: Tokens) -> Tokens:

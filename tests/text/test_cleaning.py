@@ -2,9 +2,7 @@
 
 import re
 from collections import Counter
-from html.entities import html5
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +48,6 @@ def test_what_is_no_text_is_removed_and_counted(text, kept, removed):
     assert clean_text(text, STEPS, found).split() == kept.split()
     assert found == removed
     assert clean_text(text, ()) == text
-    check_same_words([text, "cats and dogs", text], STEPS)
 
 
 #: One expression for all markup, as slow as the square of a text.
@@ -59,22 +56,8 @@ MARKUP = re.compile(
     r"|<[a-z][a-z0-9]*(?:\s[^<>]*=[^<>]*|\s*/|\s[^<>]*/)>",
     re.IGNORECASE | re.DOTALL,
 )
-PIECES = st.sampled_from(
-    [
-        "<script",
-        "</Script",
-        "<STYLE",
-        "</style ",
-        "<!--",
-        "-->",
-        "<a",
-        "<x ",
-        ">",
-        "=",
-        "/",
-        "b",
-        " ",
-    ]
+PIECES = st.sampled_from(["<script", "</Script", "<STYLE", "</style ", "<!--", "-->"]) | (
+    st.sampled_from(["<a", "<x ", ">", "=", "/", "b", " "])
 )
 
 
@@ -89,9 +72,7 @@ def test_markup_is_found_as_by_one_expression(text):
 def test_a_long_text_of_unfinished_pieces_is_read_in_linear_time(piece):
     """Time that grows as the square would be hours for these 2 MB."""
     text = "<a " + piece * (2_000_000 // len(piece))
-    found = Counter()
-    assert len(clean_text(text, STEPS, found)) > len(text) / 2
-    assert Vocabulary.hashed(10).encode([text]).removed == found
+    assert len(clean_text(text, STEPS)) > len(text) / 2
 
 
 @pytest.mark.parametrize("made", [TextAnalyzer(), TextAnalyzer(ngram_range=(1, 2))])
@@ -124,93 +105,3 @@ def test_fit_says_what_was_removed(tmp_path):
     assert "removed from texts: emails 30, urls 30" in fitted.stderr
     fitted = run("fit", path, "-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "vocabulary.clean=none")
     assert "removed from" not in fitted.stderr
-
-
-@given(
-    st.lists(
-        st.lists(
-            st.sampled_from(["cat ", "dogs", "\n", "@", "a.b@x.org", "http://a.b ", "www.x.de "])
-            | st.sampled_from(["<b>", "<", "&", "&eacute;t", "&lt;", "&#64;", "é ", "base64\n"])
-            | st.sampled_from([f"\n{UUENCODED}\n", f"\n{BASE64}\n", "M", "/", ".", "x.y", "-"])
-            | st.sampled_from(
-                ["<script>", "</Script >", "<!--", "-->", "<STYLE x", "<strong>", "=1>"]
-            )
-            | st.sampled_from(
-                ["<h1", "<h7>", "/>", "</p", "&nbsp;", "&#39;", "&#x62;", "_", ";", "#"]
-            )
-            | st.sampled_from(["k" * 63, "https", "://", "www.", "<", ">", "\t", "\x1f", "+%"]),
-            max_size=8,
-        ).map("".join),
-        max_size=6,
-    ),
-    st.sets(st.sampled_from(STEPS)),
-)
-def test_words_of_many_texts_are_those_of_each_that_was_cleaned(texts, steps):
-    """Only texts that may hold something are looked at, and only for that."""
-    check_same_words(texts, tuple(steps))
-
-
-def test_entities_within_words_leave_the_words_of_each_text():
-    """All named ones of HTML, and characters by number: signs, spaces, and parts of words."""
-    named = [f"&{name}" for name in html5 if name.endswith(";")]
-    numbered = [f"&#{point};" for point in range(9000)] + [f"&#X{n:x};" for n in range(300)]
-    for text in ("ab{}cd", "al{}lo"):
-        check_same_words([text.format(each) for each in named + numbered], ("html",))
-
-
-#: What markup is made of, whole and in pieces.
-PARTS = [
-    *(
-        "<script",
-        "</Script",
-        "<STYLE",
-        "</style ",
-        "<!--",
-        "-->",
-        "--",
-        "!",
-        "<a",
-        "<x ",
-        "<p",
-        "</p",
-    ),
-    *(
-        ">",
-        "=",
-        "/",
-        "b",
-        " ",
-        "\n",
-        "\t",
-        "\x1c",
-        "_",
-        "1",
-        "cat",
-        "script",
-        "style",
-        "<b>",
-        "<h1",
-    ),
-    *("<h7>", "<strong", "<blockquote>", "<BLOCKQUOTES>", "<br/>", "<a href='x'>", "<script>"),
-    *("</script>", "<style_x>", "</style_>", "<a//>", "&", "&#", "#", "&#x", "x41", ";", "&amp;"),
-    *("&#39;", "&lt", "&nbsp;", "&eacute;", "&foo;", "&#65;"),
-]
-
-
-def test_markup_leaves_the_words_of_each_text_that_was_cleaned():
-    rng = np.random.default_rng(0)
-    drawn = [rng.choice(PARTS, size) for size in rng.integers(1, 14, size=4000)]
-    texts = ["<script_ a=b>c</script>", "<script>a</script> b <script>c</script> d", "<a//> b"]
-    check_same_words([*texts, *map("".join, drawn)], ("html",))
-
-
-def check_same_words(texts, steps):
-    analyzer = TextAnalyzer(clean=steps)
-    vocabulary = Vocabulary.hashed(20, analyzer)
-    removed, plain = Counter(), Vocabulary.hashed(20, TextAnalyzer(clean=()))
-    whole = plain.encode([clean_text(text, analyzer.clean, removed) for text in texts])
-    found = vocabulary.encode(texts)
-    assert found.removed == removed
-    assert {k: v.tolist() for k, v in found.batch.arrays.items()} == {
-        k: v.tolist() for k, v in whole.batch.arrays.items()
-    }
