@@ -22,7 +22,7 @@ from streamlda.run.parts import dead_letter_sink, open_stream, snapshot_sink
 from streamlda.service.logs import reason_of
 from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.setting import RUN, TOPICS
+from streamlda.settings.setting import RUN
 from streamlda.settings.table import MIB
 from streamlda.utils.exit_codes import NO
 from streamlda.utils.process import allowed_bytes
@@ -89,7 +89,7 @@ def _installed() -> Iterator[Finding]:
 
 def _ask(settings: RunSettings) -> Iterator[Finding]:
     """Ask all that a daemon connects to, one after the other; yield each with its answer."""
-    if get_source_kind(settings) not in TOPICS:
+    if get_source_kind(settings) != "kafka":
         yield _try("source", lambda: open_stream(settings).close(), "can be opened")
         return
     for address in str(settings.kafka.bootstrap).split(","):

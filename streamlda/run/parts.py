@@ -15,7 +15,7 @@ from streamlda.errors import SourceError
 from streamlda.privacy.ledger.known import FOLDERS, Reading
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.setting import TOPICS, Secret
+from streamlda.settings.setting import Secret
 from streamlda.settings.table import (
     DeadLetterSettings,
     KafkaSettings,
@@ -42,7 +42,7 @@ def name_stream(settings: RunSettings) -> str:
     source, kafka = settings.source, settings.kafka
     if source.stream:
         return source.stream
-    if source.kind in TOPICS:
+    if source.kind == "kafka":
         return f"kafka:{kafka.topic}/{kafka.partitions}"
     if get_source_kind(settings) == "stdin":
         return "stdin"
@@ -129,7 +129,6 @@ def open_stream(
         on_reject=on_rejected,
         give_up=give_up,
         registry=registry(settings.registry) if source.format == "registry" else None,
-        dead_letters=kind == "dead-letters",
         **shared,
     )
 
@@ -183,9 +182,7 @@ def _place(name: str, secret: Secret) -> dict[str, str]:
 
 def dead_letter_sink(letters: DeadLetterSettings, kafka: KafkaSettings) -> DeadLetterSink | None:
     """Open the topic for rejected records, if there is one."""
-    sink: DeadLetterSink | None = _sink(
-        "kafka-dead-letters", letters.topic, kafka, with_text=letters.with_text
-    )
+    sink: DeadLetterSink | None = _sink("kafka-dead-letters", letters.topic, kafka)
     return sink
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamlda.settings.run_settings import SETTINGS, RunSettings
-from streamlda.settings.setting import FIT, INFER, RUN, TOPICS, WITHOUT_DOCUMENTS
+from streamlda.settings.setting import FIT, INFER, RUN, WITHOUT_DOCUMENTS
 from streamlda.stream.credentials import OAUTHBEARER
 from streamlda.stream.event_time import RECORD_TIME
 
@@ -28,7 +28,7 @@ WHITENED = "whitened-tensor"
 #: A setting, with values of it that count: settings that need one of these, or need it to be set.
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("source.kind", "files"): ("source.compression", "source.delimiter"),
-    ("source.kind", *TOPICS): ("dead_letters.topic",),
+    ("source.kind", "kafka"): ("dead_letters.topic",),
     ("source.time_field",): ("snapshots.time_bins",),
     ("vocabulary.kind", "hashed"): ("vocabulary.hash_bits",),
     ("vocabulary.kind", "learned", "private"): ("vocabulary.size",),
@@ -43,7 +43,6 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ),
     ("topics.representative_documents",): ("topics.representative_texts",),
     ("cluster.dask",): ("cluster.shards",),
-    ("dead_letters.topic",): ("dead_letters.with_text",),
     ("http.token",): ("http.operator_token",),
     ("infer.topic",): ("infer.group", "infer.disclose"),
     ("privacy.unit", "user"): ("privacy.documents_per_user",),
@@ -121,7 +120,7 @@ NOT_SHARED = (
 
 
 def _reads_topic(s: RunSettings) -> bool:
-    return s.source.kind in TOPICS
+    return s.source.kind == "kafka"
 
 
 def _learns_phrases(s: RunSettings) -> bool:
@@ -171,7 +170,7 @@ SOURCE: Rules = {
         lambda s: _reads_topic(s) and s.source.format not in ("auto", "jsonl", "text", "registry"),
     "{source.format} registry and {registry.url} go together":
         lambda s: (s.source.format == "registry") != (s.registry.url is not None),
-    "{source.format} registry needs {source.kind} kafka or dead-letters":
+    "{source.format} registry needs {source.kind} kafka":
         lambda s: s.source.format == "registry" and not _reads_topic(s),
     "{registry.username} and {registry.password} go together":
         lambda s: (s.registry.username is None) != (s.registry.password is None),
@@ -253,7 +252,7 @@ OUTPUTS: Rules = {
         lambda s: s.http.port and s.http.host not in LOOPBACK and not s.http.token,
     "{infer.topic} must be set for {infer.top}":
         lambda s: s.command != INFER and s.infer.top and not s.infer.topic,
-    "{infer.topic} needs {kafka.topic}, not files or dead letters":
+    "{infer.topic} needs {kafka.topic}, not files":
         lambda s: s.infer.topic and s.source.kind != "kafka",
     "{infer.topic} must be a topic of its own":
         lambda s: s.infer.topic
@@ -303,9 +302,6 @@ PRIVATE_SOURCE: Rules = {
         lambda s: _by_user(s) and s.vocabulary.kind == "private",
     "{source.user_field} must be set for {privacy.unit} user":
         lambda s: _by_user(s) and not s.source.user_field,
-    "{source.kind} must not be dead-letters with {privacy.epsilon}: their records may have been in "
-    "a release, which the ledger knows by the topic they came from":
-        lambda s: s.source.kind == "dead-letters",
     "{kafka.partitions} must not be group with privacy: the partitions of a promise are fixed "
     "before any record is read. Daemons that share a topic are sites (streamlda site)":
         lambda s: s.kafka.partitions == GROUP,

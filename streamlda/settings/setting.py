@@ -31,9 +31,6 @@ PREFIX = "STREAMLDA_"
 FIT, RUN = "fit", "run"
 INFER = "infer"
 
-#: Kinds of sources that are topics of Kafka.
-TOPICS = ("kafka", "dead-letters")
-
 #: Commands in which sites agree on settings, and in which a private run is planned; readers of
 #: settings that read no documents.
 AGREEMENT, PLAN = "site config", "plan"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from streamlda.settings.setting import FIT, RUN, TOPICS, Secret, entry
+from streamlda.settings.setting import FIT, RUN, Secret, entry
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS
 
@@ -31,10 +31,9 @@ class SourceSettings:
     """Source of the documents, and how their records are read."""
 
     kind: str = entry(
-        "text", "auto", "Kind of the source; a Kafka topic, the records that dead letters refer "
-        "to, files once (- is standard input), or files that grow and folders that fill; auto "
-        "decides by kafka.topic and source.files.",
-        choices=("auto", *TOPICS, "files", "follow"), flag="--source-kind")
+        "text", "auto", "Kind of the source; a Kafka topic, files once (- is standard input), or "
+        "files that grow and folders that fill; auto decides by kafka.topic and source.files.",
+        choices=("auto", "kafka", "files", "follow"), flag="--source-kind")
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
@@ -373,7 +372,6 @@ class DeadLetterSettings:
     """Topic for references to rejected records."""
 
     topic: str | None = entry("topic", None, "Kafka topic for rejected records; default: none.")
-    with_text: bool = entry("bool", False, "Also send the contents of the record.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,4 @@
-"""Daemons and ``fit`` whose records need a schema registry, or stand in dead letters."""
-
-import random
+"""Daemons and ``fit`` whose records need a schema registry."""
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from tests.service.long_stream import (
     as_json,
     ending,
     not_ready,
-    run_killed,
     topic_settings,
     wait_for_slots,
 )
@@ -157,40 +154,3 @@ def test_what_a_restart_cannot_heal_ends_a_daemon_and_loses_nothing(
     twin = topic_settings(tmp_path / "twin", topics.bootstrap, topic, **more)
     run_to_end(twin | login | ending(2000))
     assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
-
-
-@pytest.mark.long
-def test_a_replay_of_dead_letters_reads_each_once_however_often_it_dies(topics, topic, tmp_path):
-    documents = texts(3000)
-    values = as_json(documents)
-    values[1::2] = [value.replace(b'"text"', b'"body"') for value in values[1::2]]
-    values[1::20] = [b"{" + SECRET.encode()] * len(values[1::20])
-    topics.fill(topic, values)
-    letters, again = f"{topic}-letters", f"{topic}-again"
-    first = topic_settings(
-        tmp_path / "first",
-        topics.bootstrap,
-        topic,
-        dead_letters__topic=letters,
-        dead_letters__with_text=True,
-        breaker__share=1.0,
-    )
-    run_to_end(first | ending(3000))
-    assert len(topics.read(letters)) == 1500
-    replay = {
-        "source.kind": "dead-letters",
-        "source.text_field": "body",
-        "dead_letters.topic": again,
-        "breaker.share": 1.0,
-    }
-    killed = topic_settings(tmp_path / "killed", topics.bootstrap, letters) | replay | ending(1500)
-    run_killed(killed, random.Random(3), 3)
-    keys = {row.key for row in topics.read(again)}
-    assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in range(1, 3000, 20)}
-    twin = topic_settings(tmp_path / "twin", topics.bootstrap, letters) | replay | ending(1500)
-    run_to_end(twin)
-    assert left_by(tmp_path / "killed") == left_by(tmp_path / "twin")
-    # Nor does it write where it reads.
-    with Daemon(killed | {"dead_letters.topic": letters, "log.format": "console"}) as daemon:
-        assert daemon.end() == 78
-    assert b"rejected letters would be read again" in b"".join(daemon.raw)

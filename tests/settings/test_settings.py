@@ -22,7 +22,6 @@ GROWING = {"vocabulary.grow_every": 100}
 PRIVATE |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
 FOLLOWED = {"source.kind": "follow", "source.files": ["a"], "kafka.topic": None}
 REGISTRY = {"registry.url": "http://localhost:8081"}
-LETTERS = {"source.kind": "dead-letters"}
 FIT = {"source.files": ["a"], "output.file": "model"}
 
 
@@ -204,10 +203,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**REGISTRY, "registry.username": "u"}, "registry.username and registry.password go"),
         ({**REGISTRY, "registry.password_file": "p"}, "registry.username and registry.password"),
         ({"dead_letters.topic": "news"}, "dead_letters.topic must not be kafka.topic"),
-        ({**LETTERS, "dead_letters.topic": "news"}, "rejected letters would be read again"),
-        ({**LETTERS, "kafka.bootstrap": None}, "kafka.bootstrap and kafka.topic must both be set"),
-        ({**LETTERS, "source.format": "parquet"}, "must be jsonl, text or registry for Kafka"),
-        ({**PRIVATE, **LETTERS}, "source.kind must not be dead-letters with privacy.epsilon"),
+        ({"source.format": "parquet"}, "must be jsonl, text or registry for Kafka"),
         ({"source.compression": "gzip"}, "source.compression needs source.kind files"),
         ({"kafka.protocol": "SASL_SSL"}, "kafka.mechanism, kafka.username and kafka.password"),
         (
@@ -235,7 +231,6 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, **GROWING}, "vocabulary.grow_every must be left out with privacy.epsilon"),
         ({"http.host": "0.0.0.0"}, "http.token must be set"),
         ({"http.operator_token_file": "o"}, "http.operator_token needs http.token"),
-        ({"dead_letters.with_text": True}, "dead_letters.with_text needs dead_letters.topic"),
         ({"privacy.delta": 1e-6, "privacy.unit": "user"}, "privacy.unit needs privacy.epsilon"),
         ({"vocabulary.kind": "private"}, "needs privacy.epsilon"),
         ({"topics.solver": "noisy-power"}, "needs privacy.epsilon"),

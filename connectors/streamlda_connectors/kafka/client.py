@@ -113,6 +113,8 @@ class Message(NamedTuple):
     key: bytes
     value: bytes
     headers: tuple[tuple[str, bytes], ...] = ()
+    #: In milliseconds since 1970; None for the time of writing.
+    timestamp_ms: int | None = None
 
     @property
     def n_bytes(self) -> int:

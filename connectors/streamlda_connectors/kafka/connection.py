@@ -85,7 +85,7 @@ def login(security: Security) -> dict[str, Any]:
         return {"sasl_plain_username": security.username, "sasl_plain_password": password}
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    class StoredToken(AbstractTokenProvider):  # type: ignore[misc, no-any-unimported]
+    class StoredToken(AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
             return security.token()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -13,15 +13,6 @@ import orjson
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SinkAwayError, StreamLDAError
 from streamlda_connectors.kafka.client import Message, NotWritten, Record, TooLarge
-from streamlda_connectors.kafka.letters import (
-    OFFSET,
-    PARTITION,
-    REASON,
-    SHA256,
-    TEXT,
-    TIMESTAMP,
-    TOPIC,
-)
 from streamlda_connectors.kafka.producer import Delivery, Producer
 from streamlda_connectors.kafka.values import TopicWriter
 
@@ -35,20 +26,18 @@ class DeadLetters(TopicWriter):
     A letter has the key ``topic/partition/offset``, a value in JSON (the same three, the time of
     the record in milliseconds, the reason, the size in bytes and the SHA-256 of its value) and
     the headers ``__connect.errors.topic``, ``.partition``, ``.offset`` and ``.exception.message``
-    (the reason; the names are those of Kafka Connect), ``streamlda.timestamp`` and
-    ``streamlda.sha256``. The text is not in it: it is private data. The hash of a short value can
-    be guessed, so who may read the topic matters all the same.
+    (the reason; the names are those of Kafka Connect), and ``streamlda.sha256``. Its timestamp is
+    that of the record, as in Kafka Connect: brokers refuse one that is far ahead of their clock.
+    The text is not in it: it is private data. The hash of a short value can be guessed, so who may
+    read the topic matters all the same.
 
     Letters are durable when `flush` returns. A letter is written once unless the connection has
     to be replaced or the process ends before `flush`: then it may be there twice, with the same
     key. Time O(bytes) a letter, about 50 us; memory at most about twice `max_pending_bytes`.
 
-    The topic is made with one partition and the brokers' settings if it is missing. `with_text`
-    makes the value of the record the value of the letter; one that the brokers would not take, or
-    longer than `max_pending_bytes`, is left out: the letter then is as without this, with a header
-    ``streamlda.text`` that says ``left-out``. `request_timeout_seconds` is the longest wait for the
-    brokers when connecting, and when too much is pending; the other options are those of
-    `streamlda_connectors.kafka.values.TopicWriter`.
+    The topic is made with one partition and the brokers' settings if it is missing.
+    `request_timeout_seconds` is the longest wait for the brokers when connecting, and when too much
+    is pending; the other options are those of `streamlda_connectors.kafka.values.TopicWriter`.
 
     After an error nothing that was put is lost: the next call tries again. Not safe for several
     threads.
@@ -60,14 +49,12 @@ class DeadLetters(TopicWriter):
         self,
         topic: str,
         *,
-        with_text: bool = False,
         request_timeout_seconds: float = 10.0,
         max_pending_bytes: int = 8 * 2**20,
         **options: Any,
     ) -> None:
         at_least(1, max_pending_bytes=max_pending_bytes)
         super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
-        self._with_text = with_text
         self._max_pending = max_pending_bytes
         self._pending: deque[_Letter] = deque()
         self._pending_bytes = 0
@@ -86,15 +73,16 @@ class DeadLetters(TopicWriter):
             topic=self._settings.topic,
             remedy="name another one",
         )
-        letter = self._letter(record, reason)
-        room = max(0, self._max_pending - letter.n_bytes)
+        message = _write_letter(record, reason)
+        n_bytes = message.n_bytes + LETTER_BYTES
+        room = max(0, self._max_pending - n_bytes)
         self._settle(room, monotonic() + self._settings.request_timeout_seconds)
         try:
-            self._send(self._open_producer(), letter)
-        except NotWritten as error:
-            raise self._given_up(error) from error
-        self._pending.append(letter)
-        self._pending_bytes += letter.n_bytes
+            delivery = self._open_producer().send(message)
+        except (NotWritten, TooLarge) as error:
+            raise self._give_up(error) from error
+        self._pending.append(_Letter(message, n_bytes, delivery))
+        self._pending_bytes += n_bytes
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all in-sync replicas have every letter that was put.
@@ -108,14 +96,16 @@ class DeadLetters(TopicWriter):
         self._check_open()
         try:
             while self._pending:
-                enough = self._pending_bytes <= wanted_bytes
-                letter = self._pending[0]
-                if not self._is_there(letter, 0.0 if enough else deadline):
+                self._open_producer()
+                letter, enough = self._pending[0], self._pending_bytes <= wanted_bytes
+                if not letter.delivery.acknowledged(
+                    0.0 if enough else max(0.0, deadline - monotonic())
+                ):
                     break
                 self._pending.popleft()
                 self._pending_bytes -= letter.n_bytes
-        except NotWritten as error:
-            raise self._given_up(error) from error
+        except (NotWritten, TooLarge) as error:
+            raise self._give_up(error) from error
         require(
             self._pending_bytes <= wanted_bytes,
             "the brokers must take dead letters in time",
@@ -126,95 +116,61 @@ class DeadLetters(TopicWriter):
             error=SinkAwayError,
         )
 
-    def _is_there(self, letter: _Letter, deadline: float) -> bool:
-        self._open_producer()
-        assert letter.delivery is not None
-        try:
-            return letter.delivery.acknowledged(max(0.0, deadline - monotonic()))
-        except TooLarge as error:
-            # The brokers did not say beforehand what they take. Which letter it is nobody knows.
-            for waiting in self._pending:
-                waiting.leave_text_out()
-            raise NotWritten(f"TooLarge, {error}") from error
-
-    def _send(self, producer: Producer, letter: _Letter) -> None:
-        try:
-            try:
-                letter.delivery = producer.send(letter.message)
-            except TooLarge:
-                letter.leave_text_out()
-                letter.delivery = producer.send(letter.message)
-        except TooLarge as error:
-            raise NotWritten(f"TooLarge, {error}") from error
-
     def _open_producer(self) -> Producer:
         """Return the producer, or a new one with all that is pending if it was given up."""
         if self._producer is None:
             producer = Producer(self._settings, {})
             try:
                 for letter in self._pending:
-                    self._send(producer, letter)
+                    letter.delivery = producer.send(letter.message)
             except BaseException:
                 producer.close()
                 raise
             self._producer = producer
         return self._producer
 
-    def _given_up(self, error: NotWritten) -> StreamLDAError:
+    def _give_up(self, error: NotWritten | TooLarge) -> StreamLDAError:
         self._drop_producer()
         return failure(
             "the brokers must take dead letters",
             topic=self._settings.topic,
             pending=len(self._pending),
-            problem=str(error),
+            problem=f"{type(error).__name__}, {error}",
             remedy="check the topic, its max.message.bytes and the access rules, then try again",
             # Where no restart is needed, only somebody who corrects the topic.
             error=SinkAwayError,
         )
 
-    def _letter(self, record: Record, reason: str) -> _Letter:
-        value = b"" if record.value is None else record.value
-        digest = hashlib.sha256(value).hexdigest()
-        reference = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            "reason": reason,
-            "bytes": len(value),
-            "sha256": digest,
-        }
-        key = f"{record.topic}/{record.partition}/{record.offset}".encode()
-        headers = (
-            (TOPIC, record.topic.encode()),
-            (PARTITION, b"%d" % record.partition),
-            (OFFSET, b"%d" % record.offset),
-            (REASON, reason.encode()),
-            (TIMESTAMP, b"%d" % record.timestamp_ms),
-            (SHA256, digest.encode()),
-        )
-        short = Message(key, orjson.dumps(reference), headers)
-        if not self._with_text:
-            return _Letter(short)
-        left_out = short._replace(headers=(*headers, (TEXT, b"left-out")))
-        if len(value) > self._max_pending:
-            return _Letter(left_out)
-        return _Letter(Message(key, value, headers), left_out)
+
+def _write_letter(record: Record, reason: str) -> Message:
+    """Return the letter about a record."""
+    value = b"" if record.value is None else record.value
+    digest = hashlib.sha256(value).hexdigest()
+    reference = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "reason": reason,
+        "bytes": len(value),
+        "sha256": digest,
+    }
+    headers = (
+        ("__connect.errors.topic", record.topic.encode()),
+        ("__connect.errors.partition", b"%d" % record.partition),
+        ("__connect.errors.offset", b"%d" % record.offset),
+        ("__connect.errors.exception.message", reason.encode()),
+        ("streamlda.sha256", digest.encode()),
+    )
+    key = f"{record.topic}/{record.partition}/{record.offset}".encode()
+    time = None if record.timestamp_ms < 0 else record.timestamp_ms
+    return Message(key, orjson.dumps(reference), headers, time)
 
 
 @dataclass(slots=True, eq=False)
 class _Letter:
-    """A message that waits for the brokers, and what to write if they do not take its text."""
+    """A message that waits for the brokers."""
 
     message: Message
-    without_text: Message | None = None
-    n_bytes: int = field(init=False)
-    delivery: Delivery | None = None
-
-    def __post_init__(self) -> None:
-        self.n_bytes = self.message.n_bytes + LETTER_BYTES
-
-    def leave_text_out(self) -> None:
-        """Make it a reference, if it is none."""
-        if self.without_text is not None:
-            self.message, self.without_text = self.without_text, None
+    n_bytes: int
+    delivery: Delivery

@@ -103,7 +103,11 @@ class Producer:
         errors = self._kafka.errors
         try:
             future = self._producer.send(
-                self._settings.topic, message.value, key=message.key, headers=list(message.headers)
+                self._settings.topic,
+                message.value,
+                key=message.key,
+                headers=list(message.headers),
+                timestamp_ms=message.timestamp_ms,
             )
         except errors.MessageSizeTooLargeError as error:
             raise TooLarge(self._limit) from error

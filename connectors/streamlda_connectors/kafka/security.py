@@ -78,8 +78,7 @@ class Security:
                 "set username, and password_file or password_env",
             ),
             (
-                self.mechanism != OAUTHBEARER
-                or (no_user == {None} and token.count(None) == 1),
+                self.mechanism != OAUTHBEARER or (no_user == {None} and token.count(None) == 1),
                 "OAUTHBEARER needs one source of the token",
                 "set token_file or token_env, and no user",
             ),

@@ -11,7 +11,7 @@ from streamlda.checks import one_of, require
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import ClientSettings
-from streamlda_connectors.kafka.decoding import Decoder, Decoding, OnReject
+from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
 from streamlda_connectors.kafka.reader import Reader
 from streamlda_connectors.kafka.registry import Registry
@@ -49,13 +49,9 @@ class KafkaSource:
         picked up, from their first record, up to `refresh_seconds` after they are made.
     start : {"earliest", "latest"}, default "earliest"
         Where to begin without a position.
-    format : {"jsonl", "text", "registry"} or callable, default "jsonl"
+    format : {"jsonl", "text", "registry"}, default "jsonl"
         ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8;
-        ``"registry"`` is Avro, Protobuf or JSON, as the schema says whose id each value names. A
-        callable gets each `Record` (key, headers and time among it) and returns the text,
-        its user or None and, if it has them, its event time in seconds since 1970 UTC or None
-        and its id; or
-        None for no document; or raises ``streamlda_connectors.records.Rejected``.
+        ``"registry"`` is Avro, Protobuf or JSON, as the schema says whose id each value names.
     text_field, user_field, time_field, id_field : str
         Of all that has fields, as in `streamlda_connectors.files.FileSource`; a `time_field` of
         ``"@record"`` is the time that the broker keeps with each record.
@@ -65,10 +61,6 @@ class KafkaSource:
         Where the schemas of the format ``"registry"`` are; the extra `registry` must be
         installed. While it is away and a schema is needed, polls raise `SourceAwayError`, and the
         record is not passed.
-    dead_letters : bool, default False
-        Whether the topic holds letters of `DeadLetters` (made with their text) or of Kafka Connect:
-        each is read as the record that it is about. `on_reject` gets that record again, or a
-        letter that has lost it.
     allow_gaps : bool, default False
         Go on where the log no longer holds the next record (retention, truncation), or where it
         is damaged. Each gap is logged as a warning, and the records known to be lost are counted
@@ -119,14 +111,13 @@ request_timeout_seconds
         bootstrap_servers: str,
         partitions: str | Sequence[int] = "all",
         start: str = "earliest",
-        format: str | Decoder = "jsonl",
+        format: str = "jsonl",
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
         id_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         registry: Registry | Mapping[str, Any] | None = None,
-        dead_letters: bool = False,
         allow_gaps: bool = False,
         fixed_order: bool = False,
         on_reject: OnReject | None = None,
@@ -155,7 +146,6 @@ request_timeout_seconds
             options,
             on_reject,
             None if registry is None else Registry.of(registry),
-            dead_letters=dead_letters,
         )
         joins = partitions == GROUP
         require(
