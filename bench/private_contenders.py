@@ -237,7 +237,7 @@ def searched(configuration: str, charge: str) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
-        from streamlda.papers.dplda.search import search_parts
+        from bench.papers.dplda_search import search_parts
         from streamlda.papers.dplda.settings import DPLDASettings
 
         settings = DPLDASettings(

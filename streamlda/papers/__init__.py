@@ -13,17 +13,10 @@ if TYPE_CHECKING:
     from streamlda.papers.dplda.calibration import make_plan, procedure_1
     from streamlda.papers.dplda.configurations import fit_dp_lda
     from streamlda.papers.dplda.flow import configuration
-    from streamlda.papers.dplda.search import parts_grid, search_parts
     from streamlda.papers.dplda.sensitivity import Facts
     from streamlda.papers.dplda.settings import DPLDASettings
-    from streamlda.papers.dplda.utility import (
-        choose_configuration,
-        estimation_loss,
-        utility_loss,
-    )
     from streamlda.papers.dpvi import DPVISettings, fit_dp_vi
     from streamlda.papers.imtiaz_sarwate.cape import CapePlan
-    from streamlda.papers.imtiaz_sarwate.communication import communication_cost
     from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
     from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
     from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
@@ -63,12 +56,9 @@ __all__ = [
     "SingleTopicSite",
     "VectorAssociation",
     "captured_energy",
-    "choose_configuration",
     "clipped",
-    "communication_cost",
     "component_error",
     "configuration",
-    "estimation_loss",
     "fit_dp_lda",
     "fit_dp_vi",
     "learn_mixture",
@@ -76,18 +66,15 @@ __all__ = [
     "make_plan",
     "operator_norm",
     "partial_root_subspace",
-    "parts_grid",
     "perturb_tensor",
     "principal_subspace",
     "procedure_1",
     "random_marginal_power",
     "release_laplace",
     "robust_tensor_power",
-    "search_parts",
     "second_sum",
     "suggested_documents",
     "symmetrised",
-    "utility_loss",
     "wang_anandkumar_table",
 ]
 
@@ -96,13 +83,10 @@ _MODULES = {
     "papers.dplda.calibration": ("make_plan", "procedure_1"),
     "papers.dplda.configurations": ("fit_dp_lda",),
     "papers.dplda.flow": ("configuration",),
-    "papers.dplda.search": ("parts_grid", "search_parts"),
     "papers.dplda.sensitivity": ("Facts",),
     "papers.dplda.settings": ("DPLDASettings",),
-    "papers.dplda.utility": ("choose_configuration", "estimation_loss", "utility_loss"),
     "papers.dpvi": ("DPVISettings", "fit_dp_vi"),
     "papers.imtiaz_sarwate.cape": ("CapePlan",),
-    "papers.imtiaz_sarwate.communication": ("communication_cost",),
     "papers.imtiaz_sarwate.gaussian_mixture": ("MixtureSite", "learn_mixture"),
     "papers.imtiaz_sarwate.metrics": ("captured_energy", "component_error"),
     "papers.imtiaz_sarwate.pca": ("partial_root_subspace", "principal_subspace"),

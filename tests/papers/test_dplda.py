@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from graphlib import TopologicalSorter
 
 import numpy as np
@@ -23,7 +24,15 @@ from streamlda.papers.dplda.flow import (
 )
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.release import Edges
-from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
+from streamlda.papers.dplda.sensitivity import (
+    CONSTANT_ONE,
+    Facts,
+    pairs_l1,
+    pairs_l2,
+    triples_l1,
+    triples_l2,
+    unmet,
+)
 from streamlda.papers.dplda.settings import NOT_PROVEN, DPLDASettings
 from streamlda.papers.dplda.spectral import (
     FULL_EIGENPAIRS,
@@ -330,3 +339,37 @@ def test_topics_of_negative_sign_are_changed_back():
     basis = np.array([[0.5, 0.1], [0.3, 0.2], [0.2, 0.7]])
     for signs in ((1, 1), (-1, 1), (-1, -1)):
         np.testing.assert_allclose(unwhitened(basis, np.diag(signs)), basis.T, atol=1e-15)
+
+
+PRECONDITIONS = [
+    ({}, (), ()),
+    ({"sigma_next": 0.199}, ("Delta_2",), ("Delta_2",)),
+    ({"lambda_k": 0.01}, (), ("Delta_T",)),
+    ({"sigma_next": 0.199, "gamma_s": 0.001}, ("Delta_2",), ("Delta_2", "Delta_T")),
+]
+
+
+@pytest.mark.parametrize(("changes", "second", "third"), PRECONDITIONS)
+def test_preconditions_are_those_of_table_3(changes, second, third):
+    """Delta_2 is sqrt(2 + 4 s^2) / N = sqrt(3) / 1000, Delta_T 8 / (1000 x 0.0894)."""
+    facts = Facts(1000, 4, 1.0, sigma_k=0.2, gamma_s=0.5, sigma_next=0.0, lambda_k=1.0)
+    facts = replace(facts, **changes)
+    for number, wanted in {"1": (), "2": second, "3": third, "4": third}.items():
+        found = unmet(CONFIGURATIONS[number].bounds, facts, CONSTANT_ONE)
+        assert tuple(name.partition(" ")[0] for name in found) == wanted
+    at_the_limit = replace(facts, sigma_next=0.2 - 2 * math.sqrt(3) / 1000 - 1e-9)
+    assert not unmet(("sigma_k",), at_the_limit, CONSTANT_ONE)
+    assert unmet(("sigma_k",), replace(at_the_limit, sigma_next=0.1966), CONSTANT_ONE)
+
+
+def test_what_is_published_outside_the_theorems_says_so():
+    settings = DPLDASettings(n_components=2, epsilon=12.0, delta=1e-3, alpha_0=0.5)
+    few, many = (SpectralSteps(LDAMoments(planted(n)[1], 0.5), 2) for n in (300, 30_000))
+    for number in "1234":
+        chosen = replace(settings, configuration=number)
+        outside, inside = (release(steps, chosen, SeededNoise(1)) for steps in (few, many))
+        assert bool(outside.unmet) == (number in "34")
+        assert not inside.unmet
+        assert ("Not met: Delta_T" in outside.statement) == (number in "34")
+        assert "Not met" not in inside.statement
+    assert few.sigma_next == pytest.approx(np.linalg.eigvalsh(few.pairs)[-3])

@@ -1,7 +1,7 @@
 """How a budget is shared by the releases of a configuration, and Procedure 1 of [DP-LDA].
 
 Every release gets the same part of epsilon ("uniform for simplicity", section 7 there), or parts
-that are given (version 2 searches for them: `streamlda.papers.dplda.search`). Two ways of
+that are given (version 2 searches for them). Two ways of
 accounting:
 
 - ``"paper"``: a Gaussian release has noise multiplier sqrt(2 log(1.25 / delta_i)) / epsilon_i, as
@@ -214,15 +214,6 @@ def procedure_1(
         above = answer.scale * math.log(1 / (2 * plan.failure))
         found[name] = max(0.0, float(answer.values) - above)
     return LowerBounds(**found)
-
-
-def lower_bound_margins(configuration: Configuration, facts: Facts, plan: Plan) -> dict[str, float]:
-    """Return how far the median of each lower bound of `procedure_1` is below the truth."""
-    unlikely = math.log(1 / (2 * plan.failure))
-    return {
-        name: _moved(name, facts, plan) / plan.pure[name] * unlikely
-        for name in configuration.bounds
-    }
 
 
 def _moved(name: str, facts: Facts, plan: Plan) -> float:

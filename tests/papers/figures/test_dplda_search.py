@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
-from streamlda.papers.dplda import search
-from streamlda.papers.dplda.configurations import release
-from streamlda.papers.dplda.flow import CONFIGURATIONS
-from streamlda.papers.dplda.moments import LDAMoments
-from streamlda.papers.dplda.release import Edges
-from streamlda.papers.dplda.search import (
+from bench.papers import dplda_search as search
+from bench.papers.dplda_search import (
     CHARGES,
     UNIFORM,
     parts_grid,
     search_parts,
     sufficient_statistics,
 )
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidSettingError
+from streamlda.papers.dplda.configurations import release
+from streamlda.papers.dplda.flow import CONFIGURATIONS
+from streamlda.papers.dplda.moments import LDAMoments
+from streamlda.papers.dplda.release import Edges
 from streamlda.papers.dplda.settings import DPLDASettings
 from streamlda.papers.dplda.spectral import SpectralSteps
 from streamlda.privacy.accounting import epsilon_spent
