@@ -11,6 +11,17 @@ RUN := .venv/bin/python
 SPREAD := -n $(WORKERS) --maxschedchunk 4
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11)
 
+# Debian packages of what is missing; they are asked for once, and where that fails, a line says so.
+define INSTALL
+@have() { for name; do command -v $$name > /dev/null && return; done; false; }; missing=; \
+have java || missing="$$missing default-jre-headless"; \
+have mvn || missing="$$missing maven"; \
+have chromium chromium-browser google-chrome || missing="$$missing chromium"; \
+[ -z "$$missing" ] || { [ ! -e .venv/asked ] && touch .venv/asked && apt-get -q update && \
+  DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends $$missing; } || \
+  echo "Please install what the tests miss (on Debian and Ubuntu:$$missing)."
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help base setup system demo demo-kafka docs test test-all lint soak bench lock clean
 
@@ -62,9 +73,8 @@ base setup:
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	state $(LOCK) > .venv/installed
 
-# The second call does nothing. Where it cannot install something, it says what, and goes on.
 system: setup
-	@$(RUN) -m tests.system
+	$(INSTALL)
 	@$(RUN) -m tests.kafka.choice
 
 demo: base
@@ -72,7 +82,7 @@ demo: base
 
 # For SECONDS=60 from ready, or until Ctrl-C. It runs on the small lock.
 demo-kafka: base
-	@$(RUN) -m tests.system
+	$(INSTALL)
 	@$(RUN) -m tests.kafka.choice
 	@$(RUN) -m tests.kafka.demo $(if $(SECONDS),--seconds $(SECONDS))
 

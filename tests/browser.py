@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.system import CHROMIUM
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "<script>alert(2)</script>", "ünïcode", "שלום", "&amp;"]
 
