@@ -413,9 +413,6 @@ def aggregate(
     lines = [f"round {this.number} ({loaded[0].stage}) of {plural(len(loaded), 'site')}"]
     if found.next_round is not None:
         lines.append(f"next {_save_round(found.next_round, key, next_round)}")
-    for check in found.checks:
-        if not check.kept:
-            warn(f"{check.rule} by {check.found:.4g}; documents alike by {check.most:.4g} at most")
     if found.missed is not None:
         warn(f"this window is paid for, but gave no model: {found.missed}")
     if (model := found.model) is not None:

@@ -26,7 +26,7 @@ from streamlda.private.window import PrivateSnapshot
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import Words
-from streamlda.sites.poisoning import SumCheck, check_sums
+from streamlda.sites.poisoning import check_sums
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 
@@ -45,7 +45,6 @@ class Aggregate:
 
     `next_round`, unsigned, is None after the last window. `model` comes after the last stage of a
     window, if its topics stand above the noise; `missed` says why a window ended without one.
-    `checks` are the rules of sums of documents, and how far the sums are from them.
     """
 
     released: dict[str, NDArray[np.float64]]
@@ -53,7 +52,6 @@ class Aggregate:
     next_round: Round | None
     model: TopicModel | None
     missed: str | None
-    checks: list[SumCheck]
 
 
 def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) -> Aggregate:
@@ -65,7 +63,7 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     engine, stage = this.open(config)
     released = stage.mechanism.from_grid(_add_up(stage.mechanism, shares))
     stddevs = stage.stddevs()
-    checks = check_sums(this, config.run_settings, stage, released)
+    check_sums(this.number, config.run_settings, stage, released)
     engine.skip(stage.slots_left)
     before, missed = engine.snapshot, None
     try:
@@ -79,7 +77,7 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
         model = _make_model(config, this, engine.snapshot, secure)
     announced = [share.following for share in shares if share.following is not None]
     next_round = this.advance(config, engine, announced)
-    return Aggregate(released, stddevs, next_round, model, missed, checks)
+    return Aggregate(released, stddevs, next_round, model, missed)
 
 
 def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share]) -> None:

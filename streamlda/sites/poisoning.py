@@ -13,9 +13,6 @@ and no model follows. So who adds more than his slots must add documents that th
 the count has room for his slots and the blank ones of all. What is left to him, in figures, is in
 the README of this folder; above all, he may take off what he expects the others to have.
 
-Documents of the triples are others than those of the pairs, so their means may differ for good
-reasons: that difference is shown, not refused.
-
 Privacy: this reads releases only.
 """
 
@@ -32,7 +29,6 @@ from streamlda.checks import require
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-from streamlda.sites.rounds import Round
 
 Array = NDArray[np.float64]
 
@@ -45,26 +41,17 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class SumCheck:
-    """A rule of sums: how far a release is from it, and how far it may be.
-
-    `refused`: whether more is refused, or only shown.
-    """
+    """A rule of sums: how far a release is from it, and how far it may be."""
 
     rule: str
     found: float
     most: float
-    refused: bool = True
-
-    @property
-    def kept(self) -> bool:
-        """Whether the release is within what the rule allows."""
-        return self.found <= self.most
 
 
 def check_sums(
-    this: Round, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
+    number: int, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
 ) -> list[SumCheck]:
-    """Return the checks of the released sums of a stage; refuse those that break a rule.
+    """Return the checks of the released sums of a stage of a round; refuse what breaks a rule.
 
     Time O(values), and O(d m) more for pairs seen through a projection.
     """
@@ -95,16 +82,14 @@ def check_sums(
             released[name].size * stddevs[name] ** 2 for name in ("first_norms", "pair_norms")
         )
         made.append(_check_zero("norms: documents of words and of pairs", apart, square, slack))
-    if "triple_first" in released:
-        made.append(_check_means(this, settings, stage, released))
     for check in made:
         require(
-            check.kept or not check.refused,
+            check.found <= check.most,
             "the sums of all sites must be sums of documents, and these are not",
             check=check.rule,
             found=f"{check.found:.6g}",
             most=f"{check.most:.6g}",
-            round=this.number,
+            round=number,
             remedy="a site has added what no documents add: find out which, and agree on a new "
             "config without it",
         )
@@ -139,18 +124,3 @@ def _check_pairs(
             square = of_first + of_pair * (1 + (d - 1) / 2)
             made.append(_check_zero("pair: words of the pairs", rows - first, square, slack))
     return made
-
-
-def _check_means(
-    this: Round, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
-) -> SumCheck:
-    """Return how far the mean document of the triples is from that of the pairs before."""
-    stddevs, slots = stage.stddevs(), stage.last - stage.first
-    W, before = this.arrays["map"], this.arrays["view/first"]
-    documents = max(float(released["triple_kept"]), 1.0)
-    mean = released["triple_first"] / documents
-    (bound,) = (b.l2_clip_norm for b in stage.mechanism.blocks if b.name == "triple_first")
-    noise = stddevs["triple_first"] * (math.sqrt(len(mean)) + FAR) / documents
-    drawn = 2 * bound / math.sqrt(min(slots, documents))
-    found = float(np.linalg.norm(mean - before @ W))
-    return SumCheck("triple_first: moved since the pairs", found, noise + drawn, refused=False)

@@ -306,18 +306,11 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
             Round.load(path)
 
 
-@pytest.mark.parametrize(
-    "bound", [0, -1.0, 1e-300, 5e-324, 1e300, math.inf, math.nan, "1", None, True, 1]
-)
+@pytest.mark.parametrize("bound", [0, -1.0, 1e-300, 1e300, "1", None, True, 1])
 def test_bounds_of_a_round_file_that_are_none_are_refused(this, tmp_path, bound):
     metadata = this._metadata()
     metadata["bounds"] |= {"pair": bound}
     path = tmp_path / "round"
-    if isinstance(bound, float) and not math.isfinite(bound):
-        # No file can hold it.
-        with pytest.raises(ValueError, match="JSON"):
-            write_arrays(path, ROUND_FORMAT, ROUND_VERSION, {}, metadata)
-        return
     write_arrays(path, ROUND_FORMAT, ROUND_VERSION, {}, {**metadata, "signature": this.signature})
     with pytest.raises(ModelFileError, match="a round file must be whole"):
         Round.load(path)
