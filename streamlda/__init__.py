@@ -9,29 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamlda.documents import DocumentBatch
-    from streamlda.engine.engine import Engine
-    from streamlda.engine.settings import EngineSettings
-    from streamlda.errors import StreamLDAError
-    from streamlda.estimator import StreamLDA
-    from streamlda.model.topic_model import TopicModel, load
-    from streamlda.report.notebook import visualize
-    from streamlda.stream.source import Source, open_source
-    from streamlda.text.vocabulary import Vocabulary
-
-__all__ = [
-    "DocumentBatch",
-    "Engine",
-    "EngineSettings",
-    "Source",
-    "StreamLDA",
-    "StreamLDAError",
-    "TopicModel",
-    "Vocabulary",
-    "load",
-    "open_source",
-    "visualize",
-]
+    from streamlda.documents import DocumentBatch as DocumentBatch
+    from streamlda.engine.engine import Engine as Engine
+    from streamlda.engine.settings import EngineSettings as EngineSettings
+    from streamlda.errors import StreamLDAError as StreamLDAError
+    from streamlda.estimator import StreamLDA as StreamLDA
+    from streamlda.model.topic_model import TopicModel as TopicModel
+    from streamlda.model.topic_model import load as load
+    from streamlda.report.notebook import visualize as visualize
+    from streamlda.stream.source import Source as Source
+    from streamlda.stream.source import open_source as open_source
+    from streamlda.text.vocabulary import Vocabulary as Vocabulary
 
 _HOMES = {
     "DocumentBatch": "documents",
@@ -46,6 +34,7 @@ _HOMES = {
     "open_source": "stream.source",
     "visualize": "report.notebook",
 }
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

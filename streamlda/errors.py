@@ -1,25 +1,4 @@
-"""Every error that streamlda raises on purpose.
-
-::
-
-    StreamLDAError
-    ├── InvalidDocumentsError (ValueError)   counts or text that no statistic can be made of
-    ├── InvalidSettingError   (ValueError)   a parameter out of range, or two that clash
-    ├── AccountError                         a state and the position of its source that disagree
-    ├── FencedError                          what belongs to another process by now
-    ├── InsufficientDataError (ValueError)   too few usable documents for what was asked
-    ├── SourceError           (OSError)      a stream of documents that cannot be opened or read
-    │   ├── SourceAwayError                  cannot be reached now: waiting may help
-    │   │   └── SinkAwayError                what is written to refuses, or does not answer
-    │   └── SourceRefusedError               will not be read as it is set: only a person can help
-    │       └── SourceAccessError            the login or the rights do not allow it
-    ├── VocabularyError       (ValueError)   a word list that cannot be used
-    ├── ModelFileError        (ValueError)   a file that is not a whole, unaltered streamlda file
-    │   ├── NewerFormatError                 written by a later version of streamlda
-    │   └── OlderFormatError                 in an earlier format that is not read any more
-    ├── LedgerError                          a privacy ledger that cannot be trusted or written now
-    ├── BudgetExceededError                  a release that the privacy budget does not cover
-    └── MissingExtraError     (ImportError)  an optional dependency that is not installed
+"""Errors that streamlda raises on purpose.
 
 A message states the rule, then ``name=value``, then what to do. It never holds document text.
 """
@@ -94,22 +73,14 @@ class OlderFormatError(ModelFileError):
 
 
 class LedgerError(StreamLDAError):
-    """A privacy ledger that cannot be trusted, or cannot be written now: nothing may be released.
-
-    A ledger that is damaged, missing, foreign or of a later format counts as a budget used up.
-    """
+    """A privacy ledger that cannot be trusted or written now: nothing may be released."""
 
 
 class BudgetExceededError(StreamLDAError):
     """A release that the privacy budget does not cover; it is raised before data is touched.
 
-    Parameters
-    ----------
-    message : str
-        The rule, the values, and what to do.
-    spent, remaining, requested : float
-        In mu^2 (squared parameter of Gaussian differential privacy), the unit in which releases
-        add up: already spent on the documents in question, still left for them, and asked for.
+    What is `spent` on the documents, `remaining` for them and `requested` is in mu^2 (squared
+    parameter of Gaussian differential privacy), the unit in which releases add up.
     """
 
     def __init__(self, message: str, *, spent: float, remaining: float, requested: float) -> None:
@@ -120,22 +91,13 @@ class BudgetExceededError(StreamLDAError):
 
 
 class MissingExtraError(StreamLDAError, ImportError):
-    """An optional dependency that is not installed.
-
-    Parameters
-    ----------
-    package : str
-        The distribution that is missing.
-    extra : str
-        The extra of streamlda that brings it.
-    purpose : str
-        What it is needed for.
-    """
+    """A package that is not installed, the extra that brings it, and what it is needed for."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs a package that is not installed: package={package}; "
-            f"install all of the extra {extra}: pip install {installed_by(extra)}"
+            f"install all of the extra {extra}: pip install "
+            + " ".join(f"'{each}'" for each in packages_of(extra))
         )
         self.package = package
         self.extra = extra
@@ -167,8 +129,3 @@ def packages_of(extra: str) -> list[str]:
 
     listed = (line.split(";") for line in requires("streamlda") or ())
     return [name.strip() for name, *mark in listed if mark and f"'{extra}'" in mark[0]]
-
-
-def installed_by(extra: str) -> str:
-    """Return the packages of an extra as the arguments of ``pip install``."""
-    return " ".join(f"'{package}'" for package in packages_of(extra))

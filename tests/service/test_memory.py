@@ -154,10 +154,6 @@ def test_a_refinement_keeps_documents_and_a_projection_file_leaves_it_out():
         ("0::/a.slice/b", {"a.slice/memory.max": 5, "a.slice/b/memory.max": "max"}, 5),
         ("0::/a.slice/b", {"a.slice/memory.max": 5, "a.slice/b/memory.max": 3}, 3),
         ("0::/a.slice/b", {"a.slice/memory.max": "max"}, None),
-        # The first version has a hierarchy for each controller, and a large number for no limit.
-        ("9:cpu,memory:/x\n0::/", {"memory/x/memory.limit_in_bytes": 7, "cpu/x/y": 1}, 7),
-        ("9:memory:/x", {"memory/memory.limit_in_bytes": 2**63 - 4096}, None),
-        ("9:memory-a:/", {"memory/memory.limit_in_bytes": 7}, None),
         (None, {"memory.max": 2**31}, None),
     ],
 )
