@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import scipy
@@ -17,40 +18,51 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch, holds_texts, read_counts, read_texts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
-from streamlda.learner import Learner, Users, feed
-from streamlda.model.evaluation import CompletionResult, DocumentCompletion, top_words
+from streamlda.learner import Users, feed
+from streamlda.model.evaluation import CompletionResult, document_completion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
-from streamlda.model.representatives import most_of_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit
-from streamlda.private.plan import Plan
 from streamlda.settings.build import choose_passes, engine_settings, fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import names_of_columns, seed_by_columns
-from streamlda.stream.growing_words import GrowingWords, encode_parts
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.progress import shown
 
+T = TypeVar("T")
 Array = NDArray[np.float64]
 
 #: Attributes for the columns of a fit.
-COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_", "_growing")
+COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
 
 #: Their values, where there are any.
 Columns = dict[str, Any]
 
 
 class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
-    """A private estimator has not read a whole window of rows yet."""
+    """A private estimator that has not read a whole window of rows yet."""
+
+
+class _Fitted(Generic[T]):
+    """An attribute of the model as of the last document, under its name and an underscore."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name.removesuffix("_")
+
+    def __get__(self, lda: StreamLDA | None, owner: type) -> T:
+        if lda is None:
+            return self  # type: ignore[return-value]
+        value: T = getattr(lda._fitted, self._name)
+        return copy(value) if isinstance(value, dict) else value
 
 
 class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -65,69 +77,48 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         document mixes. ``"auto"`` estimates it, and ``diagnostics_["alpha_0_estimate"]`` says
         whether the estimate can be trusted. With `epsilon` and much noise, at most 0.12 counts.
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
-        Way to find topics: "whitened-tensor" sums a small tensor; the others use new rows for each
-        power iteration, need less memory when K is large, and may find fewer topics. "online-power"
-        is for fits without `epsilon`, "noisy-power" for fits with it.
-    documents_per_round, memory_documents : int or None, default None
-        For "online-power" and "simultaneous" without `epsilon`: rows of a power iteration (None
-        begins with 1000 and takes more in each); and how many documents topics come from at most,
-        the last half of them at least (None forgets nothing).
-    n_restarts, n_iterations : int or None, default None
-        For solvers of power iterations: random starts of each topic (None: 10, and 3 with
-        `epsilon`), and iterations (None: 5; with `epsilon` 4 for "noisy-power", 8 for
-        "simultaneous").
-    warmup_documents : int or None, default None
-        First documents, kept in memory, from which the first projection is made; without
-        `epsilon`. None takes 10000, or 20000 for a stream that is refined.
+        "whitened-tensor" sums a small tensor; the others use new rows for each power iteration,
+        need less memory when K is large, and may find fewer topics. "online-power" is for fits
+        without `epsilon`, "noisy-power" for fits with it.
+    documents_per_round, memory_documents, n_restarts, n_iterations, warmup_documents : int or None
+        As in `EngineSettings`. With `epsilon` None makes 3 restarts and 4 iterations, or 8.
     oversampling : int, default 50
         Columns of the projection beyond K.
     seed_topics : mapping or sequence of str, default ()
         Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, or lines such as
         ``"space: orbit launch"``, files of such lines, or models. Words are names of columns, or
         numbers of columns without names.
-    grow_every : int or None, default None
-        For texts: after every N documents of `partial_fit`, words that have become frequent enter
-        ``vocabulary_`` and words that are gone leave, once topics are refined; topics keep their
-        rows. `fit` then learns its words from all texts.
     refinement_passes : int, "auto", "quick" or "thorough", default "auto"
-        How often `fit` goes over `X` again to move the spectral topics towards higher likelihood.
-        ``"auto"`` chooses passes and sweeps by the size of `X`, and lets every row of `partial_fit`
-        move the topics; refined topics are kept if they predict held-out rows better. With
-        `epsilon`, rounds of new rows refine the topics where that helps. 0 leaves spectral topics.
-        The other values are for `fit` without `epsilon`: ``"quick"`` takes down to a tenth of the
-        time, with a perplexity up to 10 percent higher; ``"thorough"`` takes longer; a number makes
-        that many passes.
+        Passes of `fit` over `X` that move the spectral topics towards higher likelihood. ``"auto"``
+        chooses them by the size of `X`, lets every row of `partial_fit` move the topics, and keeps
+        refined topics if they predict held-out rows better; with `epsilon`, rounds of new rows
+        refine them. 0 leaves spectral topics. In `fit` without `epsilon` ``"quick"`` takes down to
+        a tenth of the time, with a perplexity up to 10 percent higher; ``"thorough"`` takes longer.
     gibbs_sweeps : int, default 0
         How often `fit` then draws the topics of all tokens by Gibbs sampling; `alpha_` is fitted to
         the last third. They need whole counts, and are refused in `partial_fit` and with `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps, never of privacy noise.
-    epsilon : float or None, default None
-        Publish only differentially private snapshots; this is the budget of a privacy unit.
-    delta : float or None
-        Needed with `epsilon`: well below one over the number of rows.
-    documents_per_snapshot : int or None
-        Rows of a window, at least 100. `partial_fit` needs it; in `fit`, None takes all rows.
-    privacy_unit : {"document", "user"}, default "document"
-        Unit that the guarantee protects. With "user", pass `users` with the rows.
-    documents_per_user : int or None
-        For users: maximum number of documents of one user in a stage of a window.
+    epsilon, delta : float or None, default None
+        Publish only differentially private snapshots, within this budget of a privacy unit; `delta`
+        is well below one over the number of rows.
+    documents_per_snapshot, snapshots : int or None
+        Rows of a window, at least 100 (None: in `fit` all rows; `partial_fit` needs it); and the
+        maximum number of snapshots, needed for users and in prefix mode.
+    privacy_unit, documents_per_user : {"document", "user"}, and int or None
+        Unit that the guarantee protects. With "user", pass `users` with the rows, and set the
+        maximum number of documents of one user in a stage of a window.
     neighboring_relation : {"add-remove", "replace-one"}, default "add-remove"
         One document (or user) more or less, with blank rows in its place; or another in its place.
     mode : {"window", "prefix"}, default "window"
         Topics of each window by itself, or of all rows since the first.
-    snapshots : int or None
-        Maximum number of snapshots; needed for users and in prefix mode, where a `fit` of all
-        rows takes 1.
     clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
         Bounds on the sums of one document: a private quantile, the largest possible norms, or
         public numbers.
-    ledger : str, path-like or None, default None
-        File that remembers what was spent; made if there is none. With None the account is kept in
-        memory: the guarantee holds for this fit only, as the statement says, and *another fit on
-        the same rows spends again unnoticed*.
-    stream : str, default "matrix"
-        Name of the rows in the ledger; give each matrix its own.
+    ledger, stream : path or None, default None, and str, default "matrix"
+        File that remembers what was spent, and the name of the rows there, one for each matrix.
+        Without it the guarantee holds for this fit only, as the statement says, and *another fit
+        on the same rows spends again unnoticed*.
     public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
         With `epsilon`: topics of public documents, or of a private fit of other documents, with
         which a window begins if its rows fit them (``diagnostics_["public_model"]``). Columns must
@@ -142,61 +133,42 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Word probabilities of each topic; rows sum to 1. A `fit` that refines has the most prevalent
         topic first.
     n_components_ : int
-        Number of topics: fewer than `n_components` if an online solver has not found them all yet
-        (see `diagnostics_`), or, with `epsilon` and a warning, if noise hides the others.
+        Number of topics: fewer than `n_components` if an online solver has not found them all yet,
+        or, with `epsilon` and a warning, if noise hides the others.
     prevalence_ : ndarray of shape (n_components_,), or None
-        Share of each topic in all tokens so far: about the mean of `transform`, weighted by tokens,
-        over all documents or a sample of at most 6000 (`streamlda.refinement.measures`). None if
-        it was not measured.
-    alpha_ : ndarray of shape (n_components_,)
-        Dirichlet parameters of the topic mixtures: the prior, which a refinement fits (Minka).
-    alpha_0_ : float
-        Their sum: `alpha_0`, unless that is "auto" or `gibbs_sweeps` have fitted it. With "auto" it
-        is fitted again once topics are refined.
+        Share of each topic in all tokens so far; None if it was not measured.
+    alpha_, alpha_0_ : ndarray of shape (n_components_,), and float
+        Dirichlet parameters of the topic mixtures, the prior, and their sum. Refinements fit them.
     background_ : ndarray of shape (n_features,)
         Word frequencies of the documents (M1).
     diagnostics_ : dict
-        What the data cannot support: ``warnings`` in words, the eigenvalues of word pairs with
-        their noise, as tested on ``documents_behind_directions``, and how many are above it
-        (``directions_supported``); of spectral topics the condition number and which are supported;
-        ``alpha_0_estimate`` (``value``, ``identified``, ``reason``) where `alpha_0` is "auto".
-        After a refinement ``refinement`` has the passes, steps and sweeps made, and which topic of
-        the spectral fit each one began as; what that said of its own topics is in ``start``.
+        What the data cannot support: ``warnings`` in words; eigenvalues of word pairs with their
+        noise, and how many are above it (``directions_supported``); which spectral topics are
+        supported; ``alpha_0_estimate``; what a ``refinement`` did, with its ``start``.
     documents_seen_ : int
         Number of documents of 3 tokens or more; with `epsilon`, rows of the snapshot.
     privacy_ : dict
         The privacy statement (`streamlda.privacy.statement`).
     snapshots_ : list of TopicModel
         With `epsilon`: snapshots of the last call that paid for any, oldest first; else empty.
-    n_features_in_ : int
-        Number of words.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the words, when `X` had string column names.
+    vocabulary_, n_features_in_, feature_names_in_ : Vocabulary, int, ndarray of str
+        Words of a fit of texts, their number, and names of columns when `X` had some.
 
     Notes
     -----
-    `partial_fit` uses each document once and then forgets it, so a stream needs no end; a sample is
-    kept to measure prevalence and coherence, 17 MiB and 16 bytes a word at most, in states and
-    pickles too. Memory O(n_features K + K^3), that sample, and the warm-up documents; time
-    O(nnz K + K^3) a document until topics are refined, then O(nnz K). Fitted attributes are
-    computed when they are first read after a `partial_fit`, in O(n_features K^2 + K^4), or
-    O(n_features K) once refined; before, the warm-up documents are refined whenever they have
-    doubled, so that topics depend a little on when they were read.
+    `partial_fit` uses each document once; a sample of at most 17 MiB is kept to measure prevalence.
+    Memory O(n_features K + K^3), that sample, and the warm-up documents; time O(nnz K + K^3) a
+    document until topics are refined, then O(nnz K). Fitted attributes are computed when they are
+    first read.
 
-    Spectral topics are fast, and right for documents that follow the model; on text, a refinement
-    by likelihood finds better topics. A pass takes O(nnz K), a sweep O(tokens (topics of a document
-    + log K) + n_features K); memory up to 32 n_features K bytes and 32 MiB, sweeps also 1 byte a
-    token (2 from 257 topics on) and 8 a row.
+    `X` holds counts, of any type. Fractional entries are taken as word frequencies known without
+    sampling noise, with a warning; with `epsilon` they are refused.
 
-    `X` holds counts, of any type: rows that are sorted and hold no zero are read without a copy.
-    Fractional entries are taken as word frequencies known without sampling noise, with a warning;
-    with `epsilon` they are refused.
-
-    With `epsilon`, these are public and not protected: the parameters, the number of rows (a row
-    is a record slot, a blank one too), the columns of `X`, and their names. A vocabulary that was
-    learned from the same documents, as by ``CountVectorizer``, voids the guarantee. Pickles and
-    copies keep only the published model: they can transform, but not continue. What `score`,
-    `perplexity` and `transform` return about documents is not protected.
+    With `epsilon`, the parameters, the number of rows (a row is a record slot, a blank one too),
+    the columns of `X` and their names are public. A vocabulary that was learned from the same
+    documents, as by ``CountVectorizer``, voids the guarantee. Pickles and copies keep only the
+    published model: they can transform, but not continue. What `score`, `perplexity` and
+    `transform` return about documents is not protected.
 
     References
     ----------
@@ -219,9 +191,16 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ('private', 4.0, (5, 3))
     """
 
-    #: Words of a fit of texts, and the rule that changes them.
+    components_ = _Fitted[Array]()
+    n_components_ = _Fitted[int]()
+    prevalence_ = _Fitted[Array | None]()
+    alpha_ = _Fitted[Array]()
+    alpha_0_ = _Fitted[float]()
+    background_ = _Fitted[Array]()
+    diagnostics_ = _Fitted[dict[str, Any]]()
+    documents_seen_ = _Fitted[int]()
+    privacy_ = _Fitted[dict[str, Any]]()
     vocabulary_: Vocabulary
-    _growing: GrowingWords | None
     #: Parameters that `partial_fit` continues with.
     _begun_with: dict[str, Any]
     #: None after a private fit has ended: only its model is kept.
@@ -242,7 +221,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         warmup_documents: int | None = None,
         oversampling: int = 50,
         seed_topics: Any = (),
-        grow_every: int | None = None,
         refinement_passes: int | str = "auto",
         gibbs_sweeps: int = 0,
         random_state: Any = None,
@@ -270,7 +248,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.warmup_documents = warmup_documents
         self.oversampling = oversampling
         self.seed_topics = seed_topics
-        self.grow_every = grow_every
         self.refinement_passes = refinement_passes
         self.gibbs_sweeps = gibbs_sweeps
         self.random_state = random_state
@@ -293,7 +270,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Self:
         """Learn topics from documents, forgetting what was learned before.
 
-        With `epsilon`: publish a snapshot of all rows, or of the last whole window of
+        With `epsilon`: publish a snapshot of all rows, or of each whole window of
         `documents_per_snapshot`. What is forgotten stays spent.
 
         Parameters
@@ -312,11 +289,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Raises
         ------
-        ValueError
-            If counts are negative or not finite, or if fewer than 2 documents have 3 tokens; if
-            there are sweeps and counts are not whole numbers, or a refinement with `epsilon`.
-        BudgetExceededError, LedgerError
-            With a ledger that does not allow it, or in which these rows were released.
+        ValueError, BudgetExceededError, LedgerError
+            For bad parameters, counts and ledgers; see `streamlda.errors`.
         """
         if "dask" in sys.modules:
             from streamlda.scaleout.collections import fit_collection, is_collection
@@ -345,20 +319,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
-            Word counts; or texts, whose words are those of the first batch unless they grow.
+        X, users
+            As in `fit`, but for Dask; the words of texts are those of the first batch.
         y : ignored
-        users : sequence of str, bytes or None, of length n_samples, optional
-            As in `fit`.
         analyzer : str, callable or TextAnalyzer, optional
             As in `fit`; with the first batch only.
-
-        Raises
-        ------
-        ValueError
-            If counts are negative or not finite, or a parameter changed or sets passes or sweeps.
-        BudgetExceededError, LedgerError
-            As `fit`.
         """
         reset = not hasattr(self, "_learner")
         settings = self._settings(self._seed() if reset else 0, users)
@@ -370,8 +335,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             gibbs_sweeps=topics.gibbs_sweeps,
             remedy="set passes to 'auto' and sweeps to 0, or call fit",
         )
-        texts = None if self.grow_every is None else read_texts(X)
-        columns = None
+        columns: Columns | None = None
         if reset:
             X, columns = self._first_rows(X, analyzer, whole=False)
         else:
@@ -381,80 +345,28 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 remedy="leave it out, or call fit",
             )
             self._check_goes_on()
-            check_texts_given(None, self.grow_every, texts is not None, X)
             X = self._validated(X, reset=False)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = read_counts(X)
-        if reset:
+        if columns is not None:
             asked = engine_settings(settings, batch.n_features)
-            learner = Engine(seed_by_columns(asked, topics.seeds, columns or {}))
-            if texts is None:
-                with shown(self.verbose):
-                    feed(learner, batch)
-            self._keep(learner, None, columns)
-            if texts is None:
-                return self
-        assert isinstance(self._learner, Engine)
-        # Before it learns: also after an error on the way, topics are those of its rows.
-        self._model = None
+            learner = Engine(seed_by_columns(asked, topics.seeds, columns))
+        else:
+            assert isinstance(self._learner, Engine)
+            learner = self._learner
+            # Before it learns: also after an error on the way, topics are those of its rows.
+            self._model = None
         with shown(self.verbose):
-            if texts is None:
-                feed(self._learner, batch)
-            else:
-                self._learn_growing(self._learner, texts)
+            feed(learner, batch)
+        self._keep(learner, None, columns)
         return self
-
-    @property
-    def components_(self) -> Array:
-        """Word probabilities of each topic."""
-        return self._fitted.components
-
-    @property
-    def n_components_(self) -> int:
-        """Number of topics."""
-        return self._fitted.n_components
 
     @property
     def snapshots_(self) -> list[TopicModel]:
         """The private models of the last call that paid for any, oldest first."""
-        self._check_fitted()
+        _ = self._fitted
         return list(vars(self).get("_snapshots", []))
-
-    @property
-    def privacy_(self) -> dict[str, Any]:
-        """The privacy statement."""
-        return dict(self._fitted.privacy)
-
-    @property
-    def prevalence_(self) -> Array | None:
-        """Share of all tokens that each topic has; None where it was not measured."""
-        return self._fitted.prevalence
-
-    @property
-    def alpha_(self) -> Array:
-        """Dirichlet parameters of the topic mixtures: the prior."""
-        return self._fitted.alpha
-
-    @property
-    def alpha_0_(self) -> float:
-        """Sum of `alpha_`."""
-        return self._fitted.alpha_0
-
-    @property
-    def background_(self) -> Array:
-        """Word frequencies of the documents."""
-        return self._fitted.background
-
-    @property
-    def diagnostics_(self) -> dict[str, Any]:
-        """What the data cannot support."""
-        return dict(self._fitted.diagnostics)
-
-    @property
-    def documents_seen_(self) -> int:
-        """Documents learned from."""
-        return self._fitted.documents_seen
 
     def transform(self, X: Any) -> Any:
         """Return the topic proportions of documents; the model is not changed.
@@ -470,11 +382,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ndarray of shape (n_samples, n_components)
             Rows sum to 1. Each row depends only on its document.
         """
-        self._check_fitted()
+        model = self._fitted
         X = self._validated(X, reset=False)
-        topics = smoothed(self.components_, self.background_, SMOOTHING)
+        topics = smoothed(model.components, model.background, SMOOTHING)
         batch = DocumentBatch.from_matrix(X, integral=False)
-        proportions: Array = topic_proportions(batch, topics, self.alpha_)
+        proportions: Array = topic_proportions(batch, topics, model.alpha)
         return proportions.astype(np.float32) if X.dtype == np.float32 else proportions
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -486,26 +398,14 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts of documents that were not learned from.
+        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
+            Word counts, or texts, of documents that were not learned from.
         y : ignored
-
-        Raises
-        ------
-        ValueError
-            If rounding keeps less than half of the sum of `X`, as of TF-IDF, or if no document has
-            2 tokens.
         """
         return float(self._completion(X).log_likelihood_nats)
 
     def perplexity(self, X: Any) -> float:
-        """Return the perplexity of held-out halves of documents; see `score`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts of documents that were not learned from.
-        """
+        """Return the perplexity of held-out halves of documents `X`; see `score`."""
         return float(self._completion(X).perplexity)
 
     def top_words(self, n: int = 10, names: Any = None) -> list[list[str]]:
@@ -517,99 +417,21 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         names : iterable of str, or object with ``get_feature_names_out``, optional
             A name for each column, such as the fitted ``CountVectorizer``; by default the column
             names of a fitted data frame, else the word ids.
-
-        Raises
-        ------
-        ValueError
-            If there is not one name for each column.
         """
-        self._check_fitted()
+        found = top_words(self.components_, n)
         known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
-        return [[known[i] for i in row] for row in top_words(self.components_, n)]
-
-    def representative_rows(self, X: Any, n: int = 5) -> list[list[tuple[int, float]]]:
-        """Return the documents with most of each topic: rows of `X`, the best first.
-
-        With `epsilon` too: what is returned about documents is not protected.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Word counts. Rows of fewer than 3 tokens are left out.
-        n : int, default 5
-            Rows of each topic, fewer if it is the largest of fewer documents.
-
-        Returns
-        -------
-        list of K lists of (row, proportion)
-        """
-        at_least(1, n=n)
-        self._check_fitted()
-        batch = DocumentBatch.from_matrix(self._validated(X, reset=False), integral=False)
-        usable = np.flatnonzero(batch.usable).tolist()
-        theta = self._fitted.transform(batch.where(batch.usable))
-        return [
-            [(usable[row], float(theta[row, k])) for row in rows]
-            for k, rows in enumerate(most_of_topics(theta, n))
-        ]
+        return [[known[i] for i in row] for row in found]
 
     def to_model(self, names: Any = None) -> TopicModel:
-        """Return what was learned as a `TopicModel`.
-
-        Parameters
-        ----------
-        names : iterable of str, or object with ``get_feature_names_out``, optional
-            As in `top_words`; stored as a given vocabulary.
-        """
-        self._check_fitted()
-        vocabulary: Vocabulary | None = getattr(self, "vocabulary_", None)
+        """Return what was learned as a `TopicModel`; `names` as in `top_words`."""
+        model, vocabulary = self._fitted, vars(self).get("vocabulary_")
         if names is not None or vocabulary is None:
             known = self._named(names)
             vocabulary = None if known is None else Vocabulary.given(known)
-        return replace(self._fitted, vocabulary=vocabulary)
-
-    def plan(self, n_rows: int, n_features: int) -> Plan:
-        """Return what a private fit will give, from numbers alone.
-
-        Nothing is read and nothing is spent.
-
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows; without `documents_per_snapshot` they are one window.
-        n_features : int
-            Columns, words.
-
-        Returns
-        -------
-        Plan
-            Stages, noise and the topics to expect; `str` shows it in words.
-
-        Raises
-        ------
-        InvalidSettingError
-            Without epsilon and delta, or for parameters that do not fit together.
-        """
-        settings = self._settings(self._seed())
-        require(
-            settings.private,
-            "a plan needs a private fit",
-            epsilon=self.get_params()["epsilon"],
-            remedy="set epsilon and delta",
-        )
-        rows = None if settings.snapshots.every else n_rows
-        asked, _ = window_settings(settings, n_features, rows)
-        return Plan.of(asked, n_rows)
+        return replace(model, vocabulary=vocabulary)
 
     def save(self, path: str | os.PathLike[str], names: Any = None) -> None:
-        """Write the model to a file that `streamlda.load` reads.
-
-        Parameters
-        ----------
-        path : str or path-like
-        names : iterable of str, or object with ``get_feature_names_out``, optional
-            As in `top_words`.
-        """
+        """Write `to_model` to a file that `streamlda.load` reads."""
         self.to_model(names).save(path)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -627,19 +449,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The model as of the last document; made only when documents came since."""
         if self._is_private and self._model is None:
             raise self._no_snapshot()
-        if not self.__sklearn_is_fitted__():
-            # AttributeError, so that hasattr() tells a fitted estimator from a new one.
-            raise AttributeError("an estimator must be fitted before its topics are read")
+        check_is_fitted(self)
         if self._model is None:
             assert isinstance(self._learner, Engine)
             self._model = self._learner.latest()
         return self._model
-
-    def _check_fitted(self) -> None:
-        if self._is_private and self._model is None:
-            raise self._no_snapshot()
-        if not self.__sklearn_is_fitted__():
-            check_is_fitted(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -660,11 +474,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             names = names.get_feature_names_out()
         if names is None:
             return None
-        require(
-            isinstance(names, Iterable) and not isinstance(names, str),
-            "names must be words, or an object that gives them by get_feature_names_out",
-            type=type(names).__name__,
-        )
         known = list(names)
         require(
             len(known) == self.n_features_in_,
@@ -676,11 +485,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return known
 
     def _completion(self, X: Any) -> CompletionResult:
-        self._check_fitted()
+        model = self._fitted
         X = self._validated(X, reset=False)
-        completion = DocumentCompletion(self.components_, self.alpha_, self.background_)
-        completion.add(round_counts(X))
-        result = completion.result()
+        topics = model.components, model.alpha, model.background
+        result = document_completion(round_counts(X), *topics)
         require(
             result.held_out_tokens,
             "documents must have at least 2 tokens to be scored",
@@ -718,60 +526,28 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
         return settings
 
-    def _warn_of_few_words(self, n_features: int) -> None:
-        if self.n_components > n_features:
-            warnings.warn(
-                "there should be at least as many words as topics, got "
-                f"n_components={self.n_components} n_features={n_features}: the topics "
-                "beyond the words repeat the corpus frequencies; ask for fewer topics",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def _warn_of_unreadable(self, failed: int, n_texts: int) -> None:
-        if failed:
-            message = f"the analyzer failed on {failed} of {n_texts} texts: rows of no words"
-            warnings.warn(message, UserWarning, stacklevel=5)
-
     def _first_rows(self, X: Any, analyzer: Any, *, whole: bool) -> tuple[Any, Columns]:
         """Return the checked rows that a fit begins with, or its `whole`; and columns by attribute.
 
-        Of texts, words are learned first. Columns are set with what is learned
-        (`_set_beginning`): a fit that fails changes none.
+        Words of texts are learned first. A fit that fails changes no columns: `_keep` sets them.
         """
         parameters = self.get_params(deep=False)
         new = type(self)(**parameters)
         texts = read_texts(X) if parameters["epsilon"] is None else None
-        every = parameters["grow_every"]
-        check_texts_given(analyzer, every, texts is not None, X)
+        check_texts_given(analyzer, texts is not None, X)
         if texts is not None:
-            words = VocabularyLearner.by(analyzer, self.n_components, every)
-            of_all = every is not None and whole
-            new.vocabulary_ = words.learn(texts if of_all else words.beginning(texts))
-            new._growing = words.make_growing_words()
+            words = VocabularyLearner.by(analyzer, self.n_components)
+            new.vocabulary_ = words.learn(words.beginning(texts))
         X = new._validated(X, reset=True, min_samples=1 + whole)
-        self._warn_of_few_words(X.shape[1])
+        if self.n_components > X.shape[1]:
+            warnings.warn(
+                "there should be at least as many words as topics, got "
+                f"n_components={self.n_components} n_features={X.shape[1]}: the topics "
+                "beyond the words repeat the corpus frequencies; ask for fewer topics",
+                UserWarning,
+                stacklevel=3,
+            )
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
-
-    def _learn_growing(self, learner: Learner, texts: list[str]) -> None:
-        """Learn from texts whose words grow."""
-        failed = 0
-
-        def change(vocabulary: Vocabulary, _: object) -> None:
-            self.vocabulary_, self.n_features_in_ = vocabulary, vocabulary.n_features
-
-        parts = encode_parts(texts, self.vocabulary_, learner, self._growing, on_change=change)
-        for _, encoded in parts:
-            failed += len(encoded.unreadable)
-            feed(learner, encoded.batch)
-        self._warn_of_unreadable(failed, len(texts))
-
-    def _set_beginning(self, columns: Columns) -> None:
-        """Remember the columns and the parameters of a new fit."""
-        for name in COLUMNS:
-            self.__dict__.pop(name, None)
-        self.__dict__.update(columns)
-        self._begun_with = self._lasting_parameters()
 
     def _lasting_parameters(self) -> dict[str, Any]:
         """Return the parameters without the seed, and without what is for one `fit` alone."""
@@ -782,29 +558,19 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             del parameters[name]
         return parameters
 
-    def _check_parameters_kept(self) -> None:
-        now, begun = self._lasting_parameters(), self._begun_with
-        changed = [name for name in begun if now[name] != begun[name]]
-        old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
-        require(
-            not changed,
-            "parameters must stay as they were when a fit began",
-            **{name: now[name] for name in changed},
-            remedy=f"set {old} again, or call fit",
-        )
-
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
         if hasattr(self, "vocabulary_") and (texts := read_texts(X)) is not None:
             encoded = self.vocabulary_.encode(texts)
-            self._warn_of_unreadable(len(encoded.unreadable), len(texts))
+            if failed := len(encoded.unreadable):
+                message = f"the analyzer failed on {failed} of {len(texts)} texts: rows of no words"
+                warnings.warn(message, UserWarning, stacklevel=4)
             X = encoded.batch.to_csr()
         require(
             scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X)),
             "X must be a matrix of word counts or, without epsilon, a list of texts",
             type=type(X).__name__,
-            remedy="put texts into a list; or count words, for example by scikit-learn's "
-            "CountVectorizer (with epsilon: public words); or learn from files by the command "
-            "streamlda fit",
+            remedy="put texts into a list, or count words, for example by scikit-learn's "
+            "CountVectorizer (with epsilon: public words)",
             error=InvalidDocumentsError,
         )
         matrix: Any = X
@@ -877,7 +643,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Take over what was learned; columns come with a new fit."""
         self._learner, self._model = learner, model
         if columns is not None:
-            self._set_beginning(columns)
+            for name in COLUMNS:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(columns)
+            self._begun_with = self._lasting_parameters()
 
     def _check_goes_on(self) -> None:
         """Refuse to go on with a fit that has ended, or with other parameters."""
@@ -885,7 +654,14 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise failure(
                 "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
                 "the published model only, got no sums",
-                remedy="call fit, or save the state of a running learner with "
-                "streamlda.storage.state",
+                remedy="call fit",
             )
-        self._check_parameters_kept()
+        now, begun = self._lasting_parameters(), self._begun_with
+        changed = [name for name in begun if now[name] != begun[name]]
+        old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
+        require(
+            not changed,
+            "parameters must stay as they were when a fit began",
+            **{name: now[name] for name in changed},
+            remedy=f"set {old} again, or call fit",
+        )

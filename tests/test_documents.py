@@ -115,8 +115,6 @@ def test_what_is_near_a_violation_is_taken():
     np.testing.assert_array_equal(batch.lengths, [3.25, 0, 12, 0])
     matrix = sp.csr_matrix(DENSE * 0.5)
     assert DocumentBatch.from_matrix(matrix, integral=False).counts[1] == 0.5
-    with pytest.raises(InvalidDocumentsError, match="TF-IDF"):
-        DocumentBatch.from_matrix(matrix)
 
 
 FORMATS = {
@@ -137,9 +135,8 @@ DTYPES = ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float3
 @pytest.mark.parametrize(
     ("form", "dtype"),
     [
-        *((form, dtype) for form in FORMATS for dtype in ("int64", "uint8")),
-        *((form, dtype) for form in ("dense", "csr", "coo") for dtype in DTYPES),
-        ("dense", "float16"),
+        *((form, "uint8") for form in FORMATS),
+        *(("dense", dtype) for dtype in (*DTYPES, "float16", ">i4")),
     ],
 )
 def test_from_matrix_takes_every_format_and_dtype(form, dtype):
@@ -185,13 +182,6 @@ def test_a_batch_travels_with_one_copy_of_its_counts(dtype):
     assert len(pickle.dumps(batch)) == before < 1000 * (counts.itemsize + 4) + 1000
     found = pickle.loads(pickle.dumps(batch))
     np.testing.assert_array_equal(found.counts, batch.counts)
-
-
-def test_counts_in_the_other_order_of_bytes_are_read():
-    matrix = sp.csr_matrix(DENSE.astype(np.int32))
-    data = matrix.data.astype(">i4")
-    batch = DocumentBatch(data, matrix.indices, matrix.indptr, matrix.shape[1])
-    np.testing.assert_array_equal(batch.counts, matrix.data)
 
 
 def raw(data, indices, indptr, kind=sp.csr_matrix):
@@ -266,18 +256,6 @@ def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
         assert not array.flags.writeable
     # What a kernel needs of it still holds: it passes the checks of a batch of its own.
     DocumentBatch(part.counts, part.word_ids, part.row_pointers, part.n_features)
-
-
-@given(st.integers(0, 2**12 - 1), st.integers(0, 10**6))
-def test_where_is_scipys_row_selection(bits, seed):
-    matrix = sp.random_array((12, 7), density=0.3, format="csr", rng=np.random.default_rng(seed))
-    matrix.data = np.ceil(9 * matrix.data)
-    batch = DocumentBatch.from_matrix(sp.csr_array(matrix))
-    chosen = (bits >> np.arange(12)) % 2 == 1
-    part = batch.where(chosen)
-    assert (part is batch) == chosen.all()
-    assert part.n_features == 7
-    np.testing.assert_array_equal(part.to_csr().toarray(), matrix.toarray()[chosen])
 
 
 @given(st.integers(0, 2**12 - 1), st.integers(0, 2**12 - 1), st.integers(0, 10**6), st.booleans())

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamlda import kernels
-from streamlda.kernels.association import project
 from streamlda.utils import threads
 from streamlda.utils.threads import limit_threads, run_pieces, thread_count
 
@@ -27,7 +25,7 @@ def touched(iterations):
     return found
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [1, 3])
 def test_each_iteration_is_run_once(count):
     with limit_threads(count):
         for iterations in (0, 1, 2, 5, 28, 29, 1000):
@@ -46,20 +44,6 @@ def test_threads_work_at_the_same_time_and_the_caller_is_one_of_them():
         run_pieces(meet, 12)
     assert len(seen) == 3
     assert threading.get_ident() in seen
-
-
-def test_callers_in_several_threads_and_in_pieces_do_not_wait_for_each_other():
-    def nested(first, last):
-        for _ in range(first, last):
-            assert touched(50).tolist() == [1] * 50
-
-    def call(_):
-        with limit_threads(2):
-            run_pieces(nested, 40)
-            return touched(300).tolist()
-
-    with ThreadPoolExecutor(5) as pool:
-        assert list(pool.map(call, range(20))) == [[1] * 300] * 20
 
 
 @pytest.mark.parametrize("callers_own", [True, False])
@@ -120,19 +104,3 @@ def test_threads_are_as_many_as_processors_or_fewer_if_the_environment_says_so(
     if wanted is not None:
         monkeypatch.setenv("NUMBA_NUM_THREADS", wanted)
     assert threads._usable.__wrapped__() == count
-
-
-@pytest.mark.parametrize(("few", "pieces"), [(10**9, 1), (0, 8)])
-def test_a_small_task_is_one_piece_in_the_calling_thread(few, pieces, monkeypatch):
-    monkeypatch.setattr(kernels, "FEW_OPERATIONS", few)
-    calls = []
-
-    def counted(first, last, *arguments):
-        calls.append((first, last))
-
-    monkeypatch.setattr(project, "_compiled", counted)
-    documents = np.ones(30), np.zeros(30, np.int32), np.arange(31)
-    with limit_threads(2):
-        project(*documents, np.ones((1, 1)), np.ones((30, 1)))
-    assert len(calls) == pieces
-    assert sorted(n for first, last in calls for n in range(first, last)) == [*range(30)]

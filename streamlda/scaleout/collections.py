@@ -130,13 +130,7 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     words = None
     if n_features is None:
         words = VocabularyLearner.by(analyzer, estimator.n_components)
-    check_texts_given(analyzer, None, words is not None, X)
-    require(
-        estimator.grow_every is None,
-        "grow_every must be left out on a cluster, whose workers share their columns",
-        grow_every=estimator.grow_every,
-        remedy="leave it out, or call partial_fit with lists of texts",
-    )
+    check_texts_given(analyzer, words is not None, X)
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
     passes = choose_passes(settings.topics)
     require(

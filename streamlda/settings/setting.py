@@ -22,6 +22,7 @@ Kind = Literal[
     "frequency",
     "keep",
     "ngrams",
+    "bins",
 ]
 
 PREFIX = "STREAMLDA_"

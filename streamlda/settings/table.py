@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from streamlda.settings.setting import FIT, RUN, Secret, entry
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
-from streamlda.stream.event_time import MOST_AHEAD_SECONDS, UNITS
+from streamlda.stream.event_time import MOST_AHEAD_SECONDS
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -158,7 +158,7 @@ class VocabularySettings:
     grow_every: int | None = entry(
         "int", None, "After every N documents, let words that have become frequent enter a learned "
         "vocabulary, and words that are gone leave; default: the words stay.",
-        unit="documents", least=100, parameter="grow_every")
+        unit="documents", least=100)
     stop_words: str = entry(
         "text", "english", "Languages (english,german) whose stop words to leave out; none, or a "
         "file of words.")
@@ -257,9 +257,9 @@ class SnapshotSettings:
     most: int | None = entry(
         "int", None, "Maximum number of snapshots; default: no limit.", unit="snapshots", least=1,
         flag="--snapshots", parameter="snapshots")
-    time_bins: str = entry(
-        "text", "day", "Bins of event time, in UTC; weeks begin on Monday. The newest 1,000 are "
-        "kept.", choices=UNITS)
+    time_bins: str | tuple[str, ...] = entry(
+        "bins", "day", "Bins of event time, in UTC: hour, day, week (from Monday), month, year, or "
+        "the times at which bins begin, separated by commas. The newest 1,000 are kept.")
     when_exhausted: str = entry(
         "text", "idle", "What to do when the last private snapshot is published.",
         choices=("idle", "stop"), commands=RUN_ONLY)

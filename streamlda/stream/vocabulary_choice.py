@@ -37,15 +37,8 @@ Draw = Callable[[Noise], dict[str, Any]]
 PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
 
 
-def check_texts_given(analyzer: object, grow_every: int | None, texts: bool, X: object) -> None:
-    """Raise `InvalidSettingError` if options for texts alone are given without texts."""
-    require(
-        texts or grow_every is None,
-        "grow_every must come with texts: the columns of a matrix have their words",
-        grow_every=grow_every,
-        type=type(X).__name__,
-        remedy="give a list of texts, or leave grow_every out",
-    )
+def check_texts_given(analyzer: object, texts: bool, X: object) -> None:
+    """Raise `InvalidSettingError` if an analyzer is given without texts."""
     rule = "an analyzer must come with texts, and without epsilon"
     remedy = "give fit a list of texts, or leave the analyzer out"
     require(texts or analyzer is None, rule, type=type(X).__name__, remedy=remedy)
@@ -82,12 +75,7 @@ class VocabularyLearner:
         )
 
     @classmethod
-    def by(
-        cls,
-        analyzer: str | Analyze | TextAnalyzer | None,
-        n_topics: int,
-        grow_every: int | None = None,
-    ) -> VocabularyLearner:
+    def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
         """Return a learner with an analyzer, or a function without English stop words."""
         if not isinstance(analyzer, TextAnalyzer):
             analyzer = TextAnalyzer(stop_words="english", function=analyzer)
@@ -95,7 +83,6 @@ class VocabularyLearner:
             analyzer=analyzer,
             max_document_frequency=most_documents(n_topics),
             few_documents=FEW_DOCUMENTS,
-            grow_every=grow_every,
         )
 
     def is_enough(self, documents: int, characters: int) -> bool:

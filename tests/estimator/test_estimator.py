@@ -7,8 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.utils.estimator_checks as checks
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import check_random_state
 
 import streamlda
 import streamlda.errors
@@ -23,6 +26,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.utils.threads import limit_threads
 
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
+PRIVATE = {"epsilon": 1.0, "delta": 1e-6}
 NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"
 FEW_WORDS = "ignore:there should be at least as many words:UserWarning"
 
@@ -265,9 +269,14 @@ def test_every_parameter_reaches_the_engine():
         ({"alpha_0": "automatic"}, "alpha_0 must be a number"),
         ({"refinement_passes": 1.5}, "refinement_passes must be an integer or auto"),
         ({"memory_documents": 9, "solver": "simultaneous"}, "must be >= 4 warmup_documents"),
-        ({"solver": "online-power", "epsilon": 1.0, "delta": 1e-6}, "solver must not be online-"),
+        ({"refinement_passes": -1}, ">= 0"),
+        ({"refinement_passes": "slow"}, "must be a number"),
+        ({"solver": "online-power", **PRIVATE}, "solver must not be online-"),
+        ({"refinement_passes": "thorough", **PRIVATE}, "must be 0 or auto with epsilon"),
+        ({"refinement_passes": 1, **PRIVATE}, "epsilon: a refinement reads documents with"),
+        ({"gibbs_sweeps": 2, **PRIVATE}, "epsilon: a refinement reads documents with"),
         (
-            {"documents_per_round": 9, "epsilon": 1.0, "delta": 1e-6},
+            {"documents_per_round": 9, **PRIVATE},
             "documents_per_round must be left out with epsilon: the rounds share documents_per_",
         ),
     ],
@@ -280,6 +289,15 @@ def test_bad_parameters_are_refused_by_name(X, parameters, rule):
     assert not hasattr(lda, "components_")
 
 
+@pytest.mark.parametrize("options", [{"refinement_passes": 1}, {"gibbs_sweeps": 2}])
+def test_passes_and_sweeps_are_of_fit_alone(X, options):
+    lda = StreamLDA(2, random_state=0).fit(X[:100])
+    before = lda.components_.copy()
+    with pytest.raises(ValueError, match="and sweeps to 0, or call fit"):
+        lda.set_params(**options).partial_fit(X)
+    np.testing.assert_array_equal(lda.components_, before)
+
+
 def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
     for number, rule in (
         (-1.0, "Negative values in data"),
@@ -289,6 +307,8 @@ def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
     ):
         with pytest.raises(ValueError, match=rule):
             StreamLDA(1).fit(np.array([[1.0, number], [2.0, 0.0]]))
+    with pytest.raises(ValueError, match="gibbs_sweeps above 0; pass"):
+        StreamLDA(2, gibbs_sweeps=1).fit(X[:200] * 0.5)
     with pytest.warns(UserWarning, match="whole numbers of tokens") as caught:
         StreamLDA(2, random_state=0).fit(X[:200] * 0.5)
     assert caught[0].filename == __file__
@@ -304,3 +324,27 @@ def test_more_topics_than_words_are_warned_about_where_the_caller_stands():
         assert caught[0].filename == __file__
     assert not any(lda.diagnostics_["topic_supported"][3:])
     np.testing.assert_allclose(lda.components_[-1], lda.background_)
+
+
+def test_searches_and_pipelines_clone_set_and_show_it(X):
+    assert isinstance(StreamLDA(), BaseEstimator)
+    assert isinstance(StreamLDA(), TransformerMixin)
+    grid = {"n_components": [1, 4]}
+    search = GridSearchCV(StreamLDA(random_state=0), grid, cv=2).fit(X[:400])
+    assert search.best_params_ == {"n_components": 4}
+    pipe = make_pipeline(StreamLDA(2, random_state=0)).set_params(streamlda__n_components=4)
+    frame = pipe.set_output(transform="pandas").fit_transform(X[:400])
+    assert frame.columns.tolist() == pipe.get_feature_names_out().tolist()
+    np.testing.assert_array_equal(frame, search.best_estimator_.transform(X[:400]))
+
+
+def test_no_random_state_is_the_global_one_of_numpy_as_scikit_learn_has_it():
+    seed = check_random_state(0).randint(2**31)
+    assert StreamLDA(random_state=check_random_state(0))._seed() == seed
+    global_one = check_random_state(None)
+    before = global_one.get_state()
+    try:
+        global_one.seed(0)
+        assert StreamLDA()._seed() == seed
+    finally:
+        global_one.set_state(before)

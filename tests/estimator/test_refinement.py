@@ -1,33 +1,21 @@
-"""StreamLDA with a refinement: better topics, one result, what follows them, what is refused."""
+"""StreamLDA with a refinement: better topics, one result, and what follows them."""
 
 import pickle
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import streamlda
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.choice import learned_before
-from streamlda.refinement.collapsed import (
-    MORE_PASSES_BEFORE,
-    PASSES_BEFORE,
-    THOROUGH_SWEEPS,
-    USUAL_SWEEPS,
-)
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
-from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
-from streamlda.spectral.seeds import WORD_SHARE
 from tests import oracle_refinement as twin
 
 K, V, N = 12, 300, 1000
-FEW_ROUNDS = {"documents_per_round": 150, "n_iterations": 2}
-FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
 
 
 @pytest.fixture(scope="module")
@@ -129,50 +117,6 @@ def test_a_small_fit_equals_the_definition():
     assert not np.allclose(start.components_, expected, rtol=0.05)
 
 
-def test_fits_of_few_documents_make_collapsed_sweeps_and_thorough_ones_more(X):
-    for passes, sweeps in (("auto", USUAL_SWEEPS), ("thorough", THOROUGH_SWEEPS)):
-        made = fit(X, passes).diagnostics_["refinement"]
-        assert (made["passes"], made["collapsed_sweeps"]) == (1, sweeps.before + sweeps.after)
-
-
-def test_more_documents_have_more_passes_before_collapsed_sweeps_unless_quick(X, monkeypatch):
-    monkeypatch.setattr("streamlda.refinement.collapsed.MORE_DOCUMENTS", learned_before(N))
-    made = [fit(X, passes).diagnostics_["refinement"] for passes in ("auto", "thorough", "quick")]
-    assert [each["passes"] for each in made] == [MORE_PASSES_BEFORE] * 2 + [PASSES_BEFORE]
-    assert all(each["collapsed_sweeps"] for each in made)
-    # A stream refines what it has kept in the same way.
-    stream = StreamLDA(K, random_state=0).partial_fit(X)
-    assert stream.diagnostics_["refinement"] == made[0]
-
-
-def test_seeded_fits_of_few_documents_make_collapsed_sweeps_that_hold_the_words(X, spectral):
-    owners, columns = spectral.components_.argmax(axis=0), []
-    for k in range(3):
-        columns.append(int(np.flatnonzero(owners == k)[0]))
-    lda = StreamLDA(K, seed_topics={"joined": columns}, random_state=0).fit(X)
-    assert (
-        lda.diagnostics_["refinement"]["collapsed_sweeps"]
-        == USUAL_SWEEPS.before + USUAL_SWEEPS.after
-    )
-    least = WORD_SHARE / (1 + len(columns) * WORD_SHARE)
-    assert lda.components_[0][columns].min() >= 0.99 * least
-
-
-def test_what_says_how_thorough_refinement_is_must_be_known_and_fit(X):
-    assert fit(X, "thorough", solver="online-power").diagnostics_.get("refinement") is None
-    for wrong, message in (
-        ("slow", "must be a number"),
-        (-1, "integer or auto or quick or thorough|>= 0"),
-    ):
-        with pytest.raises(InvalidSettingError, match=message):
-            fit(X, wrong)
-    lda = StreamLDA(K, refinement_passes="thorough")
-    with pytest.raises(InvalidSettingError, match="partial_fit does not keep"):
-        lda.partial_fit(X)
-    with pytest.raises(InvalidSettingError, match="must be 0 or auto with epsilon"):
-        lda.set_params(epsilon=1.0, delta=1e-6).fit(X)
-
-
 def test_equal_seeds_give_equal_results_and_others_do_not(X, spectral, both):
     batch = DocumentBatch.from_matrix(X)
     model = refined(spectral.to_model(), batch, passes=6, gibbs_sweeps=8, seed=0)
@@ -182,22 +126,6 @@ def test_equal_seeds_give_equal_results_and_others_do_not(X, spectral, both):
     assert not same(fit(X, 6, 8, random_state=1), both)
     # Seeds are numbers of 64 bits for the engine and of 63 for the sweeps.
     assert same(*(fit(X, 0, 1, random_state=2**64 - 1) for _ in range(2)))
-
-
-def test_documents_too_short_for_the_engine_change_nothing(X, spectral):
-    model, batch = spectral.to_model(), DocumentBatch.from_matrix(X[:200])
-    short = np.zeros((3, V))
-    short[0, 0] = short[1, 5] = short[1, 9] = 1
-    mixed = sp.vstack([short[:1], X[:90], short[1:], X[90:200]], format="csr")
-    for options in ({"passes": 2}, {"gibbs_sweeps": 2}):
-        without = refined(model, batch, **options)
-        with_short = refined(model, DocumentBatch.from_matrix(mixed), **options)
-        np.testing.assert_array_equal(with_short.components, without.components)
-        assert with_short.diagnostics == without.diagnostics
-    lda = fit(mixed, 1, 1)
-    assert lda.diagnostics_["refinement"]["documents"] == lda.documents_seen_ == 200
-    with pytest.raises(InsufficientDataError, match="a document of at least 3 tokens"):
-        refined(model, DocumentBatch.from_matrix(short), passes=1)
 
 
 def test_passes_are_chosen_by_themselves_or_left_out(X, spectral, monkeypatch):
@@ -213,9 +141,6 @@ def test_passes_are_chosen_by_themselves_or_left_out(X, spectral, monkeypatch):
     assert found.diagnostics_["refinement_choice"]["kept"] == "refinement"
     # A stream refines what it has kept in the same way.
     assert same(found, StreamLDA(K, random_state=0).partial_fit(X[:333]).partial_fit(X[333:]))
-    for solver in ("online-power", "simultaneous"):
-        lda = StreamLDA(K, random_state=0, solver=solver, **FEW_ROUNDS).fit(X)
-        assert "refinement" not in lda.diagnostics_
 
 
 def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path):
@@ -241,15 +166,6 @@ def test_diagnostics_and_settings_say_what_was_done(X, spectral, both, tmp_path)
     assert both.documents_seen_ == N
 
 
-def test_diagnostics_warn_of_too_few_steps_and_keep_what_is_about_the_start_there(X):
-    before, after, many = (fit(X[:100], *much).diagnostics_ for much in ((), (2, 1), (30,)))
-    assert before["warnings"]
-    assert after["start"]["warnings"] == before["warnings"]
-    assert "steps=7 refinement_passes=2; make more passes" in after["warnings"][-1]
-    assert len(after["warnings"]) == 1
-    assert not any("steps=" in text for text in many["warnings"])
-
-
 def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
     corpus, _, held_out = planted
     lda = StreamLDA(K, random_state=0).fit(X)
@@ -262,76 +178,3 @@ def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
     # Every topic is still the one it was, and a little better on the whole.
     assert error(corpus, after) < error(corpus, before)
     assert np.abs(after[:, None] - before).sum(axis=2).argmin(axis=1).tolist() == list(range(K))
-
-
-@pytest.mark.filterwarnings(FRACTIONAL)
-def test_fewer_topics_and_word_frequencies_are_refined_too(planted, X):
-    options = {"solver": "online-power", **FEW_ROUNDS}
-    start, found = fit(X, **options), fit(X, 1, 1, **options)
-    assert found.n_components_ == start.n_components_ < K
-    assert found.diagnostics_["documents_missing"] == start.diagnostics_["documents_missing"]
-    assert not same(start, found)
-    frequencies = X.multiply(1 / X.sum(axis=1)).tocsr()
-    before, after = (fit(frequencies, passes).components_ for passes in (0, 6))
-    assert error(planted[0], after) < error(planted[0], before)
-
-
-@pytest.mark.parametrize("options", [{"refinement_passes": 1}, {"gibbs_sweeps": 2}])
-def test_a_refinement_is_refused_with_epsilon_and_in_partial_fit(X, options):
-    lda = StreamLDA(K, epsilon=1.0, delta=1e-6, **options)
-    for learn in (lda.fit, lda.partial_fit):
-        with pytest.raises(InvalidSettingError, match="epsilon: a refinement reads documents with"):
-            learn(X)
-    with pytest.raises(InvalidSettingError, match="which partial_fit does not keep, got refine"):
-        StreamLDA(K, **options).partial_fit(X)
-    fitted = fit(X[:100])
-    before = fitted.components_.copy()
-    with pytest.raises(InvalidSettingError, match="and sweeps to 0, or call fit"):
-        fitted.set_params(**options).partial_fit(X)
-    np.testing.assert_array_equal(fitted.components_, before)
-
-
-def test_bad_numbers_and_documents_are_refused_before_anything_is_fitted(X, spectral):
-    lda = StreamLDA(K, gibbs_sweeps=1)
-    with pytest.raises(InvalidDocumentsError, match="gibbs_sweeps above 0; pass"):
-        lda.fit(X * 0.5)
-    assert not hasattr(lda, "components_")
-    model, batch = spectral.to_model(), DocumentBatch.from_matrix(X[:50])
-    other = DocumentBatch.from_matrix(X[:50, :-1])
-    for name in ("passes", "gibbs_sweeps"):
-        with pytest.raises(InvalidSettingError, match=f"{name} must be .* >= 0, got {name}=-1"):
-            refined(model, batch, **{name: -1})
-        with pytest.raises(InvalidDocumentsError, match=f"n_features=299 expected={V}"):
-            refined(model, other, **{name: 1})
-
-
-def test_reading_topics_often_in_a_warm_up_goes_over_new_documents_alone(monkeypatch):
-    """All documents are gone over where they have doubled; what is read is about as good."""
-    planted = PlantedLDA(10, 400, alpha_0=3, topic_concentration=0.05, mean_length=40, seed=0)
-    X, aside = planted.documents(4000).to_csr(), planted.documents(1000).to_csr()
-    # Documents that follow the model would keep spectral topics.
-    X.data = np.minimum(X.data, 2)
-    read, work = StreamLDA(10, random_state=0), []
-
-    def added(self, documents, add=StepwiseEM.add):
-        work[-1] += documents.n_documents
-        return add(self, documents)
-
-    monkeypatch.setattr(StepwiseEM, "add", added)
-    for start in range(0, 4000, 500):
-        read.partial_fit(X[start : start + 500])
-        work.append(0)
-        assert read.documents_seen_ == start + 500
-    whole = [number for number, documents in enumerate(work) if documents > 2000]
-    assert whole == [0, 1, 3, 7]
-    assert [work[number] for number in (2, 4, 5, 6)] == [500, 500, 1000, 1500]
-    seven = StreamLDA(10, random_state=0).partial_fit(X[:3500])
-    read = StreamLDA(10, random_state=0).partial_fit(X[:2000])
-    assert "passes" in read.diagnostics_["refinement"]
-    read.partial_fit(X[2000:3500])
-    assert read.perplexity(aside) < 1.01 * seven.perplexity(aside)
-    # The stream itself knows nothing of what was read.
-    for lda in (read, seven):
-        lda.partial_fit(X[3500:])
-    one, other = (lda._learner.snapshot() for lda in (read, seven))
-    np.testing.assert_array_equal(one.components, other.components)
