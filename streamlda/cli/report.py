@@ -20,7 +20,6 @@ from streamlda.model.table import plural
 from streamlda.model.topic_model import load
 from streamlda.report import follow_over_time, write_report
 from streamlda.run.outputs import check_output
-from streamlda.stream.time_bins import TimeBins
 from streamlda.text.encoding import UNREADABLE
 
 #: Settings of the documents that are read for shares over time.
@@ -82,8 +81,7 @@ def report(
             for documents in read_documents(settings)
             for record in zip(documents.texts, documents.times, strict=True)
         )
-        bins = TimeBins.parse(settings.snapshots.time_bins)
-        over_time = follow_over_time(models[-1], records, bins)
+        over_time = follow_over_time(models[-1], records, settings.snapshots.time_bins)
     write_report(
         output, models, labels(model_files), title=title, n_words=n_words, over_time=over_time
     )

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
+from streamlda.checks import one_of, require
 from streamlda.documents import UNDATED
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import NOT_PRIVATE
 from streamlda.storage.newest import get_words
-from streamlda.stream.time_bins import TimeBins
+from streamlda.stream.event_time import UNITS, find_bins
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class OverTime:
 
 
 def follow_over_time(
-    model: TopicModel, records: Iterable[tuple[str, float | None]], bins: TimeBins | None = None
+    model: TopicModel, records: Iterable[tuple[str, float | None]], bins: str = "day"
 ) -> OverTime:
     """Return how the topics of a model went over the time of a corpus.
 
@@ -65,20 +65,19 @@ def follow_over_time(
     records : iterable of (str, float or None)
         Texts with their times, in seconds since 1970 UTC; None is counted as undated. In any
         order.
-    bins : TimeBins, optional
-        Of the calendar or between times; days by default. What lies before the first of such times
-        is counted as undated.
+    bins : {"hour", "day", "week", "month", "year"}, default "day"
+        Bins of time, of the calendar in UTC.
 
     Raises
     ------
     InvalidSettingError
-        If the model is private, no document lies in a bin, or bins are more than `MOST_BINS`.
+        If the model is private, no document has a time, or bins are more than `MOST_BINS`.
     InvalidDocumentsError
         If the analyzer of the model fails on all documents with a time.
     VocabularyError
         If the model has no vocabulary.
     """
-    bins = bins or TimeBins()
+    one_of(UNITS, bins=bins)
     claim = model.privacy.get("statement")
     require(
         claim in (NOT_PRIVATE, "none", None),
@@ -90,7 +89,7 @@ def follow_over_time(
     sums = _Sums(model)
     for texts, times in _batches(records):
         sums.add(texts, np.array(times, dtype=np.float64), bins)
-    return sums.result(bins.unit)
+    return sums.result(bins)
 
 
 def written(start: int, unit: str) -> str:
@@ -115,8 +114,8 @@ class _Sums:
         self._bins: dict[int, tuple[int, Any]] = {}
         self._undated = self._unreadable = 0
 
-    def add(self, texts: list[str], times: Array, bins: TimeBins) -> None:
-        starts = bins.starts(times)
+    def add(self, texts: list[str], times: Array, unit: str) -> None:
+        starts = find_bins(times, unit)
         dated = np.flatnonzero(starts != UNDATED)
         self._undated += len(texts) - len(dated)
         if not len(dated):
@@ -151,9 +150,9 @@ class _Sums:
         )
         require(
             bool(self._bins),
-            "documents must have a time that is not before the first bin, to be shown over time",
+            "documents must have a time to be shown over time",
             documents=self._undated,
-            in_a_bin=0,
+            with_time=0,
             remedy="name the field that holds it (source.time_field)",
         )
         starts = sorted(self._bins)

@@ -278,7 +278,7 @@ class Lease(Thread):
                 prevalence=None if shares is None else tuple(shares.tolist()),
             )
         if timeline is not None and bins is not None:
-            timeline = replace(timeline, unit=bins.unit)
+            timeline = replace(timeline, unit=bins)
         return replace(model, interval=interval, timeline=timeline)
 
 

@@ -16,7 +16,6 @@ from streamlda.refinement.schedule import Passes
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import SeedWords, split_seeds
 from streamlda.settings.table import PrivacySettings, TopicsSettings, VocabularySettings
-from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits
@@ -259,11 +258,9 @@ def snapshot_every(settings: RunSettings) -> int | None:
     return every if every is not None or settings.ends else DEFAULT_EVERY
 
 
-def time_bins(settings: RunSettings) -> TimeBins | None:
-    """Return the bins of event time; None where none is read."""
-    return (
-        None if settings.source.time_field is None else TimeBins.parse(settings.snapshots.time_bins)
-    )
+def time_bins(settings: RunSettings) -> str | None:
+    """Return the unit of the bins of event time; None where none is read."""
+    return None if settings.source.time_field is None else settings.snapshots.time_bins
 
 
 def _common(

@@ -22,7 +22,6 @@ Kind = Literal[
     "frequency",
     "keep",
     "ngrams",
-    "bins",
 ]
 
 PREFIX = "STREAMLDA_"

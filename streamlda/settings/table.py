@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from streamlda.settings.setting import FIT, RUN, Secret, entry
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
-from streamlda.stream.event_time import MOST_AHEAD_SECONDS
+from streamlda.stream.event_time import MOST_AHEAD_SECONDS, UNITS
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -257,9 +257,9 @@ class SnapshotSettings:
     most: int | None = entry(
         "int", None, "Maximum number of snapshots; default: no limit.", unit="snapshots", least=1,
         flag="--snapshots", parameter="snapshots")
-    time_bins: str | tuple[str, ...] = entry(
-        "bins", "day", "Bins of event time, in UTC: hour, day, week (from Monday), month, year, or "
-        "the times at which bins begin, separated by commas. The newest 1,000 are kept.")
+    time_bins: str = entry(
+        "text", "day", "Bins of event time, in UTC; weeks begin on Monday. The newest 1,000 are "
+        "kept.", choices=UNITS)
     when_exhausted: str = entry(
         "text", "idle", "What to do when the last private snapshot is published.",
         choices=("idle", "stop"), commands=RUN_ONLY)

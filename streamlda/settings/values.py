@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamlda.settings.setting import Secret, Setting
-from streamlda.stream.event_time import UNITS, parse_boundaries
 
 #: Units of sizes and of times, as in ``memory.limit = "2 GiB"`` and ``interval = "5 min"``.
 SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -172,15 +171,6 @@ def _ngrams(raw: Any) -> tuple[int, int]:
     return low, high
 
 
-def _bins(raw: Any) -> str | tuple[str, ...]:
-    """Return one of `UNITS`, or times, which an environment variable separates by commas."""
-    if isinstance(raw, str) and raw not in UNITS:
-        raw = [part.strip() for part in raw.split(",")]
-    bins = raw if isinstance(raw, str) else _list(raw)
-    parse_boundaries(bins)
-    return bins
-
-
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "text": _text,
     "topic": _topic,
@@ -194,5 +184,4 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "frequency": _frequency,
     "keep": _keep,
     "ngrams": _ngrams,
-    "bins": _bins,
 }

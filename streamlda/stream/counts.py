@@ -25,13 +25,13 @@ class RecordCounts:
     """Counts of records and documents, by outcome.
 
     `short` documents have fewer than 3 tokens in the vocabulary. If times are read, `undated`
-    documents have none or one before the first bin, and `ahead` documents one later than the clock
-    allows. `tokens` are those of encoded documents, stop words excluded; `unseen_tokens` are
-    outside the vocabulary. `removed` are pieces that were no text (`TextAnalyzer.clean`).
-    `skipped` records were used by a release that a crash cut off from its checkpoint: the outcome
-    of each is unknown. `fields` are the fields of a record that lacks that of the text.
-    `damaged` are files that broke off or hold no record, by reason; the first are `named` with it.
-    `lost_bytes` are the stored bytes after the breaks, at most.
+    documents have none, and `ahead` documents one later than the clock allows. `tokens` are those
+    of encoded documents, stop words excluded; `unseen_tokens` are outside the vocabulary. `removed`
+    are pieces that were no text (`TextAnalyzer.clean`). `skipped` records were used by a release
+    that a crash cut off from its checkpoint: the outcome of each is unknown. `fields` are the
+    fields of a record that lacks that of the text. `damaged` are files that broke off or hold no
+    record, by reason; the first are `named` with it. `lost_bytes` are the stored bytes after the
+    breaks, at most.
     """
 
     records: int = 0

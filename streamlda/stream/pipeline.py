@@ -35,12 +35,11 @@ from streamlda.privacy.ledger import Provenance
 from streamlda.stream.account import Account
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
-from streamlda.stream.event_time import MOST_AHEAD_SECONDS
+from streamlda.stream.event_time import MOST_AHEAD_SECONDS, InNoBin, TimeSpan, find_bins
 from streamlda.stream.growing_words import GrowingWords, encode_parts
 from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import Behind, LocatedTexts, Position, RecordBatch, Reject
-from streamlda.stream.time_bins import InNoBin, TimeBins, TimeSpan
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.columns import ColumnChange
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
@@ -77,8 +76,8 @@ class Pipeline(Generic[LearnerT]):
         Settings of text and words, kept in checkpoints.
     on_reject : callable, optional
         Gets every rejected record and, with the reason ``"short"``, every short document.
-    time_bins : TimeBins, optional
-        Bins of event times. A time later than `most_ahead_seconds` from now is in no bin.
+    time_bins : str, optional
+        Unit of bins of event times. A time later than `most_ahead_seconds` from now is in none.
     candidates : CandidateDocuments, optional
         Documents that models show, of a learner that allows it.
     provenance : Provenance, optional
@@ -94,7 +93,7 @@ class Pipeline(Generic[LearnerT]):
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
         on_reject: Callable[[Reject], None] | None = None,
-        time_bins: TimeBins | None = None,
+        time_bins: str | None = None,
         most_ahead_seconds: float = MOST_AHEAD_SECONDS,
         candidates: CandidateDocuments | None = None,
         provenance: Provenance | None = None,
@@ -315,7 +314,7 @@ class Pipeline(Generic[LearnerT]):
         batch = encoded.batch
         if self._time_bins is None:
             return batch
-        bins = self._time_bins.starts(times, time.time() + self._most_ahead)
+        bins = find_bins(times, self._time_bins, time.time() + self._most_ahead)
         usable = bins[batch.usable]
         self._span.add(times[batch.usable][usable != AHEAD])
         self.counts.undated += int(np.count_nonzero(usable == UNDATED))
@@ -381,7 +380,7 @@ class Pipeline(Generic[LearnerT]):
             start, end = span.to_text()
             interval = replace(interval, start=start, end=end)
         if timeline is not None:
-            timeline = replace(timeline, unit=self._time_bins.unit)
+            timeline = replace(timeline, unit=self._time_bins)
         return Released(replace(model, interval=interval, timeline=timeline))
 
     def skip(self, records: int) -> None:

@@ -11,7 +11,6 @@ from streamlda.errors import InvalidDocumentsError, InvalidSettingError, Vocabul
 from streamlda.privacy.statement import seeded
 from streamlda.report import follow_over_time, over_time
 from streamlda.report.over_time import MOST_MOMENTS, course_from_timeline
-from streamlda.stream.time_bins import TimeBins
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, private, topics, words
@@ -35,7 +34,7 @@ def test_tokens_are_those_of_the_proportions_in_any_order():
     texts = [*texts_of(made.components, 60, seed=1), "", "unknown words"]
     times = [float(t) for t in draw.uniform(-40 * DAY, 40 * DAY, len(texts))]
     times[3] = times[10] = None
-    found = follow_over_time(made, zip(texts, times, strict=True), TimeBins("week"))
+    found = follow_over_time(made, zip(texts, times, strict=True), "week")
     by_week = {}
     for text, time in zip(texts, times, strict=True):
         if time is not None:
@@ -51,14 +50,14 @@ def test_tokens_are_those_of_the_proportions_in_any_order():
     np.testing.assert_allclose(line.tokens, [by_week[week][1] for week in sorted(by_week)])
     assert (line.undated, line.late, line.unit) == (2, 0, "week")
     shuffled = draw.permutation(len(texts))
-    again = follow_over_time(made, [(texts[i], times[i]) for i in shuffled], TimeBins("week"))
+    again = follow_over_time(made, [(texts[i], times[i]) for i in shuffled], "week")
     np.testing.assert_allclose(again.timeline.tokens, line.tokens)
 
 
 def test_many_moments_are_added_up():
     made = model(topics(2, 20))
     n = 2 * MOST_MOMENTS + 5
-    many = follow_over_time(made, [("waa wab waa", i * 3600.0) for i in range(n)], TimeBins("hour"))
+    many = follow_over_time(made, [("waa wab waa", i * 3600.0) for i in range(n)], "hour")
     course = course_from_timeline(many.timeline, [0, 1])
     assert course.together == 3
     assert len(course.at) == -(-n // 3)
@@ -111,6 +110,7 @@ def test_what_must_not_be_shown_over_time_is_refused(monkeypatch):
         follow_over_time(model(topics()), [("waa", i * DAY) for i in range(4)])
     with pytest.raises(VocabularyError):
         follow_over_time(model(topics(), vocabulary=None), [("waa", 0.0)])
-    for time, bins in ((None, None), (5.0, TimeBins("custom", (6, 9)))):
-        with pytest.raises(InvalidSettingError, match=r"must have a time.* documents=1 in_a_bin=0"):
-            follow_over_time(model(topics()), [("waa wab", time)], bins)
+    with pytest.raises(InvalidSettingError, match=r"must have a time.* documents=1 with_time=0"):
+        follow_over_time(model(topics()), [("waa wab", None)])
+    with pytest.raises(InvalidSettingError, match="bins='decade'"):
+        follow_over_time(model(topics()), [("waa wab", 5.0)], "decade")

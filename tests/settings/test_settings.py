@@ -83,7 +83,7 @@ KINDS = {
     "vocabulary.max_document_frequency": ("0.3", 0.3),
     "vocabulary.ngrams": ("'1..2'", (1, 2)),
     "source.time_field": ("'at'", "at"),
-    "snapshots.time_bins": ("'2019, 2020-07-01'", ("2019", "2020-07-01")),
+    "snapshots.time_bins": ("'month'", "month"),
 }
 
 
@@ -174,8 +174,6 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[kafka]\ntopic = 'a/b'\n", "topic must be a name of Kafka: at most 249 letters"),
         (f"[output]\ntopic = '{250 * 'a'}'\n", "topic must be a name of Kafka: at most 249"),
         ("[dead_letters]\ntopic = '..'\n", "topic must be a name of Kafka: at most 249 letters"),
-        ("[snapshots]\ntime_bins = ['2020', '2019']\n", "or times that ascend"),
-        ("[snapshots]\ntime_bins = 7\n", "snapshots.time_bins must be a list of text"),
         ("not toml", "must be TOML"),
     ],
 )

@@ -8,9 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamlda.documents import UNDATED
-from streamlda.errors import InvalidSettingError
-from streamlda.stream.event_time import UNITS, parse_boundaries, parse_event_time
-from streamlda.stream.time_bins import TimeBins, TimeSpan
+from streamlda.stream.event_time import UNITS, TimeSpan, find_bins, parse_event_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
@@ -88,34 +86,10 @@ def beginning(time, unit):
 def test_bins_of_the_calendar_begin_where_its_units_do(times, unit):
     # The first week of the calendar begins on its first day, a Monday.
     given_times = np.array([np.nan if time is None else seconds(time) for time in times])
-    starts = TimeBins(unit).starts(given_times)
+    starts = find_bins(given_times, unit)
     wanted = [UNDATED if t is None else int(seconds(beginning(t, unit))) for t in times]
     assert starts.tolist() == wanted
     assert starts.dtype == np.int64
-
-
-@given(
-    st.lists(st.integers(-(10**6), 10**6), min_size=1, unique=True),
-    st.lists(st.one_of(st.floats(-2e6, 2e6), st.just(np.nan)), max_size=20),
-)
-def test_custom_bins_hold_their_start_and_not_their_end(boundaries, times):
-    bins = TimeBins("custom", tuple(sorted(boundaries)))
-    times = np.array([*times, *boundaries], dtype=float)
-    wanted = [max((b for b in boundaries if b <= t), default=UNDATED) for t in times]
-    assert bins.starts(times).tolist() == wanted
-
-
-def test_bins_of_a_setting():
-    assert TimeBins.parse("month") == TimeBins("month")
-    assert TimeBins.parse(["2019", "2019-07-01T12:00"]) == TimeBins(
-        "custom", (1546300800, 1561982400)
-    )
-    for wrong in ("fortnight", "", [], ["soon"], ["2019", "2019-01-01"], ["2020", "2019"]):
-        with pytest.raises(ValueError, match="or times that ascend"):
-            parse_boundaries(wrong)
-    for unit, boundaries in (("custom", ()), ("custom", (2, 1)), ("day", (1,)), ("minute", ())):
-        with pytest.raises(InvalidSettingError):
-            TimeBins(unit, boundaries)
 
 
 @given(st.lists(st.lists(st.one_of(st.just(np.nan), st.floats(-6e10, 2e11))), max_size=5))

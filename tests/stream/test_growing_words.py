@@ -21,7 +21,6 @@ from streamlda.stream import growing_words
 from streamlda.stream.growing_words import RATIO, GrowingWords, most_counted
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
-from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.columns import ColumnChange
@@ -107,7 +106,7 @@ def test_a_second_half_about_things_never_seen_before(old_go_on, entered, topics
 def made_with(words):
     """Return a pipeline that shows documents and their times, too."""
     shown = CandidateDocuments(2, K, 0, texts=True)
-    return Pipeline(words, engine, candidates=shown, time_bins=TimeBins())
+    return Pipeline(words, engine, candidates=shown, time_bins="day")
 
 
 def restored(before, words):

@@ -21,7 +21,6 @@ from streamlda.stream.event_time import parse_event_time
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
-from streamlda.stream.time_bins import TimeBins
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
@@ -122,8 +121,8 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
     words = learner_of(50) if learned else GIVEN
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_ROWS", 33)
-        whole = fed(words, RecordBatch(texts, times=times), time_bins=TimeBins())
-        parts, start = Pipeline(words, engine, time_bins=TimeBins()), 0
+        whole = fed(words, RecordBatch(texts, times=times), time_bins="day")
+        parts, start = Pipeline(words, engine, time_bins="day"), 0
         for number, stop in enumerate([*sorted(cuts), len(texts)]):
             parts.add(RecordBatch(texts[start:stop], times=times[start:stop]))
             start = stop
@@ -141,7 +140,7 @@ def test_equal_streams_give_equal_engines_however_they_arrive(cuts, learned, res
 
 def restored(before, words):
     """Return a pipeline that goes on from what a checkpoint keeps."""
-    after = Pipeline(words, engine, time_bins=TimeBins())
+    after = Pipeline(words, engine, time_bins="day")
     values = json.loads(json.dumps(before.values()))
     learner = Engine.from_state(*before.learner.state())
     after.restore(before.vocabulary, learner, values, before.waiting)
@@ -151,21 +150,21 @@ def restored(before, words):
 @pytest.mark.parametrize("words", [GIVEN, learner_of(3)])
 def test_documents_have_their_bins_and_models_the_span_of_those_learned_from(words):
     text, day = "apple bread cheese", 86_400
-    dated = Pipeline(words, Dating, time_bins=TimeBins("custom", (0, 2 * day)))
+    dated = Pipeline(words, Dating, time_bins="year")
     records = [text, None, "apple", text, text, text]
     dated.add(RecordBatch(records, times=[2 * day + 7.5, None, 1e9, None, -1.0, 3.0]))
     first = dated.release().model
-    assert dated.learner.bins == [2 * day, 2 * day, UNDATED, UNDATED, 0]
+    assert dated.learner.bins == [0, 978_307_200, UNDATED, -365 * day, 0]
     # The short document, of the year 2001, is not learned from.
     assert first.interval.start == "1969-12-31T23:59:59+00:00"
     assert first.interval.end == "1970-01-03T00:00:07.500000+00:00"
-    assert first.timeline.unit == "custom"
+    assert first.timeline.unit == "year"
     dated.add(RecordBatch([text]))
     second = dated.release().model
     assert (second.interval.start, second.interval.end) == (None, None)
     assert dated.learner.bins[-1] == UNDATED
-    assert dated.counts.undated == 3
-    assert dated.in_no_bin == (3, 0, 7)
+    assert dated.counts.undated == 2
+    assert dated.in_no_bin == (2, 0, 7)
 
 
 #: Now, in the tests of clocks that are wrong.
@@ -178,7 +177,7 @@ NOW = 1_760_000_000.0
 )
 def test_a_time_ahead_of_the_clock_moves_no_time_line(monkeypatch, time):
     monkeypatch.setattr("streamlda.stream.pipeline.time.time", lambda: NOW)
-    dated = Pipeline(GIVEN, Dating, time_bins=TimeBins())
+    dated = Pipeline(GIVEN, Dating, time_bins="day")
     times = [NOW - 60, parse_event_time(time), NOW + 3599]
     dated.add(RecordBatch(["apple bread cheese"] * 3, times=times))
     model = dated.release().model
