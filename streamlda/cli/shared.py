@@ -35,7 +35,7 @@ DOCUMENTS = (
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
 #: Documents that event time has no bin for.
-IN_NO_BIN = "without an event time or before the first bin"
+IN_NO_BIN = "without an event time"
 
 STOPPING = b"\nstopping: finishes and saves what was read; a second signal ends at once\n"
 

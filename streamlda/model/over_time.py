@@ -77,7 +77,7 @@ class Timeline:
     documents : ndarray of shape (B,), int64
         Documents of each bin.
     undated, ahead, late : int
-        Documents without a time or before the first bin; documents from later than the clock
+        Documents without a time; documents from later than the clock
         allowed; documents far from the `MOST_BINS` bins that are kept. All are in no bin.
     """
 

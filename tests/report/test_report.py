@@ -15,7 +15,7 @@ from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.facts import gather, script_data
-from streamlda.report.wording import in_plain_words, is_private
+from streamlda.report.wording import in_plain_words, is_private, join_words
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
 from tests.service.planted import model, private, shifted, topics, words
@@ -199,6 +199,19 @@ def test_what_repeats_and_what_is_junk_is_said():
     assert "like 4" in page.text["topics"]
     assert "near the background" in page.text["topics"]
     assert "No topic repeats another" in page_of(model(table)).text["doubts"]
+
+
+def test_words_that_run_from_the_right_are_isolated_so_that_all_stay_in_order():
+    hebrew = HOSTILE[3]
+    isolated = f"\u2068{hebrew}\u2069"
+    assert join_words([hebrew, "plain"]) == f"{isolated} plain"
+    named = Vocabulary.given([hebrew, *words(59)])
+    falling = np.linspace(2, 1, 60) / 90
+    steep = 0.5 ** np.arange(60)
+    before = model([falling[::-1], steep / steep.sum()], vocabulary=named)
+    page = page_of(before, model([falling, *topics(2)], alpha=[9, 1, 1], vocabulary=named))
+    lists = [page.text[section] for section in ("likeness", "time", "topics", "changes")]
+    assert [isolated in text for text in lists] == [True] * 4
 
 
 @pytest.mark.parametrize("K", [1, 2, 60])

@@ -244,8 +244,7 @@ def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
     expect(moment).to_have_text("4 Mar 2019: 9 documents")
     assert bands(seen) == pytest.approx({"4": 100, "3": 0, "2": 0, "1": 0})
     expect(seen.page.locator("#course-note")).to_contain_text(
-        "In no bin: 5 documents without a time or before the first bin, 0 from the future, "
-        "2 far from the bins kept"
+        "In no bin: 5 documents without a time, 0 from the future, 2 far from the bins kept"
     )
     assert seen.page.locator("#all-chart .axis span").first.text_content() == "1 Mar 2019"
     # The pointer, and the keyboard.

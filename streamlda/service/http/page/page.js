@@ -122,7 +122,7 @@ function showUnused({ documents, rejects, lost, undated, ahead, late }) {
   const gone = Object.entries(lost ?? {}).filter(([, n]) => n > 0);
   at("unused-note").textContent = [
     reasons.map(([reason, n]) => `${reason.replaceAll("-", " ")} ${number(n)}`).join(", ") || "none",
-    undated ? `used, but without a time or before the first bin: ${number(undated)}` : "",
+    undated ? `used, but without a time: ${number(undated)}` : "",
     ahead ? `used, but from the future by their time: ${number(ahead)}` : "",
     late ? `used, but far from the time bins kept: ${number(late)}` : "",
     gone.length ? `lost: ${gone.map(([unit, n]) => `${number(n)} ${unit}`).join(", ")}` : "",

@@ -176,7 +176,7 @@ function showCourse() {
   const { timeline } = view.latest;
   at("course-note").textContent = `Share of tokens; ${course.unit}.`
     + (wanted === "time" && timeline.undated + timeline.ahead + timeline.late
-      ? ` In no bin: ${count(timeline.undated, "document")} without a time or before the first bin, ${number(timeline.ahead)} from the future, ${number(timeline.late)} far from the bins kept.` : "");
+      ? ` In no bin: ${count(timeline.undated, "document")} without a time, ${number(timeline.ahead)} from the future, ${number(timeline.late)} far from the bins kept.` : "");
   showTable(course);
 }
 
