@@ -58,7 +58,6 @@ METAVARS = {
     "frequency": "COUNT|FRACTION",
     "keep": "COUNT|AGE",
     "ngrams": "N|M..N",
-    "bins": "UNIT|TIME,...",
 }
 
 #: Longest list of choices that one screen of help shows.

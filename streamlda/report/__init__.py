@@ -25,12 +25,11 @@ from streamlda.container import whole_file
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import charts, wording
 from streamlda.report.facts import gather, script_data
-from streamlda.report.over_time import OverTime, follow_over_time
 
 #: Parts of the script, in their order.
 SCRIPTS = ("report.js", "drawings.js", "files.js")
 
-__all__ = ["OverTime", "follow_over_time", "render_report", "write_report"]
+__all__ = ["render_report", "write_report"]
 
 
 def render_report(
@@ -39,7 +38,6 @@ def render_report(
     *,
     title: str = "Topic report",
     n_words: int = 10,
-    over_time: OverTime | None = None,
 ) -> str:
     """Return the page about models as HTML.
 
@@ -56,9 +54,6 @@ def render_report(
     title : str, default "Topic report"
     n_words : int, default 10
         Words of each topic; all V if there are fewer.
-    over_time : OverTime, optional
-        How the topics of the last model went over the time of documents (`follow_over_time`); by
-        default what the model itself says (`TopicModel.timeline`).
 
     Raises
     ------
@@ -67,7 +62,7 @@ def render_report(
     VocabularyError
         If two models in turn have too few words in common to be compared.
     """
-    facts = gather(models, labels, n_words, over_time)
+    facts = gather(models, labels, n_words)
     shared, own = (files(package).joinpath("page") for package in ("streamlda", "streamlda.report"))
     css = "".join(part.read_text("utf-8") for part in (shared / "base.css", own / "report.css"))
     js = "".join((own / name).read_text("utf-8") for name in SCRIPTS)
@@ -102,10 +97,9 @@ def write_report(
     *,
     title: str = "Topic report",
     n_words: int = 10,
-    over_time: OverTime | None = None,
 ) -> None:
     """Write the page about models to a file, whole or not at all; see `render_report`."""
-    page = render_report(models, labels, title=title, n_words=n_words, over_time=over_time)
+    page = render_report(models, labels, title=title, n_words=n_words)
     save_page(path, page)
 
 

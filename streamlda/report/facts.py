@@ -25,7 +25,7 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import flat_map, leaves, topic_tree
 from streamlda.model.matching import common_share, moved_words
 from streamlda.model.topic_model import TopicModel
-from streamlda.report.over_time import Course, OverTime, course_from_models, course_from_timeline
+from streamlda.report.over_time import Course, course_from_models, course_from_timeline
 from streamlda.spectral.support import Spectrum
 from streamlda.storage.snapshots import follow_topics
 
@@ -176,8 +176,6 @@ class Facts:
     #: How shares went from model to model, and over the time of documents.
     models_course: Course | None = None
     time_course: Course | None = None
-    #: Whether a corpus was read for that.
-    from_documents: bool = False
     #: Least share of tokens, of any two models in turn, in words that both know; None if all have
     #: the same words.
     common_share: float | None = None
@@ -230,7 +228,6 @@ def gather(
     models: Sequence[TopicModel],
     labels: Sequence[str],
     n_words: int,
-    over_time: OverTime | None = None,
 ) -> Facts:
     """Return what a report says of models; the public `render_report` states cost and errors."""
     holds = len(models) == len(labels) > 0 and n_words >= 1
@@ -252,7 +249,7 @@ def gather(
     tree = topic_tree(newest.components[order], newest.weights[order])
     flat = flat_map(distances)
     words = Words(newest, max(n_words, LISTED_WORDS))
-    timeline = newest.timeline if over_time is None else over_time.timeline
+    timeline = newest.timeline
     return Facts(
         models=tuple(models),
         labels=tuple(labels),
@@ -268,7 +265,6 @@ def gather(
         gone={} if len(models) < 2 else _gone(models[-2], ids[-2], shown, n_words),
         models_course=None if len(models) < 2 else course_from_models(models, labels, ids),
         time_course=None if timeline is None else course_from_timeline(timeline, shown),
-        from_documents=over_time is not None,
         common_share=min((s for s in common if s < 1.0), default=None),
     )
 

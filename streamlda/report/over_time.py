@@ -1,26 +1,16 @@
-"""Shares of topics over time: by a pass over documents, or from model to model."""
+"""Shares of topics over time: by the event time of documents, or from model to model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice, pairwise
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamlda.checks import one_of, require
-from streamlda.documents import UNDATED
-from streamlda.errors import InvalidDocumentsError
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.statement import NOT_PRIVATE
-from streamlda.storage.newest import get_words
-from streamlda.stream.event_time import UNITS, find_bins
-
-Array = NDArray[np.float64]
 
 #: How the start of a bin is written.
 _FORMS = {
@@ -31,139 +21,10 @@ _FORMS = {
     "year": "%Y",
 }
 
-#: A drawing has no room for more, and memory is O(bins K).
-MOST_BINS = 2000
-
-#: Documents that are looked at together.
-_DOCUMENTS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class OverTime:
-    """Topics over the time of a corpus: tokens by bin.
-
-    `unreadable` are the documents with a time that the analyzer of the model failed on: they are in
-    no bin.
-    """
-
-    timeline: Timeline
-    unreadable: int = 0
-
-
-def follow_over_time(
-    model: TopicModel, records: Iterable[tuple[str, float | None]], bins: str = "day"
-) -> OverTime:
-    """Return how the topics of a model went over the time of a corpus.
-
-    Each document is inferred once and forgotten. Time O(nnz K) an iteration of the inference;
-    memory O(K V + bins K).
-
-    Parameters
-    ----------
-    model : TopicModel
-        With a vocabulary, and without privacy.
-    records : iterable of (str, float or None)
-        Texts with their times, in seconds since 1970 UTC; None is counted as undated. In any
-        order.
-    bins : {"hour", "day", "week", "month", "year"}, default "day"
-        Bins of time, of the calendar in UTC.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the model is private, no document has a time, or bins are more than `MOST_BINS`.
-    InvalidDocumentsError
-        If the analyzer of the model fails on all documents with a time.
-    VocabularyError
-        If the model has no vocabulary.
-    """
-    one_of(UNITS, bins=bins)
-    claim = model.privacy.get("statement")
-    require(
-        claim in (NOT_PRIVATE, "none", None),
-        "documents must not be shown by a private model over time, since the result would be a "
-        "function of the documents that no noise protects",
-        statement=claim,
-        remedy="give the snapshots of its windows instead, oldest first",
-    )
-    sums = _Sums(model)
-    for texts, times in _batches(records):
-        sums.add(texts, np.array(times, dtype=np.float64), bins)
-    return sums.result(bins)
-
 
 def written(start: int, unit: str) -> str:
     """Return the start of a bin as text; those of other units by minutes."""
     return f"{datetime.fromtimestamp(start, UTC):{_FORMS.get(unit, '%Y-%m-%d %H:%M')}}"
-
-
-def _batches(
-    records: Iterable[tuple[str, float | None]],
-) -> Iterator[tuple[list[str], list[float | None]]]:
-    reader = iter(records)
-    while batch := list(islice(reader, _DOCUMENTS)):
-        yield [text for text, _ in batch], [time for _, time in batch]
-
-
-class _Sums:
-    """Documents, and tokens of each topic, in each bin."""
-
-    def __init__(self, model: TopicModel) -> None:
-        self._model = model
-        #: Of each bin: documents, and tokens (K,).
-        self._bins: dict[int, tuple[int, Any]] = {}
-        self._undated = self._unreadable = 0
-
-    def add(self, texts: list[str], times: Array, unit: str) -> None:
-        starts = find_bins(times, unit)
-        dated = np.flatnonzero(starts != UNDATED)
-        self._undated += len(texts) - len(dated)
-        if not len(dated):
-            return
-        encoded = get_words(self._model).encode([texts[i] for i in dated])
-        self._unreadable += len(encoded.unreadable)
-        readable = np.ones(len(dated), dtype=np.bool_)
-        readable[list(encoded.unreadable)] = False
-        batch, dated = encoded.batch.where(readable), dated[readable]
-        found, of = np.unique(starts[dated], return_inverse=True)
-        n_bins = len(self._bins | dict.fromkeys(found.tolist()))
-        require(
-            n_bins <= MOST_BINS,
-            f"time must have at most {MOST_BINS:,} bins with documents",
-            bins=n_bins,
-            remedy="choose longer ones, such as years (snapshots.time_bins=year)",
-        )
-        proportions = self._model.transform(batch)
-        tokens = np.zeros((len(found), self._model.n_components))
-        np.add.at(tokens, of, proportions * batch.lengths[:, None])
-        for b, (start, n) in enumerate(zip(found.tolist(), np.bincount(of), strict=True)):
-            documents, of_topics = self._bins.get(start, (0, 0.0))
-            self._bins[start] = documents + int(n), of_topics + tokens[b]
-
-    def result(self, unit: str) -> OverTime:
-        require(
-            bool(self._bins) or not self._unreadable,
-            "a source must have a document with a time that can be read",
-            unreadable=self._unreadable,
-            remedy="check the analyzer of the model",
-            error=InvalidDocumentsError,
-        )
-        require(
-            bool(self._bins),
-            "documents must have a time to be shown over time",
-            documents=self._undated,
-            with_time=0,
-            remedy="name the field that holds it (source.time_field)",
-        )
-        starts = sorted(self._bins)
-        timeline = Timeline(
-            unit=unit,
-            starts=np.array(starts, dtype=np.int64),
-            tokens=np.array([self._bins[start][1] for start in starts]),
-            documents=np.array([self._bins[start][0] for start in starts], dtype=np.int64),
-            undated=self._undated,
-        )
-        return OverTime(timeline, self._unreadable)
 
 
 Share = float | None

@@ -33,7 +33,7 @@ from streamlda.storage.checkpoint import Checkpoint, read_newest
 from streamlda.storage.index import CheckpointIndex
 from streamlda.storage.partitions import LOG
 from streamlda.storage.projection import check_same_words
-from streamlda.stream.illustrations import COLUMNS
+from streamlda.stream.pipeline import COLUMNS
 from streamlda.stream.source import Position
 from streamlda.text.column_words import ColumnWords, merge_words, open_column_words
 from streamlda.text.vocabulary import Vocabulary

@@ -37,10 +37,10 @@ from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS, InNoBin, TimeSpan, find_bins
 from streamlda.stream.growing_words import GrowingWords, encode_parts
-from streamlda.stream.illustrations import Illustrations
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import Behind, LocatedTexts, Position, RecordBatch, Reject
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
+from streamlda.text.column_words import ColumnWords, open_column_words
 from streamlda.text.columns import ColumnChange
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
 from streamlda.text.vocabulary import Vocabulary
@@ -49,8 +49,9 @@ from streamlda.utils.arrays import Arrays, named, with_prefix
 #: Reason of a `Reject` for a document too short to learn from.
 SHORT = "short"
 
-#: Begins the names of the arrays that words grow by.
-GROWING = "growing."
+#: Begin the names of arrays beside a learner: counts of words that enter, words of hashed columns,
+#: and documents to show.
+GROWING, COLUMNS, CANDIDATES = "growing.", "columns.", "candidates."
 
 Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
@@ -121,7 +122,8 @@ class Pipeline(Generic[LearnerT]):
         self._voted = 0
         self._released_at = 0
         self._blocks = Blocks()
-        self._illustrations = Illustrations(candidates)
+        self._candidates = candidates
+        self._column_words: ColumnWords | None = None
         self._growing: GrowingWords | None = None
         if isinstance(words, VocabularyLearner):
             self._growing = words.make_growing_words()
@@ -130,10 +132,23 @@ class Pipeline(Generic[LearnerT]):
 
     def begin(self, vocabulary: Vocabulary, first_slot: int = 0) -> LearnerT:
         """Begin with these words, and make the learner whose first row has this record slot."""
-        self.vocabulary, self.first_slot = vocabulary, first_slot
-        self._learner = self._make_learner(vocabulary, first_slot)
-        self._illustrations.begin(vocabulary, self._learner, {})
-        return self._learner
+        self.first_slot = first_slot
+        learner = self._make_learner(vocabulary, first_slot)
+        self._take(vocabulary, learner, {})
+        return learner
+
+    def _take(
+        self, vocabulary: Vocabulary, learner: LearnerT, saved: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Take a learner, and what is shown beside its topics, as `beside` saved it."""
+        self.vocabulary, self._learner = vocabulary, learner
+        if learner.counts_slots:
+            self._candidates = None
+            return
+        self._column_words = open_column_words(vocabulary, named(saved, COLUMNS))
+        documents = named(saved, CANDIDATES)
+        if self._candidates is not None and documents:
+            self._candidates.restore(documents, vocabulary.n_features)
 
     @property
     def learner(self) -> LearnerT | None:
@@ -300,7 +315,11 @@ class Pipeline(Generic[LearnerT]):
         )
         for part, encoded in parts:
             texts, locations = found.texts[part], found.locations[part]
-            self._illustrations.add(texts, locations, encoded.batch)
+            if self._column_words is not None:
+                self._column_words.add(texts)
+            if self._candidates is not None:
+                ids = [at.id or f"{at.location}:{at.record}" for at in locations]
+                self._candidates.add(encoded.batch, ids, texts)
             self.counts.add_encoded(encoded, len(texts))
             if self._on_reject is not None:
                 for i in np.flatnonzero(~encoded.batch.usable).tolist():
@@ -323,7 +342,8 @@ class Pipeline(Generic[LearnerT]):
 
     def _change_words(self, vocabulary: Vocabulary, change: ColumnChange) -> None:
         self.vocabulary = vocabulary
-        self._illustrations.change_words(change)
+        if self._candidates is not None:
+            self._candidates.change_words(change)
 
     # Releases.
 
@@ -361,7 +381,11 @@ class Pipeline(Generic[LearnerT]):
             model = self._learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
-        return self._released(self._illustrations.beside(model))
+        if model is not None and self._column_words is not None:
+            model = replace(model, vocabulary=self._column_words.name_columns())
+        if model is not None and self._candidates is not None:
+            model = replace(model, representative_documents=self._candidates.shown_by(model))
+        return self._released(model)
 
     def _released(self, model: TopicModel | None) -> Released:
         assert self._learner is not None
@@ -445,9 +469,16 @@ class Pipeline(Generic[LearnerT]):
         return self._blocks.waiting
 
     def beside(self) -> Arrays:
-        """Return the state of illustrations and of growing words, as named arrays."""
-        growing = {} if self._growing is None else self._growing.state()
-        return self._illustrations.state() | with_prefix(growing, GROWING)
+        """Return the state of what is shown beside topics, and of growing words."""
+        parts = {
+            GROWING: self._growing,
+            COLUMNS: self._column_words,
+            CANDIDATES: self._candidates,
+        }
+        found: Arrays = {}
+        for prefix, part in parts.items():
+            found |= {} if part is None else with_prefix(part.state(), prefix)
+        return found
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
@@ -473,9 +504,8 @@ class Pipeline(Generic[LearnerT]):
         vocabulary_documents: int,
     ) -> None:
         """Take over a learner that was fed elsewhere, and the counts of its records."""
-        self.vocabulary, self._learner, self.counts = vocabulary, learner, counts
-        self.vocabulary_documents = vocabulary_documents
-        self._illustrations.begin(vocabulary, learner, {})
+        self.counts, self.vocabulary_documents = counts, vocabulary_documents
+        self._take(vocabulary, learner, {})
 
     def restore(
         self,
@@ -486,8 +516,7 @@ class Pipeline(Generic[LearnerT]):
         beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         """Resume from the state of a learner, `values`, documents that waited, and `beside`."""
-        self.vocabulary, self._learner = vocabulary, learner
-        self._illustrations.begin(vocabulary, learner, beside or {})
+        self._take(vocabulary, learner, beside or {})
         # A run may let words grow from a restart on.
         if self._growing is not None and (grown := named(beside or {}, GROWING)):
             self._growing.restore(grown)

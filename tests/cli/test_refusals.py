@@ -96,7 +96,6 @@ PRIVATE = "--epsilon 5 --delta 1e-3 --ledger {new}/L --snapshot-every 300"
         *("topics", "budget", "projection -o {new}/o", "report -o {new}/o", "site show"),
         *("reduce -k 1 -o {new}/o", "merge {folder}/model -o {new}/o"),
         *("compare {folder}/model", "infer {folder}/model", "evaluate {folder}/model"),
-        "report {folder}/model --time-field t -o {new}/o --format jsonl --over-time",
     ],
 )
 @pytest.mark.parametrize("what", ["gone", "a folder"])

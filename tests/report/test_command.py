@@ -1,14 +1,12 @@
 """``streamlda report``: the page it writes, and what it refuses."""
 
-import json
-
 import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import Commands
 from streamlda.cli.report import labels, report
 from tests.report.test_report import Page
-from tests.service.planted import model, private, shifted, topics
+from tests.service.planted import model, shifted, topics
 
 
 def run(*arguments, code=0):
@@ -39,36 +37,6 @@ def test_the_command_writes_a_page(files):
     # Where files lie on this machine is nobody's business.
     assert str(files) not in html
     assert run(files / "old.model", "-o", target, "-q").stderr == ""
-
-
-def test_the_command_shows_one_corpus_over_time(files):
-    made = model(topics())
-    (files / "d.jsonl").write_text(
-        "".join(
-            json.dumps({"text": "waa wab wac wad", "day": day}) + "\n"
-            for day in ("2026-01-05", "2026-03-01T10:00:00Z", None, "never")
-        )
-    )
-    made.save(files / "m.model")
-    target = files / "r.html"
-    dated = ("--over-time", files / "d.jsonl", "--time-field", "day")
-    said = run(files / "m.model", "-o", target, *dated, "--time-bins", "month")
-    assert "2 documents over time\n2 documents without an event time\n" in said.stderr
-    text = Page(target.read_text("utf-8")).text
-    assert "2 documents with a time in these bins, 2 without" in text["time"]
-    assert "2026-01" in text["time"]
-    for wrong in (dated[:2], dated[2:], ("--time-bins", "day")):
-        assert "must come together" in run(files / "m.model", "-o", target, *wrong, code=2).stderr
-    none = (*dated[:3], "nosuch")
-    said = run(files / "m.model", "-o", files / "n.html", *none, code=78)
-    assert "documents=4 with_time=0; name the field that holds it (source.time_field" in said.stderr
-    assert not (files / "n.html").exists()
-    model(topics(), privacy=private()).save(files / "p.model")
-    said = run(files / "p.model", "-o", files / "p.html", *dated, code=78)
-    assert "function of the documents" in said.stderr
-    assert not (files / "p.html").exists()
-    said = run(files / "m.model", "-o", files / "d.jsonl", *dated, code=78)
-    assert "must not replace what is read" in said.stderr
 
 
 def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, VocabularyError
-from streamlda.model.over_time import Interval
+from streamlda.model.over_time import Interval, Timeline
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
 from streamlda.report.facts import gather, script_data
+from streamlda.report.over_time import MOST_MOMENTS
 from streamlda.report.wording import in_plain_words, is_private, join_words
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
@@ -410,6 +411,21 @@ def test_models_are_drawn_by_what_came_between_them():
     course = gather([made[0], replace(made[1], interval=None)], "ab", 5).course
     assert course.shares[0] == (made[0].shares[0], made[1].shares[0])
     assert (course.labels, course.lately) == (("a", "b"), False)
+
+
+def test_many_moments_are_added_up():
+    n, tokens = 2 * MOST_MOMENTS + 5, np.random.default_rng(0).random((2 * MOST_MOMENTS + 5, 4))
+    hours = Timeline(
+        unit="hour", starts=3600 * np.arange(n), tokens=tokens, documents=np.ones(n), undated=2
+    )
+    course = gather([model(topics(), timeline=hours)], ["m"], 5).course
+    assert course.together == 3
+    assert len(course.at) == -(-n // 3)
+    assert sum(course.documents) == n
+    assert course.labels[1] == "1970-01-01 03:00"
+    assert course.shares[0][0] == pytest.approx(tokens[:3, 0].sum() / tokens[:3].sum())
+    page = page_of(model(topics(), timeline=hours))
+    assert f"{n} documents with a time in these bins, 2 without" in page.text["time"]
 
 
 def test_representative_documents_are_shown_as_text():

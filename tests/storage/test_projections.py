@@ -13,7 +13,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.storage.merge import merge_checkpoints, read_newest_engine
 from streamlda.storage.projection import FORMAT, FORMAT_VERSION, load_projection, save_projection
 from streamlda.storage.state import load_state, save_state
-from streamlda.stream.illustrations import COLUMNS
+from streamlda.stream.pipeline import COLUMNS
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import with_prefix
