@@ -43,7 +43,6 @@ COMMANDS = {
     },
     "Try and check": {
         "demo": "Learn topics from the documentation of installed packages.",
-        "simulate": "Write documents drawn from planted topics.",
         "doctor": "Check versions, threads, caches, extras, and what settings connect to.",
     },
 }

@@ -7,14 +7,12 @@ import math
 from typing import Any
 
 import click
-import numpy as np
 
-from streamlda.cli.options import Given, SettingsCommand, json_option, path_option
+from streamlda.cli.options import Given, SettingsCommand, json_option
 from streamlda.cli.shared import DOCUMENTS, TASKS, read_documents
 from streamlda.model.coherence import NpmiCounter
 from streamlda.model.evaluation import (
     DocumentCompletion,
-    matched_l1_error,
     top_words,
     topic_diversity,
 )
@@ -31,23 +29,16 @@ TOP_WORDS = 10
 @click.command(cls=SettingsCommand, reader="evaluate", tasks=TASKS, names=DOCUMENTS)
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @json_option
-@path_option("--truth", "truth", "Model of planted topics to compare with. [default: none]", False)
-def evaluate(model_file: str, as_json: bool, truth: str | None, given: Given) -> None:
+def evaluate(model_file: str, as_json: bool, given: Given) -> None:
     """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
 
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
     better. unigram_perplexity: of the same tokens by the word frequencies alone. npmi: coherence
     of the ten top words of the topics in these documents, -1 to 1. diversity: share of distinct
     words among the top words, 0 to 1. unseen_share: tokens outside the vocabulary.
-    matched_l1_error: mean L1 distance, 0 to 2, to the topics of --truth, over the words of both.
-    truth_unseen_share: tokens that the truth draws outside the vocabulary.
     """
     settings = given.read()
-    model = load(model_file)
-    planted = None if truth is None else load(truth)
-    found = _measure(model, settings)
-    if planted is not None:
-        found |= _distance(planted, model)
+    found = _measure(load(model_file), settings)
     # JSON has no infinity; a perplexity is infinite when a held-out word is in no topic.
     for name, value in found.items():
         found[name] = None if isinstance(value, float) and not math.isfinite(value) else value
@@ -92,21 +83,4 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
         "documents": result.documents,
         "held_out_tokens": result.held_out_tokens,
         "unseen_share": unseen / max(1, tokens),
-    }
-
-
-def _distance(truth: TopicModel, model: TopicModel) -> dict[str, float | None]:
-    """Return the matched error over the words of both, and what of the truth is on others."""
-    planted, learned = (
-        np.array(get_words(each).get_feature_names_out(), str) for each in (truth, model)
-    )
-    common, in_truth, in_model = np.intersect1d(planted, learned, return_indices=True)
-    topics = []
-    for each, kept in ((truth, in_truth), (model, in_model)):
-        part = each.components[:, kept]
-        total = part.sum(axis=1, keepdims=True)
-        topics.append(np.divide(part, total, out=np.zeros_like(part), where=total > 0))
-    return {
-        "matched_l1_error": matched_l1_error(*topics).mean if len(common) else None,
-        "truth_unseen_share": float(np.delete(truth.background, in_truth).sum()),
     }

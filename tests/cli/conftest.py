@@ -1,11 +1,16 @@
 """The command line in this process."""
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
+from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import read_report
 from streamlda.settings.load import NAMES
+from streamlda.simulate import PlantedLDA
+from streamlda.text.vocabulary import Vocabulary
 
 
 def spelled(*arguments):
@@ -50,7 +55,26 @@ def slots_of(report):
     return [each["documents"][0][1:] for each in report["snapshots"]]
 
 
-SIZES = ("--topics", 3, "--mean-length", 40, "--vocabulary-size")
+#: Words of letters alone, as the default pattern of tokens has them.
+LETTERS = str.maketrans("0123456789", "abcdefghij")
+
+
+def plant(path, n, n_words, *, n_topics=3, mean_length=40, seed=0, truth=None):
+    """Write documents of planted topics, a line each, and the topics as a model."""
+    planted = PlantedLDA(n_topics, n_words, mean_length=mean_length, seed=seed)
+    texts = [text.translate(LETTERS) for text in planted.texts(n)]
+    as_json = path.suffix == ".jsonl"
+    lines = (json.dumps({"text": text}) if as_json else text for text in texts)
+    path.write_text("".join(f"{line}\n" for line in lines), "ascii")
+    if truth is not None:
+        TopicModel(
+            components=planted.components,
+            prevalence=planted.alpha / planted.alpha.sum(),
+            alpha=planted.alpha,
+            background=planted.alpha @ planted.components / planted.alpha.sum(),
+            vocabulary=Vocabulary.given([word.translate(LETTERS) for word in planted.words]),
+        ).save(truth)
+
 
 #: As for a corpus whose words are in all of its documents.
 ALL_WORDS = ("vocabulary.max_document_frequency=1.0",)
@@ -60,9 +84,8 @@ ALL_WORDS = ("vocabulary.max_document_frequency=1.0",)
 def folder(tmp_path_factory):
     """Planted documents to learn from and to evaluate on, their truth, and a model."""
     folder = tmp_path_factory.mktemp("cli")
-    simulate = ("simulate", *SIZES, 200)
-    run(*simulate, "-n", 6000, "-o", folder / "a.jsonl", "--truth", folder / "truth")
-    run(*simulate, "-n", 6300, "-o", folder / "all.txt")
+    plant(folder / "a.jsonl", 6000, 200, truth=folder / "truth")
+    plant(folder / "all.txt", 6300, 200)
     lines = (folder / "all.txt").read_text("ascii").splitlines(keepends=True)
     (folder / "held_out.txt").write_text("".join(lines[6000:]), "ascii")
     fitted = run("fit", folder / "a.jsonl", "-k", 3, "-o", folder / "model", *ALL_WORDS)

@@ -6,7 +6,7 @@ import sys
 
 from streamlda.model.topic_model import load
 from streamlda.sites.federation import FederationConfig
-from tests.cli.test_cli import run
+from tests.cli.conftest import plant, run
 
 SITES = {"east": 0.2, "north": 0.3, "south": 0.5}
 
@@ -16,10 +16,9 @@ EVERY, RECORDS = 9000, 5000
 
 def made_at(folder):
     """Fill a folder with records of each site (every tenth is none), their words, and keys."""
-    sizes = ("--topics", 3, "--vocabulary-size", 60, "--mean-length", 40)
-    simulated, n = folder / "all.jsonl", RECORDS * len(SITES)
-    run("simulate", "-n", n, *sizes, "-o", simulated, "--truth", folder / "truth")
-    lines = simulated.read_text("ascii").splitlines(keepends=True)
+    planted = folder / "all.jsonl"
+    plant(planted, RECORDS * len(SITES), 60, truth=folder / "truth")
+    lines = planted.read_text("ascii").splitlines(keepends=True)
     for number, name in enumerate(SITES):
         own = lines[number * RECORDS : (number + 1) * RECORDS]
         own[::10] = ["{\n"] * len(own[::10])

@@ -18,7 +18,7 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.file import beside
 from streamlda.privacy.statement import check_statement
 from streamlda.storage.snapshots import Snapshots
-from tests.cli.conftest import SIZES, check_releases, refused, run, slots_of, spelled
+from tests.cli.conftest import check_releases, plant, refused, run, slots_of, spelled
 from tests.noise import same_keys
 
 pytestmark = pytest.mark.usefixtures("same_noise")
@@ -33,8 +33,7 @@ SLOTS, TENTH = 9200, 10
 def folder(tmp_path_factory):
     """Records of planted topics, some of them rejects, with a user each; their words."""
     folder = tmp_path_factory.mktemp("private")
-    plain = ("-n", SLOTS, "-o", folder / "plain.jsonl", "--truth", folder / "truth")
-    run("simulate", *SIZES, 60, *plain)
+    plant(folder / "plain.jsonl", SLOTS, 60, truth=folder / "truth")
     lines = (folder / "plain.jsonl").read_text("ascii").splitlines()
     with (folder / "a.jsonl").open("w", encoding="ascii") as file:
         for i, line in enumerate(lines):
@@ -115,7 +114,7 @@ def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
     assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
     for number in (2, 3):
         other = tmp_path / f"{number}.jsonl"
-        run("simulate", *SIZES, 60, "-n", 1000, "--seed", number, "-o", other)
+        plant(other, 1000, 60, seed=number)
         run("fit", other, *options(folder, tmp_path, every=1000))
         assert Snapshots(kept).latest() == number
     assert Snapshots(kept).path(2).read_bytes() == newest

@@ -18,7 +18,7 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.run.fit import POLL_RECORDS
 from streamlda.stream.schedule import CLOCKED_SLOTS
-from tests.cli.conftest import ALL_WORDS, check_releases, run, slots_of, spelled
+from tests.cli.conftest import ALL_WORDS, check_releases, plant, run, slots_of, spelled
 
 pytestmark = pytest.mark.long
 
@@ -164,10 +164,7 @@ def test_progress_and_answers_do_not_mix(tmp_path):
 def planted(tmp_path_factory):
     """Documents of planted topics as lines of text, and a file of their words."""
     folder = tmp_path_factory.mktemp("planted")
-    run(
-        *("simulate", "-n", 3000, "-k", 2, "--vocabulary-size", 20, "--mean-length", 30),
-        *("-o", folder / "a.txt", "--truth", folder / "truth"),
-    )
+    plant(folder / "a.txt", 3000, 20, n_topics=2, mean_length=30, truth=folder / "truth")
     words = load(folder / "truth").vocabulary.words
     (folder / "words").write_text("\n".join(words), "ascii")
     return folder

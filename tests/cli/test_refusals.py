@@ -10,7 +10,6 @@ from tests.cli.conftest import refused
 
 FIT = "fit {new}/a.txt -k 1 -o {new}/m"
 CORPUS = "fit {folder}/all.txt -k 3 -o {new}/m --set"
-SIMULATE = "simulate -n 1 -k 1 --vocabulary-size 9"
 INFER = "infer {folder}/model"
 KAFKA = f"{INFER} --kafka-bootstrap 127.0.0.1:1 --kafka-topic in"
 PLAN = "plan --records 1000 --epsilon 1"
@@ -20,7 +19,6 @@ REFUSED = [
     ("topics {new}/gone", 74, "No such file"),
     ("topics {folder}/held_out.txt", 65, "a file must be one that streamlda wrote"),
     ("fit --nonsense", 2, "No such option"),
-    (f"{SIMULATE} -o {{new}}/a.csv", 2, "must end in .txt or .jsonl"),
     # What stands behind --set.
     (f"{CORPUS} topics.cuont=3", 2, "--set topics.cuont: fit has no such setting; did you mean to"),
     (f"{CORPUS} topics.count", 2, "must be section.key=value, got 'topics.count'"),

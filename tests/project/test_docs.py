@@ -135,12 +135,15 @@ def test_the_private_example_pays_for_one_window_and_shows_what_it_prints(tmp_pa
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "streamlda/docs/howto/privacy.md").read_text("utf-8")
     (shell,) = (b for b in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "planted.ledger" in b)
-    given = [shlex.split(line)[1:] for line in shell.replace("\\\n", "").splitlines()]
-    done = [CliRunner().invoke(group, arguments) for arguments in (*given, given[1])]
-    assert [result.exit_code for result in done] == [0, 0, 0, 0, CONFIGURATION]
+    commands = shell.partition("\nstreamlda ")[2].replace("\\\n", "").splitlines()
+    given = [shlex.split(line.removeprefix("streamlda ")) for line in commands]
+    drawn = shell.partition("\nstreamlda ")[0].replace("python", sys.executable, 1)
+    subprocess.run(["bash", "-c", drawn], check=True)
+    done = [CliRunner().invoke(group, arguments) for arguments in (*given, given[0])]
+    assert [result.exit_code for result in done] == [0, 0, 0, CONFIGURATION]
     told = page.split(shell)[1].split("```text\n")[1].split("```")[0]
-    assert masked(done[1].stderr) == masked(told)
-    assert "nothing was spent on these" in done[4].stderr
+    assert masked(done[0].stderr) == masked(told)
+    assert "nothing was spent on these" in done[3].stderr
     report = read_report("planted.ledger")
     assert [each["description"] for each in report["snapshots"]] == [
         *("words", "norms", "pairs", "triple norms", "triples")
