@@ -5,8 +5,7 @@ Values are passed by keyword, under the name that the user knows them by::
     at_least(1, n_components=K)
     require(low <= high, "limits must be in order", low=low, high=high, remedy="swap them")
 
-All return None or raise `InvalidSettingError`; ``error=`` chooses another class. Where the type
-checker must see the end of a branch, ``raise failure(...)`` builds the same message.
+All return None or raise `InvalidSettingError`; ``error=`` chooses another class.
 """
 
 from __future__ import annotations
@@ -95,11 +94,7 @@ def between(
 
 
 def one_of(
-    choices: Collection[Any],
-    *,
-    remedy: str = "",
-    error: Error = InvalidSettingError,
-    **values: Any,
+    choices: Collection[Any], *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
 ) -> None:
     """Values must be among the choices."""
     for name, value in values.items():
@@ -112,7 +107,7 @@ def _shown(value: Any) -> str:
 
 
 def require_state(holds: object, **found: Any) -> None:
-    """Refuse arrays that `state` did not return: others, or of another shape, type or range."""
+    """Refuse arrays that `state` cannot have returned."""
     require(
         holds,
         "a saved state must hold what state() returned, whole and within its ranges",

@@ -1,8 +1,6 @@
 """Arrays and metadata in one checked file: a safetensors file with a checksum over all of it.
 
-``docs/reference-model-file.md`` describes the bytes. Equal content gives equal bytes, and format,
-version and checksum lie at the same place in all versions, so that an old program can tell a later
-file from a damaged one.
+``docs/reference-model-file.md`` describes the bytes. Equal content gives equal bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +20,19 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from streamlda.checks import failure, require
-from streamlda.errors import ModelFileError, NewerFormatError, OlderFormatError, StreamLDAError
+from streamlda.checks import Faults, failure, require
+from streamlda.errors import (
+    InvalidSettingError,
+    ModelFileError,
+    NewerFormatError,
+    OlderFormatError,
+    StreamLDAError,
+)
 
 #: Longest header that is written or read; it bounds the memory that parsing one can take.
 MAX_HEADER_BYTES = 16 * 2**20
 
-#: What may be stored, each with its name in the file, in the reverse of its order there.
+#: Types that may be stored, with their names in the file, in the reverse of their order there.
 CODES = {
     "uint8": "U8",
     "int32": "I32",
@@ -41,6 +45,25 @@ CODES = {
 DTYPES = tuple(CODES)
 
 Buffer = bytes | memoryview
+
+_FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "array": f"an array must have a name of its own and be one of {', '.join(DTYPES)}; "
+            "rename or convert it first",
+            "header": f"names must be Unicode, and with the metadata fit {MAX_HEADER_BYTES} bytes; "
+            "store what is large as an array",
+        },
+        ModelFileError: {
+            "damaged": "a streamlda file must be in its format, whole and unaltered; restore it "
+            "from a copy, or write it again",
+            "no file": "a streamlda file must be a regular file; pass a file",
+            "other file": "a file must be one that streamlda wrote; name a file of that kind",
+            "other kind": "a file must be of the wanted kind; name a file of that kind",
+        },
+    }
+)
+_check = _FAULTS.check
 
 
 class ArraysFile(NamedTuple):
@@ -60,13 +83,10 @@ def write_arrays(
     *,
     mode: int = 0o666,
 ) -> None:
-    """Write arrays and metadata to a file, whole or not at all.
+    """Write arrays and metadata to a file, whole or not at all (`whole_file`).
 
-    A temporary file in the same folder is forced to the disk and takes the name in one step.
-    A symbolic link is followed; permissions are `mode` less the umask (0o600 for raw state). Arrays
-    are of the `DTYPES`, metadata plain JSON values without NaN and infinity; tuples come back as
-    lists. An `OSError` has the errno of the cause; no file is left then. Time O(bytes), most
-    of it without Python's lock; memory, besides the arrays, that of those that are not row-major.
+    Arrays are of the `DTYPES`, metadata plain JSON values without NaN and infinity; tuples come
+    back as lists. An `OSError` has the errno of the cause. Row-major arrays are not copied.
     """
     pieces = _encode(kind, format_version, arrays, metadata)
     target = Path(os.path.realpath(path))
@@ -75,11 +95,12 @@ def write_arrays(
             for piece in pieces:
                 file.write(piece)
     except OSError as error:
-        size = sum(map(len, pieces))
-        rule = f"a file must be written whole or not at all ({error.strerror or error}), got "
-        found = f"kind={kind} size_bytes={size}; nothing has changed there: "
-        todo = "make room or choose another folder, then write again"
-        raise OSError(error.errno, rule + found + todo, str(path)) from error
+        message = (
+            f"a file must be written whole or not at all ({error.strerror or error}), got "
+            f"kind={kind} size_bytes={sum(map(len, pieces))}; nothing has changed there: make room "
+            "or choose another folder, then write again"
+        )
+        raise OSError(error.errno, message, str(path)) from error
     # The new name must survive a power cut too, and it is the folder that holds names.
     sync_folder(target.parent)
 
@@ -89,15 +110,11 @@ def read_arrays(
 ) -> ArraysFile:
     """Read a file of `write_arrays`, all of it checked before any of it is used.
 
-    Time O(bytes). Memory twice the size of the file, once after the return, and
-    O(`MAX_HEADER_BYTES`) at most to parse the header. `NewerFormatError` if it is a whole file of a
-    later version than `format_version`, `OlderFormatError` of an earlier one than `oldest` (by
-    default `format_version`), `ModelFileError` if it is none of that kind.
+    Memory twice the size of the file. Raises `ModelFileError` if it is none of that kind, and as
+    `check_version`.
     """
     # Before opening: to open a named pipe waits for a writer.
-    is_file = stat.S_ISREG(Path(path).stat().st_mode)
-    rule = "a streamlda file must be a regular file"
-    require(is_file, rule, path=str(path), remedy="pass a file", error=ModelFileError)
+    _check(stat.S_ISREG(Path(path).stat().st_mode), "no file", path=str(path))
     return parse_arrays(Path(path).read_bytes(), kind, format_version, path, oldest)
 
 
@@ -112,33 +129,12 @@ def parse_arrays(
     try:
         arrays, about = _decode(data)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
-        require(
-            data[8:9] == b"{" or not data,
-            "a file must be one that streamlda wrote",
-            wanted=kind,
-            size_bytes=len(data),
-            path=str(path),
-            remedy="name a file of that kind",
-            error=ModelFileError,
-        )
-        raise failure(
-            "a streamlda file must be in its format, whole and unaltered",
-            why=f"{type(error).__name__}: {str(error)[:100]}",
-            size_bytes=len(data),
-            path=str(path),
-            remedy="restore it from a copy, or write it again",
-            error=ModelFileError,
-        ) from error
-    require(
-        about["format"] == kind,
-        "a file must be of the wanted kind",
-        format=about["format"][:60],
-        wanted=kind,
-        path=str(path),
-        remedy="name a file of that kind",
-        error=ModelFileError,
-    )
-    version = about["format_version"]
+        found = {"size_bytes": len(data), "path": str(path)}
+        _check(data[8:9] == b"{" or not data, "other file", wanted=kind, **found)
+        why = f"{type(error).__name__}: {str(error)[:100]}"
+        raise _FAULTS.make("damaged", why=why, **found) from error
+    name, version = about["format"], about["format_version"]
+    _check(name == kind, "other kind", format=name[:60], wanted=kind, path=str(path))
     check_version(version, format_version, kind, path, oldest=oldest)
     return ArraysFile(arrays, about["metadata"], version)
 
@@ -156,8 +152,7 @@ def check_version(
     """Refuse a file in a format that this version of streamlda does not read.
 
     Formats from `oldest` (by default `readable` alone) to `readable` are read. Raises
-    `NewerFormatError` or `OlderFormatError`, or `error` in place of both; `remedy` says what to do
-    in either case.
+    `NewerFormatError` or `OlderFormatError`, or `error` in place of both.
     """
     values = {"format_version": found, "readable": readable, "kind": kind, "path": str(path)}
     require(
@@ -185,7 +180,7 @@ def valid_content(
     remedy: str,
     but: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Turn what goes wrong with the content of a whole file into `ModelFileError`, `but` those."""
+    """Turn errors of the content of a whole file, `but` those, into `ModelFileError`."""
     try:
         yield
     except but:
@@ -218,25 +213,15 @@ def _encode(
     """Return the header, and the bytes of each array where they lie."""
     stored = {}
     for name, array in arrays.items():
-        require(
-            array.dtype.name in DTYPES and name != "__metadata__",
-            f"an array must have a name of its own and be one of {', '.join(DTYPES)}",
-            name=name,
-            dtype=array.dtype,
-            remedy="rename or convert it first",
-        )
+        is_plain = array.dtype.name in DTYPES and name != "__metadata__"
+        _check(is_plain, "array", name=name, dtype=array.dtype)
         # Bytes are written as they lie, and read as little-endian and row-major.
         stored[name] = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     text = _seal({"format": kind, "format_version": version, "metadata": dict(metadata)}, stored)
     try:
         header, ordered = _header(stored, text)
     except ValueError as error:
-        raise failure(
-            f"names must be Unicode, and with the metadata fit {MAX_HEADER_BYTES} bytes",
-            why=type(error).__name__,
-            metadata=len(text),
-            remedy="store what is large as an array",
-        ) from error
+        raise _FAULTS.make("header", why=type(error).__name__, metadata=len(text)) from error
     return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)]
 
 
@@ -305,8 +290,7 @@ def temporary_name(token: str) -> str:
 def whole_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a file that takes its name in one step, once all of it is on the disk.
 
-    A symbolic link is followed; permissions are `mode` less the umask. Nothing is left behind by an
-    error.
+    A symbolic link is followed; permissions are `mode` less the umask. An error leaves no file.
     """
     target = Path(os.path.realpath(path))
     temporary = target.parent / temporary_name(secrets.token_hex(8))

@@ -24,7 +24,7 @@ _require = partial(require, error=InvalidDocumentsError)
 #: The pair and triple statistics are defined from three tokens on (they divide by l - 2).
 MIN_TOKENS = 3
 
-#: Of a corpus or a stream that gives no model for want of documents: the rule, and what to do.
+#: Rule, and what to do, where documents are too few for a model.
 TOPICS_NEED = f"topics need at least 2 documents of {MIN_TOKENS} known words or more"
 CHECK_TEXTS = "check the format, the text field, the token pattern and the vocabulary"
 
@@ -70,9 +70,8 @@ AHEAD = UNDATED + 1
 class DocumentBatch:
     """A batch of documents in compressed sparse row form.
 
-    The arrays are checked once, made read-only and then shared, never copied. Counts stay of the
-    type that they have; `counts` are those that kernels take. Cost: O(nnz) time for the checks, no
-    memory when the dtypes of words and pointers already fit.
+    The arrays are checked once, in O(nnz), made read-only and then shared. Counts keep their type;
+    `counts` are those that kernels take. `InvalidDocumentsError` names the first wrong document.
 
     Parameters
     ----------
@@ -85,16 +84,9 @@ class DocumentBatch:
     n_features : int
         Size of the vocabulary.
     bins : ndarray of shape (n_documents,), int64, optional
-        Start of the time bin of each document in seconds since 1970 UTC, `UNDATED` where it has
-        none; None where the stream has no time.
+        Start of the time bin of each document in seconds since 1970 UTC, or `UNDATED`.
     integral : bool, default True
-        Insist on whole numbers. Without it, counts are weights: the moments are still defined
-        but no longer those of a probability object, so no privacy bound holds.
-
-    Raises
-    ------
-    InvalidDocumentsError
-        Naming the rule, the first offending document and the remedy.
+        Insist on whole numbers. Without it, counts are weights, and no privacy bound holds.
     """
 
     def __init__(
@@ -117,16 +109,9 @@ class DocumentBatch:
 
     @classmethod
     def from_matrix(cls, X: Any, *, integral: bool = True) -> DocumentBatch:
-        """Make a batch of a document-word matrix, dense or scipy.sparse.
+        """Make a batch of a matrix of documents by words, dense or scipy.sparse.
 
         Duplicate entries are summed and zeros dropped on a copy; `X` itself is never changed.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_documents, n_features)
-            Counts in tokens.
-        integral : bool, default True
-            As in the constructor.
         """
         import scipy.sparse
 
@@ -169,7 +154,7 @@ class DocumentBatch:
 
     @property
     def n_entries(self) -> int:
-        """Counts of all documents: distinct words of each, summed."""
+        """Number of counts."""
         return int(self.row_pointers[-1])
 
     def __len__(self) -> int:
@@ -180,10 +165,8 @@ class DocumentBatch:
         return {name: value for name, value in vars(self).items() if name != "counts"}
 
     def __repr__(self) -> str:
-        return (
-            f"DocumentBatch(n_documents={self.n_documents}, n_features={self.n_features}, "
-            f"nnz={self.n_entries})"
-        )
+        sizes = f"n_documents={len(self)}, n_features={self.n_features}, nnz={self.n_entries}"
+        return f"DocumentBatch({sizes})"
 
     @cached_property
     def lengths(self) -> NDArray[np.float64]:
@@ -255,17 +238,13 @@ class DocumentBatch:
             start = max(start + 1, stop)
 
     def where(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
-        """Return the documents that a mask of shape (n_documents,) chooses, in their order.
-
-        Time and memory O(nnz); if all are chosen, the batch itself.
-        """
+        """Return a copy of the documents that a mask chooses; if all are chosen, the batch."""
         return self if chosen.all() else self.take(np.flatnonzero(chosen))
 
     def sharing(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
-        """Return the documents that `where` does, in the memory of this batch, and 24 bytes each.
+        """Return the documents that `where` does, in the memory of this batch.
 
-        What is read of them is copied then: rows when they are asked for, all of the counts and
-        words once. It suits passes over most of a large batch.
+        It suits passes over most of a large batch: rows are copied when they are asked for.
         """
         return self if chosen.all() else _SharedDocuments(self, np.flatnonzero(chosen))
 
@@ -300,8 +279,7 @@ class DocumentBatch:
     def joined(cls, parts: Sequence[DocumentBatch]) -> DocumentBatch:
         """Return the documents of one or more batches as one, in their order.
 
-        Time and memory O(nnz); one batch comes back itself. Where some have no times, their
-        documents are undated.
+        One batch comes back itself. Where some have no times, their documents are undated.
         """
         if len(parts) == 1:
             return parts[0]
@@ -441,9 +419,6 @@ class _SharedDocuments(DocumentBatch):
     def rows(self, start: int, stop: int) -> DocumentBatch:
         return self._batch.take(self._numbers[start:stop])
 
-    def sharing(self, chosen: NDArray[np.bool_]) -> DocumentBatch:
-        return self if chosen.all() else _SharedDocuments(self._batch, self._numbers[chosen])
-
     def take(self, numbers: NDArray[np.intp]) -> DocumentBatch:
         return self._batch.take(self._numbers[numbers])
 
@@ -490,10 +465,7 @@ def round_counts(X: Any) -> DocumentBatch:
 
 
 def read_texts(X: Any) -> list[str] | None:
-    """Return the items of a list, tuple, array or series of texts; None of anything else.
-
-    One of them is text: whoever reads the others raises at one that is none.
-    """
+    """Return the items of a list, tuple, array or series that holds a text; None of others."""
     if hasattr(X, "tolist") and getattr(X, "ndim", 1) == 1:
         X = X.tolist()
     elif hasattr(X, "to_list"):

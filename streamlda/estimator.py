@@ -18,11 +18,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamlda.checks import failure, require
+from streamlda.checks import Faults, failure, require
 from streamlda.documents import DocumentBatch, holds_texts, read_counts, read_texts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.learner import Users, feed
 from streamlda.model.evaluation import CompletionResult, document_completion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
@@ -40,6 +40,33 @@ from streamlda.utils.progress import shown
 
 T = TypeVar("T")
 Array = NDArray[np.float64]
+
+_FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "analyzer": "an analyzer must come with the first batch only, which fixes the words; "
+            "leave it out, or call fit",
+            "ended": "a private fit that has ended, or a copy or pickle of it, must not go on: it "
+            "keeps the published model only, got no sums; call fit",
+            "names": "names must have one word for each column; pass the vectorizer that made the "
+            "counts",
+            "passes": "passes and sweeps go over all documents again, which partial_fit does not "
+            "keep; set passes to 'auto' and sweeps to 0, or call fit",
+            "users": "users need epsilon, whose unit they are; set epsilon and delta, or leave "
+            "users out",
+        },
+        InvalidDocumentsError: {
+            "matrix": "X must be a matrix of word counts or, without epsilon, a list of texts; put "
+            "texts into a list, or count words by scikit-learn's CountVectorizer (with epsilon: "
+            "public words)",
+        },
+        InsufficientDataError: {
+            "tokens": "documents must have at least 2 tokens to be scored; pass more or longer "
+            "documents",
+        },
+    }
+)
+_check = _FAULTS.check
 
 #: Attributes for the columns of a fit.
 COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
@@ -328,22 +355,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         reset = not hasattr(self, "_learner")
         settings = self._settings(self._seed() if reset else 0, users)
         topics = settings.topics
-        require(
-            topics.refinement_passes in ("auto", 0) and not topics.gibbs_sweeps,
-            "passes and sweeps go over all documents again, which partial_fit does not keep",
-            refinement_passes=topics.refinement_passes,
-            gibbs_sweeps=topics.gibbs_sweeps,
-            remedy="set passes to 'auto' and sweeps to 0, or call fit",
-        )
+        again = {"refinement_passes": topics.refinement_passes, "gibbs_sweeps": topics.gibbs_sweeps}
+        _check(tuple(again.values()) in (("auto", 0), (0, 0)), "passes", **again)
         columns: Columns | None = None
         if reset:
             X, columns = self._first_rows(X, analyzer, whole=False)
         else:
-            require(
-                analyzer is None,
-                "an analyzer must come with the first batch only, which fixes the words",
-                remedy="leave it out, or call fit",
-            )
+            _check(analyzer is None, "analyzer")
             self._check_goes_on()
             X = self._validated(X, reset=False)
         if settings.private:
@@ -475,13 +493,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if names is None:
             return None
         known = list(names)
-        require(
-            len(known) == self.n_features_in_,
-            "names must have one word for each column",
-            n_names=len(known),
-            n_features=self.n_features_in_,
-            remedy="pass the vectorizer that made the counts",
-        )
+        n_features = self.n_features_in_
+        _check(len(known) == n_features, "names", n_names=len(known), n_features=n_features)
         return known
 
     def _completion(self, X: Any) -> CompletionResult:
@@ -489,14 +502,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X = self._validated(X, reset=False)
         topics = model.components, model.alpha, model.background
         result = document_completion(round_counts(X), *topics)
-        require(
-            result.held_out_tokens,
-            "documents must have at least 2 tokens to be scored",
-            held_out_tokens=0,
-            n_samples=X.shape[0],
-            remedy="pass more or longer documents",
-            error=InsufficientDataError,
-        )
+        _check(result.held_out_tokens, "tokens", held_out_tokens=0, n_samples=X.shape[0])
         return result
 
     @property
@@ -518,12 +524,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if isinstance(public := given["public_model"], StreamLDA):
             given["public_model"] = public.to_model()
         settings = settings_of_parameters(given)
-        require(
-            settings.private or users is None,
-            "users need epsilon, whose unit they are",
-            epsilon=self.epsilon,
-            remedy="set epsilon and delta, or leave users out",
-        )
+        _check(settings.private or users is None, "users", epsilon=self.epsilon)
         return settings
 
     def _first_rows(self, X: Any, analyzer: Any, *, whole: bool) -> tuple[Any, Columns]:
@@ -565,14 +566,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 message = f"the analyzer failed on {failed} of {len(texts)} texts: rows of no words"
                 warnings.warn(message, UserWarning, stacklevel=4)
             X = encoded.batch.to_csr()
-        require(
-            scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X)),
-            "X must be a matrix of word counts or, without epsilon, a list of texts",
-            type=type(X).__name__,
-            remedy="put texts into a list, or count words, for example by scikit-learn's "
-            "CountVectorizer (with epsilon: public words)",
-            error=InvalidDocumentsError,
-        )
+        is_matrix = scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X))
+        _check(is_matrix, "matrix", type=type(X).__name__)
         matrix: Any = X
         if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
             # Conversion adds up duplicates, which small integers cannot hold.
@@ -650,12 +645,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _check_goes_on(self) -> None:
         """Refuse to go on with a fit that has ended, or with other parameters."""
-        if self._is_private and not isinstance(self._learner, MatrixFit):
-            raise failure(
-                "a private fit that has ended, or a copy or pickle of it, must not go on: it keeps "
-                "the published model only, got no sums",
-                remedy="call fit",
-            )
+        _check(isinstance(self._learner, Engine | MatrixFit), "ended")
         now, begun = self._lasting_parameters(), self._begun_with
         changed = [name for name in begun if now[name] != begun[name]]
         old = ", ".join(f"{name}={begun[name]!r}" for name in changed)

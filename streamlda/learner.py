@@ -31,7 +31,7 @@ class LearnerProgress(NamedTuple):
 class PrivateProgress(NamedTuple):
     """State of a private learner, from public numbers and released sums."""
 
-    #: Fraction of a window that the running stage is: a clock may end it after as much of the time.
+    #: Fraction of a window that the running stage is; a clock may end it after as much of the time.
     fraction_of_window: float
     #: Whether the end of the stream may end the running stage.
     ends_well: bool
@@ -94,10 +94,9 @@ def feed(
     last: bool = False,
     on_model: Callable[[TopicModel], object] = lambda model: None,
 ) -> None:
-    """Give rows to a learner and make what falls due; tell of the models that it gives.
+    """Give rows to a learner, publish what falls due, and pass the models to `on_model`.
 
-    Rows after the last release of a learner are dropped; if they are the `last` ones, also those
-    that are too few for further topics.
+    Rows after the last release are dropped; of the `last` rows, also those that are too few.
     """
     start = 0
     while start < batch.n_documents and learner.due is not None:

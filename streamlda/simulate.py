@@ -39,12 +39,10 @@ class PlantedLDA:
 
     Topics are Dirichlet(`topic_concentration`); a document has max(3, Poisson(`mean_length`))
     tokens and Dirichlet(alpha) proportions; each token draws a topic, then a word. Documents come
-    in fixed blocks with a generator each, seeded by (seed, block number): document n is the same
-    whatever was read before it and in whatever batches, for one version of NumPy.
-    Memory O(K * V) plus one block, independent of documents drawn.
+    in fixed blocks with a generator each, so that document n is the same in whatever batches, for
+    one version of NumPy. Memory O(K * V) plus one block.
 
-    `alpha_0` is the sum of a symmetric alpha, not used when `alpha` (K,) is given; small values of
-    `topic_concentration` give few words to each topic; `mean_length` is in tokens. The corpus has
+    `alpha_0` is the sum of a symmetric alpha, unless `alpha` (K,) is given. The corpus has
     ``components`` (K, V), ``alpha`` (K,) and made-up ``words``, ``"w00017"`` for id 17.
     """
 
@@ -98,11 +96,7 @@ class PlantedLDA:
         self._position = document
 
     def draw(self, n: int) -> PlantedDocuments:
-        """Draw the next `n` documents with word order and proportions.
-
-        Time O(tokens * K) at most, on all cores, up to one block more after a seek; memory
-        O(tokens).
-        """
+        """Draw the next `n` documents with word order and proportions. Time O(tokens * K)."""
         at_least(0, n=n)
         parts, end = [], self._position + n
         while self._position < end:
@@ -120,7 +114,7 @@ class PlantedLDA:
         )
 
     def documents(self, n: int) -> DocumentBatch:
-        """Draw the next `n` documents as counts. Time and memory as for `draw`."""
+        """Draw the next `n` documents as counts."""
         drawn = self.draw(n)
         word_ids = drawn.token_ids.copy()
         counts = np.empty(len(word_ids))

@@ -136,7 +136,7 @@ DTYPES = ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float3
     ("form", "dtype"),
     [
         *((form, "uint8") for form in FORMATS),
-        *(("dense", dtype) for dtype in (*DTYPES, "float16", ">i4")),
+        *(("dense", dtype) for dtype in (*DTYPES, "float16")),
     ],
 )
 def test_from_matrix_takes_every_format_and_dtype(form, dtype):

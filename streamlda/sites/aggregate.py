@@ -2,8 +2,7 @@
 
 Numbers are added modulo 2^64, which takes off the masks, and a private engine takes the noisy sums
 as if one process had released them. The aggregator holds no secret and is not trusted: all that it
-does is post-processing of the shares, which every site can repeat. It refuses a share that does not
-fit by name, as a sum with a wrong share in it would be noise.
+does is post-processing of the shares, which every site can repeat.
 """
 
 from __future__ import annotations
@@ -145,11 +144,9 @@ def make_statement(
 ) -> dict[str, Any]:
     """Return the privacy statement of a model of several sites.
 
-    Beside the keys of every statement it has ``sites``: their number, how many colluders the
-    promise bears, the digest of the config, and ``epsilon_against``: what a document of an honest
-    site has against the aggregator with 0, 1, ... colluding sites, None where that is nothing.
-    The mechanism's sentence says what another site has, which always knows its own noise.
-    Slots count over all sites.
+    Beside the keys of every statement it has ``sites``, with ``epsilon_against``: the epsilon of a
+    document of an honest site against the aggregator with 0, 1, ... colluding sites, None where
+    there is no bound. Slots count over all sites.
     """
     if not secure:
         return seeded()

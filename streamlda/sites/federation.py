@@ -174,10 +174,8 @@ class FederationConfig:
     def delta_left(self) -> float:
         """The part of delta that is left to Gaussian noise, `GAUSSIAN_FRACTION` of it.
 
-        The rest is for the exactness of the draws: what one draw of a release takes off delta
-        (`PrivateSettings.tv_distance`) counts once for each site. It is a fixed part, so that the
-        noise does not depend on how many sites there are. That sums of discrete Gaussians are not
-        quite one of the summed variance is in `streamlda.sites.site`.
+        The rest is for the exactness of the draws, which counts once for each site. It is a fixed
+        part, so that the noise does not depend on how many sites there are.
         """
         settings = self.settings
         lost = len(self.members) * (settings.delta - settings.delta_left)
@@ -251,10 +249,7 @@ class FederationConfig:
 
     @property
     def epsilon_alone(self) -> float | None:
-        """Epsilon of a document if all other sites collude: under the noise of its site alone.
-
-        None where there is no bound. A large delta in the config makes it no smaller.
-        """
+        """Epsilon of a document under the noise of its site alone; None where there is no bound."""
         if self.alone_delta == self.settings.delta:
             return self.epsilon_against(len(self.members) - 1)
         return self._epsilon_at(self.alone_delta, len(self.members) - 1)
@@ -271,11 +266,7 @@ class FederationConfig:
 
     @property
     def insider_line(self) -> str:
-        """One sentence on the bound against any one site that takes part.
-
-        Every site sees the sums of all rounds and can take its own noise off them. So c = 1 holds
-        against it, whatever `colluders` says.
-        """
+        """One sentence on the bound against any one site, which can take its own noise off."""
         found = self.epsilon_against(1)
         bound = "no bound" if found is None else f"epsilon {math.ceil(found * 1000) / 1000:g}"
         return (

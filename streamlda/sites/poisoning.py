@@ -1,7 +1,7 @@
 """Checks of a release against a site that adds other sums than those of documents.
 
-A share is masked, so nothing can be checked of one site. But sums of documents keep rules that any
-sum of them keeps, and the release is their sum with noise of known size:
+A share is masked, so nothing can be checked of one site. But sums of documents keep rules, and the
+release is their sum with noise of known size:
 
 - every entry that counts is at least 0, and every block at most as long as all slots allow;
 - frequencies of words sum to the number of documents, those of pairs too: 1'p1 = 1, 1'P2 1 = 1;
@@ -9,9 +9,7 @@ sum of them keeps, and the release is their sum with noise of known size:
 - there are no more documents than slots, in any block.
 
 A release that breaks one by `FAR` standard deviations of its noise is refused: the round is spent,
-and no model follows. So who adds more than his slots must add documents that the count knows, and
-the count has room for his slots and the blank ones of all. What is left to him, in figures, is in
-the README of this folder; above all, he may take off what he expects the others to have.
+and no model follows. The README of this folder says, in figures, what is left to a site.
 
 Privacy: this reads releases only.
 """

@@ -1,9 +1,8 @@
 """Rounds: the public state of a window at the beginning of a stage, in a signed file.
 
-A round has what was released before: bounds to clip by, and arrays, such as a projection, that
-follow from the noisy sums of earlier stages. It also has the round keys of all sites, as each site
-announced its own. The first round follows from the config, a later one from the shares of the round
-before: whoever has the shares can make the round again and compare.
+A round has bounds to clip by, arrays that follow from the noisy sums of earlier stages, such as a
+projection, and the round keys that the sites announced. The first round follows from the config, a
+later one from the shares of the round before: whoever has them can make it again and compare.
 
 The aggregator that signs a round is not trusted. Settings, slots, the mechanism, the noise and the
 price are computed at the site from the config, and `check_arrays` refuses arrays that cannot follow
@@ -67,11 +66,10 @@ _ROUNDING = 1e-9
 class Round:
     """A stage that is to be summed at all sites.
 
-    `config` is the digest of the federation config. `number` counts from 1, over all windows, and
-    `window` from 1; `attempt` too: a round that not all sites could answer is begun again under the
-    next one, with other round keys and other documents. `keys` are the announcements of all sites,
-    in the order of their names. `bounds` are to clip by, and `arrays` follow from earlier stages.
-    `signature` is the aggregator's.
+    `config` is the digest of the federation config. `number`, over all windows, `window` and
+    `attempt` count from 1: a round that not all sites could answer is begun again under the next
+    attempt, with other round keys and documents. `keys` are the announcements of all sites, in the
+    order of their names. `signature` is the aggregator's.
 
     Windows that gave no model count, as a site cannot see whether one did. So ``snapshots`` of the
     config bounds the rounds that a site answers: round n of window w and stage s, of S stages, has
@@ -312,10 +310,9 @@ def check_keys(
 def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings) -> None:
     """Refuse arrays that are not those at the beginning of a stage of a window. Time O(values).
 
-    A stage has its own set of arrays, each of the shape that follows from the config's settings,
-    finite float64 and in the range that a release can give. An array too short would let a kernel
-    read past its end; a number that is not finite, or out of single precision, could make a site's
-    sum fail on one document and not on another. Errors are of any kind: `Round.open` words them.
+    Each has the shape that follows from the config's settings, is finite float64 and in the range
+    that a release can give: a kernel could read past the end of a short array, and a number out of
+    single precision could make a sum fail on one document alone. `Round.open` words the errors.
     """
     found, wanted = set(arrays), _list_names(stage)
     if found != wanted:

@@ -1,9 +1,7 @@
 """Shares: the masked and signed sums of one site in one round, and their file.
 
-A share file is a checked file of `streamlda.container` of kind ``streamlda-share``, version 3.
-The arrays are the blocks of the stage, modulo 2^64; the metadata are the attributes of `Share`,
-`config` under the name ``roster``. `streamlda.sites.site` has how a share is made, and what it
-shows.
+The arrays of the file are the blocks of the stage, modulo 2^64; the metadata are the attributes of
+`Share`, `config` under the name ``roster``. `streamlda.sites.site` has how a share is made.
 """
 
 from __future__ import annotations

@@ -73,11 +73,7 @@ SHARES = "shares"
 
 
 class ShareAccumulator(Learner):
-    """Sums of one site's slots of a round: raw, and never stored.
-
-    The slots are those of the site's stream from `first` on, `last` not included; `stage` holds
-    the sums.
-    """
+    """Sums of the slots `first` to `last` of one site in a round: raw, and never stored."""
 
     counts_slots = True
 
@@ -125,12 +121,11 @@ class ShareAccumulator(Learner):
 class Site:
     """A site: its config, its key, its round keys, and the ledger of its documents.
 
-    `key` is that of one of the members, and `round_keys` lie beside it. `ledger`: open for writing,
-    made with `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it.
-    `stream` names the stream in which this site's slots count. `noise`: `SeededNoise` in tests
-    makes nothing private. A config that this site has not signed is refused, one under which its
-    own noise promises more than epsilon `max_epsilon_alone`, and a ledger that is not that of
-    earlier shares.
+    `key` is that of one of the members, and `round_keys` lie beside it. `ledger` is open for
+    writing, with `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it.
+    `stream` names the stream in which this site's slots count. A config that this site has not
+    signed is refused, one under which its own noise promises more than epsilon `max_epsilon_alone`,
+    and a ledger that is not that of earlier shares.
     """
 
     def __init__(

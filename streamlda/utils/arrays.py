@@ -1,8 +1,4 @@
-"""Named arrays: how the parts of a saved state share one set of names.
-
-Projections and topics are kept as they are rather than computed again: what another machine
-computes may differ in its last digits, or in a sign, from what half of a stage was summed through.
-"""
+"""Named arrays: how the parts of a saved state share one set of names."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@
 71          memory was short for too long
 74          the source or the disk failed: starting again may help
 75          the end took longer than its grace
-78          settings, words, ledger, checkpoints, packages or the source refuse, as where it is
-            another topic or its records are gone: starting again cannot help
+78          settings, words, ledger, checkpoints, packages or the source refuse: starting again
+            cannot help
 130, 143    stopped by SIGINT (Ctrl-C) or SIGTERM before all was read
 141         standard output was closed by its reader
 ==========  ====================================================================================
@@ -31,7 +31,15 @@ from streamlda.errors import (
 )
 
 OK, NO, USAGE, DATA, INTERNAL, MEMORY, IO, UNFINISHED, CONFIGURATION = (
-    *(0, 1, 2, 65, 70, 71, 74, 75, 78),
+    0,
+    1,
+    2,
+    65,
+    70,
+    71,
+    74,
+    75,
+    78,
 )
 INTERRUPTED, PIPE_CLOSED = 130, 141
 

@@ -1,13 +1,10 @@
 """Threads: pieces of one loop side by side, and those of the linear algebra library.
 
 Kernels and NumPy let other Python threads run while they compute. So a loop whose iterations do
-not touch each other's results is cut into pieces here, and Python threads take them in turn: the
-result does not depend on the number of threads. There are as many as the processors this process
-may use, or ``NUMBA_NUM_THREADS`` of the environment if that is smaller.
-
-The matrices here are small or slender. BLAS shares them out badly among threads, and its threads
-wait by spinning: on a busy machine two of them were measured to be 20 times slower than one. So
-the engine keeps BLAS to one thread and runs side by side itself.
+not touch each other's results is cut into pieces, which Python threads take in turn: the result
+does not depend on the number of threads. There are as many as processors that this process may use,
+or ``NUMBA_NUM_THREADS`` if that is smaller. BLAS shares small matrices out badly, and its threads
+wait by spinning, so the engine keeps it to one.
 """
 
 from __future__ import annotations
@@ -95,7 +92,6 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _controller() -> ThreadpoolController:
-    # Looking the libraries up takes milliseconds, so it is done once, after NumPy was imported.
     return ThreadpoolController()
 
 

@@ -115,24 +115,6 @@ def test_partial_fit_equals_one_call_however_rows_are_cut(X, seeded, kind):
     assert parts.documents_seen_ == (3000 if kind == "prefix" else 1500)
 
 
-def test_seeded_topics_come_first_in_fit_and_partial_fit(X, planted, seeded):
-    words = {name: np.argsort(-planted.components[k])[:3] for name, k in (("c", 2), ("a", 0))}
-    seeds = {name: [str(column) for column in columns] for name, columns in words.items()}
-    seeds["a"].append("nowhere")
-    plain = private().fit(X)
-    one, two = private(seed_topics=seeds), private(seed_topics=seeds, documents_per_snapshot=3000)
-    for lda, learn in ((one, one.fit), (two, two.partial_fit)):
-        with pytest.warns(UserWarning, match="unknown=1: nowhere") as told:
-            learn(X)
-        assert {warning.filename for warning in told} == {__file__}
-        assert lda.to_model().names == ["c", "a", None]
-        assert all(
-            set(columns) <= set(np.argsort(-row)[:10])
-            for row, columns in zip(lda.components_, words.values(), strict=False)
-        )
-        assert any(np.array_equal(row, lda.components_[2]) for row in plain.components_)
-
-
 def test_before_the_first_window_is_full_it_says_what_is_missing(X):
     lda = private(documents_per_snapshot=1000)
     assert not hasattr(lda, "components_")
@@ -295,18 +277,6 @@ def test_a_fit_that_fails_in_a_round_keeps_the_topics_of_what_was_released(
         lda.partial_fit(X)
 
 
-def test_a_warning_that_is_an_error_ends_a_fit_and_a_refusal_of_rows_does_not(X):
-    lda = private(documents_per_snapshot=600).partial_fit(X[:10])
-    with pytest.raises(InvalidDocumentsError):
-        lda.partial_fit(X[10:20] * 0.3)
-    lda.partial_fit(X[10:20])
-    weak = private(documents_per_snapshot=300, epsilon=0.5)
-    with pytest.raises(UserWarning, match=r"gave no snapshot|of 3 topics stand above"):
-        weak.partial_fit(X[:1000])
-    with pytest.raises(InvalidSettingError, match=r"half way.*slots=1000; "):
-        weak.partial_fit(X[:1000])
-
-
 def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
     with pytest.raises(InsufficientDataError, match=r"slots=1000 documents_per_snapshot=2000"):
         private(documents_per_snapshot=2000).fit(X[:1000])
@@ -350,23 +320,3 @@ def test_it_goes_on_as_it_began(X):
     assert lda._learner is None
     with pytest.raises(InvalidSettingError, match="has ended"):
         lda.set_params(documents_per_snapshot=500).partial_fit(X)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "rule"),
-    [
-        ({"delta": None}, "delta must be set with epsilon"),
-        ({"epsilon": None, "ledger": "x", "snapshots": 2}, "delta needs epsilon"),
-        ({"epsilon": None, "delta": None, "snapshots": 2}, "snapshots needs epsilon"),
-        ({"documents_per_snapshot": 99}, "documents_per_snapshot must be >= 100"),
-        ({"privacy_unit": "user"}, "documents_per_user must be set for privacy_unit user"),
-        ({"privacy_unit": "user", "documents_per_user": 1}, "users must be given"),
-        ({"warmup_documents": 9}, "warmup_documents must be left out with epsilon"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(X, parameters, rule):
-    lda = private(**parameters)
-    with pytest.raises(ValueError, match=rule):
-        lda.fit(X)
-    assert not hasattr(lda, "components_")
-    assert not hasattr(lda, "_learner")
