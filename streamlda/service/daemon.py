@@ -200,6 +200,8 @@ class Daemon:
         """Look at memory, lag and losses."""
         resident = resident_bytes()
         self._status.note(resident_bytes=resident, queue_bytes=self._machine.queued_bytes)
+        if self._source is None:
+            self._status.forget_lag()
         lag = getattr(self._source, "lag", None)
         if lag is not None:
             waits_for = getattr(self._source, "waits_for", lambda: None)

@@ -24,12 +24,16 @@ def log(level: str, event: str, **values: Any) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return a word for what is behind an error: a number of the system's, or a class; no text."""
+    """Return a word for the first cause of an error: an errno or a class, never text."""
     from streamlda.errors import SourceError, errno_of
 
     if isinstance(error, SourceError) and error.reason:
         return error.reason
-    behind = error.__cause__ or error
+    behind = error
+    while behind.__cause__ is not None:
+        behind = behind.__cause__
+        if isinstance(behind, SourceError) and behind.reason:
+            return behind.reason
     named = errno_of(behind) or getattr(behind, "sqlite_errorname", None)
     return named or type(behind).__name__
 

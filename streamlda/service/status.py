@@ -185,8 +185,7 @@ class Status:
                     with self._lock:
                         self._stalled[what] = time.time() - seconds, reason
                         if what == "source":
-                            self._known["lag"] = dict.fromkeys(self._known["lag"])
-                            self._known["waits_for"] = None
+                            self.forget_lag()
                     since = round(seconds, 1)
                     log("warning", "stalled", what=what, reason=reason, since_seconds=since)
                     # To a supervisor, a daemon that waits has started.
@@ -195,6 +194,12 @@ class Status:
                     with self._lock:
                         self._stalled.pop(what, None)
                     log("info", "recovered", what=what, after_seconds=round(seconds, 1))
+
+    def forget_lag(self) -> None:
+        """Show that what waits is not known: nothing can be asked of the source now."""
+        with self._lock:
+            self._known["lag"] = dict.fromkeys(self._known["lag"])
+            self._known["waits_for"] = None
 
     def note(self, **figures: Unpack[Figures]) -> None:
         """Take figures that changed."""

@@ -22,6 +22,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -239,6 +240,8 @@ class Store:
         run = metadata["run"] or {"ledger_id": None, "epoch": None}
         body = {"position": dict(position), "about": dict(about or {})}
         body |= {name: run[name] for name in ("ledger_id", "epoch")}
+        # The learner changes lists of its own while the checkpoint is written.
+        body, metadata = deepcopy((body, metadata))
         # Refused here and not when it is written: no file is begun.
         to_json(body)
         kept: Arrays = {}

@@ -124,3 +124,16 @@ def test_of_too_many_the_one_that_waits_longest_is_closed_for_the_new_one(
     busy, *slow = clients
     assert all(is_closed(client, 10.0) for client in slow[:5])
     assert not any(is_closed(client, 0.3) for client in (busy, *slow[5:]))
+
+
+def test_probes_are_answered_while_all_connections_are_busy(serve, connect, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    server = serve()
+    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in JSON.items())
+    head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n" + lines + b"\r\n"
+    for _ in range(3):
+        connect(server, head)
+        time.sleep(0.05)
+    assert ask(server, "/livez").status == 200
+    assert ask(server, "/readyz").status == 200
+    assert ask(server, "/status").status == 503

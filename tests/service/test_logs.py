@@ -5,11 +5,12 @@ import logging
 import os
 import re
 import socket
+from itertools import pairwise
 
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda.service.logs import log, log_failure, start_logging
+from streamlda.service.logs import log, log_failure, reason_of, start_logging
 from streamlda.service.supervisor import Supervisor
 
 LOGGERS = (None, "streamlda", "streamlda_connectors")
@@ -40,6 +41,20 @@ def test_lines_are_one_line_and_json_parses_whatever_the_values(said):
     (line,) = said()
     values = r'text="two\\nlines" word=one share=0\.3333'
     assert re.fullmatch(rf"\d\d:\d\d:\d\d warning event {values}", line)
+
+
+def test_a_reason_is_that_of_the_first_cause():
+    full, said, away = OSError(28, "No space left"), SourceError("away"), SourceError("registry")
+    said.reason = "registry:HTTP-503"
+    for causes, reason in (
+        ([full], "ENOSPC"),
+        ([SourceError("letters"), RuntimeError("not written"), KeyError("x")], "KeyError"),
+        ([RuntimeError("not written"), full], "ENOSPC"),
+        ([away, said, KeyError("x")], "registry:HTTP-503"),
+    ):
+        for error, cause in pairwise(causes):
+            error.__cause__ = cause
+        assert reason_of(causes[0]) == reason
 
 
 @pytest.mark.parametrize("style", ["json", "console"])

@@ -12,7 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.errors import MissingExtraError
 from streamlda.service import messages as m
+from streamlda.service.daemon import Daemon
+from streamlda.service.machine import Machine
 from streamlda.service.metrics import Metrics
+from streamlda.service.rules import Rules
 from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
 from streamlda.storage.snapshots import Summary, Topic
 from streamlda.stream.event_time import InNoBin
@@ -92,6 +95,15 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status):
     for what in ("source", "output"):
         status.show([m.Recovered(what, 1.0)])
     assert status.ready() == (True, "")
+
+
+def test_what_waits_is_not_known_while_no_source_is_open(status):
+    daemon = Daemon(Rules(), None, status, flush=None)
+    daemon._machine = Machine(Rules())
+    status.note(lag={0: 5, 1: 7}, waits_for=1)
+    daemon._look(0.0)
+    lag = status.status()["lag"]
+    assert (lag["records"], lag["waits_for"]) == (None, None)
 
 
 def test_what_is_shared_with_other_daemons_is_said(status):

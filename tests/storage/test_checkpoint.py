@@ -65,6 +65,21 @@ def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
     assert digest(again) == digest(engine)
 
 
+def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, documents):
+    engine = Engine(SETTINGS)
+    engine.add(documents.rows(0, 600))
+    about = {"account": {"begins": {"a": 1}}}
+    with Store.open(tmp_path) as store:
+        pending = store.capture(engine, {}, WORDS, about)
+        # As where a challenger takes over, and a partition begins.
+        engine._following.ids[0] = 99
+        about["account"]["begins"]["b"] = 2
+        store.write(pending)
+        newest = store.newest()
+    assert newest.restore().state()[1]["following"]["ids"] != engine.state()[1]["following"]["ids"]
+    assert newest.about == {"account": {"begins": {"a": 1}}}
+
+
 def edit(folder, statement):
     with sqlite3.connect(folder / "index") as database:
         database.execute(statement)

@@ -13,6 +13,7 @@ import orjson
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SinkAwayError, StreamLDAError
 from streamlda_connectors.kafka.client import Message, NotWritten, Record, TooLarge
+from streamlda_connectors.kafka.endings import NO_ANSWER
 from streamlda_connectors.kafka.producer import Delivery, Producer
 from streamlda_connectors.kafka.values import TopicWriter
 
@@ -106,15 +107,17 @@ class DeadLetters(TopicWriter):
                 self._pending_bytes -= letter.n_bytes
         except (NotWritten, TooLarge) as error:
             raise self._give_up(error) from error
-        require(
-            self._pending_bytes <= wanted_bytes,
-            "the brokers must take dead letters in time",
-            topic=self._settings.topic,
-            pending=len(self._pending),
-            pending_bytes=self._pending_bytes,
-            remedy="check that they run and that all in-sync replicas answer, then try again",
-            error=SinkAwayError,
-        )
+        if self._pending_bytes > wanted_bytes:
+            late = failure(
+                "the brokers must take dead letters in time",
+                topic=self._settings.topic,
+                pending=len(self._pending),
+                pending_bytes=self._pending_bytes,
+                remedy="check that they run and that all in-sync replicas answer, then try again",
+                error=SinkAwayError,
+            )
+            late.reason = NO_ANSWER
+            raise late
 
     def _open_producer(self) -> Producer:
         """Return the producer, or a new one with all that is pending if it was given up."""

@@ -177,13 +177,15 @@ class RegistryDecoder:
     def _failed(
         self, rule: str, problem: str, kind: type[StreamLDAError] = SourceAccessError
     ) -> StreamLDAError:
-        return failure(
+        found = failure(
             f"the schema registry must {rule}",
             registry=self._registry.url,
             problem=problem,
             remedy="check that it runs, its address, certificates and login",
             error=kind,
         )
+        found.reason = f"registry:{problem.replace(' ', '-')}"
+        return found
 
 
 def _client(registry: Registry) -> Any:

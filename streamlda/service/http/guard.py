@@ -19,6 +19,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamlda.service.http.connections import BUSY
+
 logger = logging.getLogger(__name__)
 
 #: Asked by what would stop the daemon: they need no token.
@@ -126,7 +128,13 @@ class Guard:
         is_operator = _carries(headers, self._operator_token)
         is_known = self._token is None or is_operator or _carries(headers, self._token)
         scope[KNOWN] = is_known
-        if path in PROBES or path in PAGE:
+        if path in PROBES:
+            return
+        if scope.get(BUSY, False):
+            raise Refused(
+                503, "a connection must be free", "connections=all busy", "ask again in a moment"
+            )
+        if path in PAGE:
             return
         if not is_known:
             raise Refused(
