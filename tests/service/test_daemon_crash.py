@@ -5,18 +5,12 @@ Of private ones nothing is released twice, and nothing that is out changes: see
 its releases was lost: paid for, and never drawn or stored.
 """
 
-import json
-import signal
-
 import pytest
 
 from tests.crashes import CrashProcess
 from tests.service.daemon_process import (
-    Daemon,
     environment,
     few_or,
-    left_by,
-    settings_of,
     texts,
     write_documents,
 )
@@ -75,36 +69,3 @@ def test_a_daemon_that_forgets_to_pass_records_is_found(crash_run):
     # In the cases in which records are behind the checkpoint.
     assert found["wrong"] >= 4
     assert found["wrong"] + found["streams"] == 6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kills", few_or(2, 60))
-def test_the_command_killed_follows_a_growing_file_exactly_once(tmp_path, kills):
-    lines = [json.dumps({"text": text}).encode() + b"\n" for text in texts(1500 * (kills + 2))]
-    whole = b"".join(lines)
-    source, folder, twin = (tmp_path / name for name in ("growing.jsonl", "killed", "twin"))
-    for each in (folder, twin):
-        each.mkdir()
-    follow = {"source.kind": "follow", "snapshots.every": 1500}
-    source.write_bytes(b"")
-    written = 0
-    for number in range(kills):
-        # Up to the middle of a line, while the daemon reads.
-        until = len(b"".join(lines[: 1500 * (number + 1)])) + 40
-        with Daemon(settings_of(folder, source, follow)) as daemon, source.open("ab") as file:
-            while written < until:
-                size = min(20_000, until - written)
-                file.write(whole[written : written + size])
-                file.flush()
-                written += size
-            daemon.wait_for("checkpoint")
-            assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
-    with source.open("ab") as file:
-        file.write(whole[written:])
-    for each in (folder, twin):
-        last = each / "snapshots" / f"snapshot-{kills + 2:06d}"
-        with Daemon(settings_of(each, source, follow)) as daemon:
-            while not last.exists():
-                daemon.wait_for("released", len(daemon.events("released")) + 1)
-            assert daemon.stop() == 0
-    assert left_by(folder)._replace(position="") == left_by(twin)._replace(position="")

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.cli import commands
 from streamlda.service import memory, running, signals
-from streamlda.service.http.guard import PROBES
 from streamlda.service.machine import Phase
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
@@ -143,10 +140,6 @@ def settings_of(tmp_path, **variables):
     return load_settings(DEPLOY / "streamlda.toml", environment=environment, flags={})
 
 
-def allows(monkeypatch, size):
-    monkeypatch.setattr(memory, "allowed_bytes", lambda: size)
-
-
 def test_the_settings_are_taken(tmp_path):
     settings = settings_of(tmp_path)
     running.check(settings)
@@ -176,38 +169,6 @@ def of_image(name):
     return [text for each, text in found[last:] if each == name]
 
 
-def test_the_image_is_built_from_the_clone_with_locked_hashes():
-    copied = [text.split()[:-1] for name, text in instructions() if name == "COPY"]
-    sources = {part for parts in copied for part in parts if not parts[0].startswith("--from")}
-    assert sources == {
-        "requirements.lock",
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        "streamlda",
-        "connectors",
-    }
-    assert all((ROOT / source).exists() for source in sources)
-    installs = [text for name, text in instructions() if name == "RUN" and "pip install" in text]
-    locked, own = installs
-    assert {"--require-hashes", "--only-binary", "requirements.lock"} <= set(locked.split())
-    assert {"--no-deps", "--no-build-isolation", "."} <= set(own.split())
-    (base,) = [text for name, text in instructions() if name == "ARG"]
-    assert re.fullmatch(r"PYTHON=docker.io/library/python:3\.1[123]\.\d+-slim-\w+", base)
-    assert {text.split()[0] for name, text in instructions() if name == "FROM"} == {"${PYTHON}"}
-
-
-def test_the_image_runs_as_a_number_and_shows_the_port_of_the_settings(tmp_path):
-    (user,) = of_image("USER")
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
-    assert f"-o {user.partition(':')[0]} " in of_image("RUN")[0]
-    assert of_image("EXPOSE") == [str(settings_of(tmp_path).http.port)]
-    assert of_image("VOLUME") == of_image("WORKDIR") == ["/data"]
-    variables = dict(part.split("=", 1) for text in of_image("ENV") for part in text.split())
-    ours = {name: value for name, value in variables.items() if name.startswith("STREAMLDA_")}
-    assert settings_of(tmp_path, **ours).log.format == "json"
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_the_health_check_follows_the_settings(serve, status, tmp_path, host):
     (start,) = map(json.loads, of_image("ENTRYPOINT"))
@@ -235,161 +196,45 @@ def test_the_health_check_follows_the_settings(serve, status, tmp_path, host):
     assert probed(0) not in (exit_codes.OK, exit_codes.NO)
 
 
-# Compose.
+def unit():
+    """Return the entries of the unit for systemd: name and last value."""
+    lines = [line for line in read("streamlda.service").splitlines() if "=" in line]
+    return dict(line.split("=", 1) for line in lines if line[0] not in "#[")
 
 
-def test_services_of_compose_fit_each_other(tmp_path, monkeypatch):
-    compose = tree_of("compose.yaml")
-    services = compose["services"]
-    broker, ours, prometheus, grafana = (
-        services[name] for name in ("broker", "streamlda", "prometheus", "grafana")
-    )
-    pom = (ROOT / "tests" / "kafka" / "pom.xml").read_text("utf-8")
-    kafka = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([\d.]+)<", pom)[1]
-    assert broker["image"] == services["topic"]["image"] == f"docker.io/apache/kafka:{kafka}"
-    for service in services.values():
-        assert "build" in service or re.search(r":v?\d+\.\d+\.\d+$", service["image"])
-        assert set(service.get("depends_on", {})) <= set(services)
-        assert set(service.get("secrets", [])) <= set(compose["secrets"])
-        for volume in service.get("volumes", []):
-            source, target, *_ = volume.split(":")
-            assert (DEPLOY / source).is_file() if source[0] == "." else source in compose["volumes"]
-            assert target.startswith("/")
-        for port in service.get("ports", []):
-            assert port.startswith("127.0.0.1:")
-    build = ours["build"]
-    assert (DEPLOY / build["context"]).resolve() == ROOT
-    assert ROOT / build["dockerfile"] == DEPLOY / "Containerfile"
-
-    # The daemon: its settings, the broker and the topic they name, its memory, its folder.
-    settings = settings_of(tmp_path, **ours["environment"])
-    allows(monkeypatch, int(ours["mem_limit"].removesuffix("g")) * 1024 * MIB)
-    running.check(settings)
-    listeners = broker["environment"]["KAFKA_ADVERTISED_LISTENERS"]
-    assert listeners == f"PLAINTEXT://{settings.kafka.bootstrap}"
-    assert settings.kafka.bootstrap.partition(":")[0] in services
-    made = services["topic"]["command"]
-    assert made[made.index("--topic") + 1] == settings.kafka.topic
-    port = settings.http.port
-    assert ours["ports"] == [f"127.0.0.1:{port}:{port}"]
-    targets = dict(volume.split(":")[1::-1] for volume in ours["volumes"])
-    assert targets == {SETTINGS: "./streamlda.toml", of_image("VOLUME")[0]: "data"}
-    assert float(ours["stop_grace_period"].removesuffix("s")) > signals.LATEST_EXIT_SECONDS
-
-    # Prometheus: the daemon, its token, the rules.
-    scraping = tree_of("prometheus.yaml")
-    (job,) = scraping["scrape_configs"]
-    assert job["static_configs"] == [{"targets": [f"streamlda:{port}"]}]
-    assert job["job_name"] == re.search(r'up\{job="(\w+)"\}', read("alerts.yaml"))[1]
-    secret = job["authorization"]["credentials_file"]
-    assert secret == ours["environment"]["STREAMLDA_HTTP_TOKEN_FILE"] == "/run/secrets/token"
-    mounted = dict(volume.split(":")[1::-1] for volume in prometheus["volumes"])
-    assert {mounted[path] for path in scraping["rule_files"]} == {"./alerts.yaml"}
-    assert "/etc/prometheus/prometheus.yml" in mounted, "where its image looks"
-
-    # Grafana: Prometheus as a source, and the dashboard where the provider looks.
-    (source,) = tree_of("grafana/datasource.yaml")["datasources"]
-    (shown,) = prometheus["ports"]
-    assert source["url"] == f"http://prometheus:{shown.rpartition(':')[2]}"
-    (provider,) = tree_of("grafana/provider.yaml")["providers"]
-    places = dict(volume.split(":")[:2] for volume in grafana["volumes"])
-    board = Path(places["./grafana/dashboard.json"])
-    assert board.parent == Path(provider["options"]["path"])
-    for name, kind in (("datasource", "datasources"), ("provider", "dashboards")):
-        folder = Path(places[f"./grafana/{name}.yaml"]).parent
-        assert folder == Path("/etc/grafana/provisioning") / kind
-
-
-def test_the_lines_of_the_page_make_the_token_of_compose(tmp_path):
-    deploy = tmp_path / "streamlda/service/deploy"
-    shutil.copytree(DEPLOY, deploy)
-    page = (ROOT / "streamlda/docs/howto/deploy.md").read_text("utf-8")
-    lines = re.search(r"^```console\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
-    shell, _, start = lines.replace("$ ", "").strip().rpartition("\n")
-    assert start == "docker compose up --build"
-    subprocess.run(["bash", "-euc", shell], cwd=tmp_path, check=True)
-    assert (deploy / "token").stat().st_mode & 0o777 == 0o644, "its user is another"
-    settings_of(tmp_path, STREAMLDA_HTTP_TOKEN_FILE=str(deploy / "token"))
-
-
-# Kubernetes.
-
-
-def test_the_manifest_fits_the_image_and_the_daemon(tmp_path, monkeypatch):
-    service, stateful = yaml.safe_load_all(read("kubernetes.yaml"))
-    pod, compose = stateful["spec"]["template"]["spec"], tree_of("compose.yaml")
-    (ours,) = pod["containers"]
-    assert ours["image"] == compose["services"]["streamlda"]["image"]
-    labels = stateful["spec"]["template"]["metadata"]["labels"]
-    assert labels == stateful["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
-    assert stateful["spec"]["serviceName"] == service["metadata"]["name"]
-
-    settings = settings_of(tmp_path, **{each["name"]: each["value"] for each in ours["env"]})
-    limit = ours["resources"]["limits"]["memory"]
-    assert ours["resources"]["requests"]["memory"] == limit, "it is not killed for others"
-    allows(monkeypatch, int(limit.removesuffix("Gi")) * 1024 * MIB)
-    running.check(settings)
-    (port,), (shown,) = ours["ports"], service["spec"]["ports"]
-    assert port["containerPort"] == settings.http.port == shown["port"]
-    assert port["name"] == shown["targetPort"]
-    assert pod["terminationGracePeriodSeconds"] > signals.LATEST_EXIT_SECONDS
-    paths = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
-    for name, path in paths.items():
-        assert path in PROBES
-        assert ours[name]["httpGet"] == {"path": path, "port": port["name"]}
-
-    # Its files: the settings, the token, the folder of the image and one for scratch.
-    mounted = {each["mountPath"]: each["name"] for each in ours["volumeMounts"]}
-    assert {Path(SETTINGS).parent, Path(of_image("VOLUME")[0]), Path("/tmp")} < {
-        Path(path) for path in mounted
-    }
-    claims = {each["metadata"]["name"] for each in stateful["spec"]["volumeClaimTemplates"]}
-    assert set(mounted.values()) == claims | {each["name"] for each in pod["volumes"]}
-    assert mounted[of_image("VOLUME")[0]] in claims, "checkpoints outlive a container"
-
-
-def test_the_container_of_the_manifest_may_do_little():
+def deployments():
+    """Return memory in GiB, seconds to end in, and variables, of each way to deploy."""
+    ours = tree_of("compose.yaml")["services"]["streamlda"]
     _, stateful = yaml.safe_load_all(read("kubernetes.yaml"))
     pod = stateful["spec"]["template"]["spec"]
-    own, container = pod["securityContext"], pod["containers"][0]["securityContext"]
-    user, _, group = of_image("USER")[0].partition(":")
-    assert (own["runAsUser"], own["runAsGroup"]) == (int(user), int(group))
-    assert own["fsGroup"] == int(group), "it may write into its volume"
-    assert own["runAsNonRoot"]
-    assert own["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert pod["automountServiceAccountToken"] is False
-
-
-# systemd.
-
-
-def unit():
-    """Return the entries of the unit: each with all its values, in order."""
-    found = {}
-    for line in read("streamlda.service").splitlines():
-        if line and line[0] not in "#[":
-            name, value = line.split("=", 1)
-            found.setdefault(name, []).append(value)
-    return found
-
-
-def test_the_unit_never_gives_up_and_does_not_start_again_what_has_ended(tmp_path, monkeypatch):
+    (container,) = pod["containers"]
     found = unit()
-    assert found["StartLimitIntervalSec"] == ["0"]
-    assert found["Restart"] == ["on-failure"]
+    limit = container["resources"]["limits"]["memory"]
+    return {
+        "compose": (ours["mem_limit"], ours["stop_grace_period"], ours["environment"]),
+        "kubernetes": (
+            limit,
+            str(pod["terminationGracePeriodSeconds"]),
+            {each["name"]: each["value"] for each in container["env"]},
+        ),
+        "systemd": (
+            found["MemoryMax"],
+            found["TimeoutStopSec"],
+            dict(part.split("=", 1) for part in found["Environment"].split()),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["compose", "kubernetes", "systemd"])
+def test_the_daemon_starts_in_its_memory_and_ends_in_its_time(name, tmp_path, monkeypatch):
+    limit, grace, variables = deployments()[name]
+    ours = {key: value for key, value in variables.items() if key.startswith("STREAMLDA_")}
+    size = int(limit.rstrip("giGb")) * 1024 * MIB
+    monkeypatch.setattr(memory, "allowed_bytes", lambda: size)
+    running.check(settings_of(tmp_path, **ours))
+    assert float(grace.rstrip("s")) > signals.LATEST_EXIT_SECONDS
+
+
+def test_systemd_does_not_start_again_what_has_ended():
     hopeless = {exit_codes.USAGE, exit_codes.DATA, exit_codes.CONFIGURATION}
-    assert set(map(int, found["RestartPreventExitStatus"][0].split())) == hopeless
-    assert int(found["TimeoutStopSec"][0]) > signals.LATEST_EXIT_SECONDS
-    assert int(found["WatchdogSec"][0]) > LIVE_SECONDS
-    allows(monkeypatch, int(found["MemoryMax"][0].removesuffix("G")) * 1024 * MIB)
-    running.check(settings_of(tmp_path))
-    variables = dict(part.split("=", 1) for part in found["Environment"][0].split())
-    ours = {name: value for name, value in variables.items() if name.startswith("STREAMLDA_")}
-    assert settings_of(tmp_path, **ours).log.format == "json"
-    (command,) = found["ExecStart"]
-    assert command.split()[1:] == ["run", "--config", SETTINGS]
+    assert set(map(int, unit()["RestartPreventExitStatus"].split())) == hopeless

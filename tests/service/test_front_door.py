@@ -90,9 +90,8 @@ def wait_for_page(port):
     wait_until(opens, 60)
 
 
-@pytest.mark.parametrize("name", ["README.md", "streamlda/docs/howto/deploy.md"])
-def test_the_lines_of_a_page_start_a_daemon_and_its_page_is_open(name, filled, tmp_path, browser):
-    (run, *ask), settings = commands(name), "".join(blocks(name, "toml"))
+def test_the_lines_of_the_readme_start_a_daemon_and_its_page_is_open(filled, tmp_path, browser):
+    (run, *ask), settings = commands("README.md"), "".join(blocks("README.md", "toml"))
     (http,) = free_ports(1)
     for usual, ours in {"localhost:9092": filled, "localhost:8080": f"localhost:{http}"}.items():
         run, settings = run.replace(usual, ours), settings.replace(usual, ours)

@@ -23,7 +23,7 @@ from streamlda.storage.snapshots import Snapshots, fingerprint
 from tests.kafka.topics import wait_until
 from tests.service import planted
 from tests.service.daemon_process import STREAMLDA, Daemon, few_or, texts
-from tests.service.long_stream import as_json, topic_settings
+from tests.service.long_stream import as_json
 
 #: Of how many records one is no JSON.
 POISON = 50
@@ -204,60 +204,3 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
     letters = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
     poison = {(n, i) for n, sent in enumerate(feed.sent) for i, t in enumerate(sent) if t is None}
     assert {(row["partition"], row["offset"]) for row in letters} == poison
-
-
-@pytest.mark.long
-@pytest.mark.real_broker
-def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
-    broker, own_topics, topic, tmp_path
-):
-    own_topics.make(topic, 2)
-    own_topics.make(f"{topic}-out", 2)
-    model, feed = made_model(tmp_path / "model"), Feed(own_topics, topic)
-    broker.kill()
-    with inferring(model, own_topics, topic) as process:
-        assert process.wait_for("stalled")["what"] == "infer"
-        broker.start()
-        process.wait_for("recovered")
-        feed.start()
-        wait_until(lambda: len(own_topics.read(f"{topic}-out", 2)) > 500, 60)
-        feed.stop()
-        broker.kill()
-        process.wait_for("stalled", 2)
-        broker.start()
-        process.wait_for("recovered", 2)
-        wait_until(lambda: len(results(own_topics, topic)) >= len(feed.documents()), 90)
-        assert process.stop() == 0
-    found = results(own_topics, topic)
-    check_results(found, feed.documents(), {fingerprint(model): load(model)})
-
-
-@pytest.mark.long
-@pytest.mark.real_broker
-def test_a_daemon_infers_by_its_newest_snapshot_over_kills(topics, topic, tmp_path):
-    topics.make(topic, 2)
-    topics.make(f"{topic}-out", 2)
-    more = {"infer.topic": f"{topic}-out", "snapshots.every": 2000, "topics.warmup_documents": 1000}
-    settings = topic_settings(tmp_path, topics.bootstrap, topic, **more)
-    feed = Feed(topics, topic, per_second=400)
-    feed.start()
-    for _ in range(2):
-        before = len(topics.read(f"{topic}-out", 2))
-        with Daemon(settings) as daemon:
-            wait_until(lambda n=before: len(topics.read(f"{topic}-out", 2)) > n + 500, 90)
-            daemon.process.kill()
-    feed.stop()
-    with Daemon(settings) as daemon:
-        wait_until(lambda: len(results(topics, topic)) >= len(feed.documents()), 240)
-        assert daemon.stop() == 0
-    snapshots = Snapshots(tmp_path / "snapshots")
-    models = {
-        fingerprint(snapshots.path(n)): (n, load(snapshots.path(n))) for n in snapshots.numbers()
-    }
-    found = results(topics, topic)
-    check_results(found, feed.documents(), {digest: model for digest, (_, model) in models.items()})
-    for number in range(2):
-        by = [row["model"]["snapshot"] for row in found if row["partition"] == number]
-        assert by == sorted(by)
-    assert all(models[row["model"]["digest"]][0] == row["model"]["snapshot"] for row in found)
-    assert len(models) > 1

@@ -6,14 +6,12 @@ import re
 import subprocess
 import time
 from collections import Counter
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from streamlda.model.topic_model import load
-from streamlda.storage.snapshots import Snapshots
-from streamlda.storage.store import MESSAGE_WORDS, Store
+from streamlda.storage.store import Store
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
@@ -59,27 +57,6 @@ def newest(tmp_path):
         return found.about["places"], found.position
 
     return find
-
-
-# Killed
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("n_kills", few_or(2, 200))
-def test_killed_at_random_it_ends_as_if_it_had_not_been(
-    n_kills, topics, topic, settings_for, tmp_path
-):
-    topics.make(topic)
-    topics.send(topic, as_json(texts(N_RECORDS)))
-    run_to_end(settings_for("twin") | ending(N_RECORDS, 4))
-    wanted = left_by(tmp_path / "twin")
-    assert len(wanted.snapshots) == 4
-    assert json.loads(wanted.about)["places"] == N_RECORDS
-    moments, killed, names = random.Random(n_kills), 0, map(str, count())
-    while killed < n_kills:
-        name = next(names)
-        killed += run_killed(settings_for(name) | ending(N_RECORDS, 4), moments, n_kills - killed)
-        assert left_by(tmp_path / name) == wanted
 
 
 # Brokers and logs that are not as they were
@@ -161,34 +138,6 @@ def test_a_topic_that_is_missing_at_the_start_is_waited_for(topics, topic, setti
 
 
 @pytest.mark.long
-@pytest.mark.real_broker
-def test_dead_letters_that_the_brokers_refuse_hold_it_up_until_they_are_taken(
-    topics, topic, settings_for
-):
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    values, poison = poisoned(3000, 10)
-    letters = f"{topic}-letters"
-    topics.make(topic)
-    topics.send(topic, values)
-    # Too small for any letter.
-    small = {"max.message.bytes": "50"}
-    topics.admin.create_topics({letters: {"num_partitions": 1, "configs": small}})
-    more = {"dead_letters.topic": letters, "breaker.attempts": 1}
-    with Daemon(settings_for("daemon") | more | ending(3000)) as daemon:
-        stalled = daemon.wait_for("stalled")
-        assert stalled["what"] == "dead-letters"
-        daemon.wait_for("poll-failed", 3)
-        assert daemon.process.poll() is None
-        kind, large = ConfigResourceType.TOPIC, {"max.message.bytes": "1000000"}
-        topics.admin.alter_configs([ConfigResource(kind, letters, large)])
-        assert daemon.end() == 0
-    assert [line["what"] for line in daemon.events("recovered")] == ["dead-letters"]
-    keys = {row.key for row in topics.read(letters)}
-    assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in poison}
-
-
-@pytest.mark.long
 def test_a_state_of_another_topic_or_other_partitions_is_78(topics, topic, settings_for):
     other = f"{topic}-other"
     for name in (topic, other):
@@ -230,24 +179,17 @@ def test_a_truncated_topic_is_refused_unless_gaps_are_allowed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("live", few_or(False, True))
 def test_a_partition_that_is_added_is_read_from_its_first_record(
-    live, topics, topic, settings_for, newest
+    topics, topic, settings_for, newest
 ):
-    """At the next start, or within the minute after which the client looks again."""
     topics.make(topic)
     topics.send(topic, as_json(texts(3000, seed=1)))
-    every = {"snapshots.every": 3000}
-    with Daemon(settings_for("daemon") | every) as daemon:
+    with Daemon(settings_for("daemon") | {"snapshots.every": 3000}) as daemon:
         daemon.wait_for("released")
-        assert live or daemon.stop() == 0
-        topics.admin.create_partitions({topic: 2})
-        topics.send(topic, as_json(texts(3000, seed=2)), 1)
-        if live:
-            daemon.wait_for("released", 2, 120)
-            assert daemon.stop() == 0
-    if not live:
-        run_to_end(settings_for("daemon") | ending(6000, 2))
+        assert daemon.stop() == 0
+    topics.admin.create_partitions({topic: 2})
+    topics.send(topic, as_json(texts(3000, seed=2)), 1)
+    run_to_end(settings_for("daemon") | ending(6000, 2))
     slots, position = newest("daemon")
     assert (slots, position["offsets"]) == (6000, {"0": 3000, "1": 3000})
 
@@ -345,33 +287,3 @@ def test_letters_are_written_again_with_other_settings(topics, topic, settings_f
 
 
 # Snapshots in a topic
-
-
-@pytest.mark.long
-def test_the_last_value_of_the_topic_is_the_newest_snapshot(topics, topic, settings_for, tmp_path):
-    topics.make(topic)
-    topics.send(topic, as_json(texts(6000)))
-    out = f"{topic}-snapshots"
-    settings = settings_for("daemon", output__topic=out, source__stream="news") | ending(6000, 3)
-    settings |= {"snapshots.when_exhausted": "idle"}
-
-    def published(found):
-        until = time.monotonic() + 60
-        while not found(rows := topics.read(out)):
-            assert time.monotonic() < until, f"values={len(rows)}"
-            time.sleep(0.1)
-        return rows
-
-    with Daemon(settings) as daemon:
-        daemon.wait_for("snapshot", 3)
-        third = ("streamlda.snapshot", b"3")
-        before = published(lambda rows: rows and rows[-1].headers[0] == third)
-        assert daemon.stop() == 0
-    assert {row.key for row in before} == {b"news"}
-    wanted = Snapshots(tmp_path / "daemon" / "snapshots").topics(3, MESSAGE_WORDS)
-    assert json.loads(before[-1].value) == json.loads(json.dumps(wanted))
-    with Daemon(settings) as daemon:
-        after = published(lambda rows: len(rows) > len(before))
-        assert daemon.stop() == 0
-    for name in ("key", "value", "headers"):
-        assert getattr(after[-1], name) == getattr(before[-1], name)

@@ -2,7 +2,6 @@
 
 import re
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -17,7 +16,7 @@ from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.event_time import InNoBin
 from streamlda.text.vocabulary import Vocabulary
-from tests.browser import HOSTILE, MIXED, check_order
+from tests.browser import HOSTILE
 from tests.service.planted import budget, model, outcomes, private, shifted, topics, words
 from tests.service.web import TOKEN
 
@@ -301,59 +300,6 @@ def test_a_topic_has_a_view_of_its_own(visit, snapshots):
 
 
 @pytest.mark.long
-def test_shares_that_were_not_measured_are_not_shown(visit, snapshots):
-    snapshots.path(1).unlink()
-    snapshots.publish(2, replace(model(topics()), prevalence=None))
-    seen = visit()
-    assert set(seen.page.locator(".card .share").all_text_contents()) == {"\u2013"}
-    expect(seen.page.locator("#course-panel")).to_be_hidden()
-
-
-@pytest.mark.long
-def test_before_the_first_topics_the_page_says_how_far_it_is(visit, snapshots, status):
-    snapshots.path(1).unlink()
-    status.note(places=9_000, places_left=91_000)
-    status.note(warmup=(9_000, 20_000))
-    seen = visit(cards=False)
-    seen.has(
-        phase="warming up",
-        progress_text="9,000 of 20,000 documents to the first topics; 91,000 records to the first "
-        "snapshot",
-    )
-    meter = seen.page.get_by_role("meter", name="Progress")
-    expect(meter).to_have_attribute("aria-valuenow", "9000")
-    status.note(warmup=None)
-    seen.page.reload()
-    seen.has(progress_text="9,000 of 100,000 records to the first snapshot")
-    status.note(places=30_000, places_left=None)
-    seen.page.reload()
-    seen.has(progress_text="records to the first snapshot: not known")
-    expect(meter).to_be_hidden()
-    status.note(places=9_000, places_left=6_000)
-    status.note(warmup=(9_000, 20_000))  # The first snapshot comes in the warm-up, with topics.
-    seen.page.reload()
-    seen.has(progress_text="9,000 of 15,000 records to the first snapshot")
-    expect(meter).to_have_attribute("aria-valuemax", "15000")
-    snapshots.publish(1, model(topics()))
-    status.note_snapshot(snapshots.summary(1))
-    seen.page.reload()
-    expect(seen.page.locator("#progress")).to_be_hidden()
-    seen.has(phase="learning")
-
-
-@pytest.mark.long
-def test_the_table_says_what_the_charts_show(visit, snapshots):
-    snapshots.publish(2, model(topics()[2::-1], alpha=[2, 1, 1]))
-    seen = visit(cards=False)
-    seen.page.get_by_text("As a table").click()
-    rows = seen.page.locator("tbody tr")
-    expect(rows).to_have_count(3)
-    assert rows.locator("th").all_text_contents() == ["Topic 1", "Topic 2", "Topic 3"]
-    assert rows.nth(2).locator("td").all_text_contents() == ["30.0 %", "50.0 %"]
-    expect(seen.page.locator("caption")).to_have_text("Shares of each snapshot, so far.")
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("is_private", [False, True])
 def test_before_the_first_snapshot_that_may_be_shown_the_page_says_so(visit, snapshots, is_private):
     if not is_private:
@@ -377,19 +323,6 @@ def test_words_are_only_ever_text(visit, snapshots):
     shown = seen.page.locator(".card").first.locator(".word").all_text_contents()
     assert set(HOSTILE) <= set(shown)
     assert seen.page.locator(".card img, .card script").count() == 0
-
-
-def test_words_that_run_from_the_right_stand_in_their_order(visit, snapshots):
-    snapshots.path(1).unlink()
-    rising = np.linspace(1, 2, 60) / 90
-    named = Vocabulary.given([*MIXED, *words(54)])
-    for number, first in ((2, rising), (3, rising[::-1])):
-        snapshots.publish(number, model([first, topics(1)[0]], alpha=[2, 1], vocabulary=named))
-    seen = visit(cards=False)
-    check_order(seen.page.locator("#legend .name").first, MIXED[:3])
-    seen.card("Topic 1").get_by_role("button").click()
-    expect(seen.page.locator("#came")).to_contain_text("came")
-    check_order(seen.page.locator("#came"), MIXED)
 
 
 @pytest.mark.parametrize("is_private", [False, True])

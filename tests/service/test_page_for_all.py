@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from streamlda.service.http import Server, make_app
-from tests.browser import CONTRASTS, check_outline
+from tests.browser import CONTRASTS
 from tests.service.planted import budget, model, private, shifted, topics
 from tests.service.test_page import snapshots, status, visit
 from tests.service.web import TOKEN
@@ -98,16 +98,3 @@ def test_all_can_be_done_from_the_keyboard(visit, snapshots):
     assert stops[5:] == ["metrics", "snapshots"]
     page.get_by_text("As a table").press("Enter")
     expect(page.locator("table")).to_be_visible()
-
-
-@pytest.mark.long
-def test_what_a_screen_reader_is_told(visit, snapshots, status):
-    snapshots.publish(2, model(shifted(topics(), 0.2)))
-    status.note(budget=budget(0.5, 1.5, 2.0, 1e-9))
-    seen = visit()
-    page = seen.page
-    check_outline(page, ("banner", "main", "contentinfo"), ("Now", "What moved", "Topics"))
-    told = page.get_by_role("article", name="Topic 4", exact=True).aria_snapshot()
-    assert 'heading "Topic 4" [level=3]' in told
-    assert 'list "Most probable words"' in told
-    assert 'img "Prevalence of Topic 4 over 2 snapshots' in told

@@ -123,34 +123,3 @@ def test_a_registry_that_is_away_at_the_start_and_goes_again_ends_nothing(
 
 
 @pytest.mark.long
-def test_what_a_restart_cannot_heal_ends_a_daemon_and_loses_nothing(
-    registry, topics, topic, tmp_path
-):
-    documents = [{"text": f"{SECRET} {text}"} for text in texts(2000)]
-    values = schemas.avro(registry, *documents[:500])
-    values += schemas.json_schema(registry, *documents[500:])
-    later = registry.schemas.pop()
-    topics.fill(topic, values)
-    more = {"registry.url": registry.url, "breaker.records": 500}
-    settings = topic_settings(tmp_path / "daemon", topics.bootstrap, topic, **more)
-    word = tmp_path / "word"
-    login = {"registry.username": "ann", "registry.password": str(word)}
-    registry.login = "ann:right-one"
-    word.write_text("wrong-one\n")
-    for refused in (settings, settings | login):
-        with Daemon(refused) as daemon:
-            assert daemon.end() == 78
-        said = daemon.raw[-1]
-        assert said.startswith(b"streamlda: error: the schema registry must let this user read")
-        assert b"-one" not in said
-    word.write_text("right-one\n")
-    with Daemon(settings | login) as daemon:
-        assert daemon.end() == 65
-    assert daemon.events("breaker")
-    # With the schema there, all is read as if it had always been.
-    registry.schemas.append(later)
-    again = run_to_end(settings | login | ending(2000))
-    assert SECRET.encode() not in b"".join(daemon.raw + again.raw)
-    twin = topic_settings(tmp_path / "twin", topics.bootstrap, topic, **more)
-    run_to_end(twin | login | ending(2000))
-    assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")

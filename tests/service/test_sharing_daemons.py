@@ -10,8 +10,8 @@ import pytest
 
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
-from tests.service.daemon_process import ROOT, Daemon, arguments, environment, few_or, texts
-from tests.service.long_stream import AWAY_SECONDS, answer_of, as_json, not_ready
+from tests.service.daemon_process import ROOT, Daemon, arguments, environment, texts
+from tests.service.long_stream import answer_of, as_json, not_ready
 from tests.service.sharing import Shared, Truth, none_ended
 
 
@@ -85,30 +85,7 @@ def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
     campaign(shared, own_topics, broker, n_daemons=3, broker_kills=2, seed=seed, **sizes)
 
 
-@pytest.mark.long
-def test_by_hand_there_can_be_more_daemons_or_fewer(shared, topics):
-    truth = Truth(topics, shared.topic, shared.settings("truth"))
-    topics.make(shared.topic, 3)
-    for share in ("1", "2"):
-        for number in range(3):
-            truth.send(texts(2000, seed=int(share) + number), number)
-        daemons = [
-            Daemon(shared.settings(f"{i}", kafka__partitions=f"{i}/{share}"))
-            for i in range(int(share))
-        ]
-        try:
-            wait_until(
-                lambda: none_ended(daemons) or shared.records() == truth.records,  # noqa: B023
-                120,
-            )
-            assert [daemon.stop() for daemon in daemons] == [0] * int(share)
-        finally:
-            for daemon in daemons:
-                daemon.__exit__()
-        assert shared.learned() == truth.learned()
-
-
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.real_broker
 def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, topics):
     """Its lock is taken away too, as if it did not hold between the two machines."""
@@ -145,97 +122,6 @@ def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, to
 
 
 @pytest.mark.long
-def test_members_of_a_group_wait_for_a_topic_that_is_missing(shared, topics):
-    truth = Truth(topics, shared.topic, shared.settings("truth"))
-    daemons = [Daemon(shared.settings(f"d{i}")) for i in range(2)]
-    try:
-        # One makes the beginning, the other waits for it.
-        wait_until(
-            lambda: any(
-                line["reason"] == "topic-missing"
-                for daemon in daemons
-                for line in daemon.events("stalled")
-            ),
-            60,
-        )
-        assert shared.topic not in topics.admin.list_topics()
-        topics.make(shared.topic, 2)
-        for number in (0, 1):
-            truth.send(texts(2500, seed=number), number)
-        wait_until(lambda: none_ended(daemons) or shared.records() == truth.records, 300)
-        assert [daemon.stop() for daemon in daemons] == [0, 0]
-    finally:
-        for daemon in daemons:
-            daemon.__exit__()
-    assert shared.learned() == truth.learned()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seconds", few_or(3.0, AWAY_SECONDS))
-def test_members_of_a_group_live_on_while_the_broker_is_away_at_the_start_and_later(
-    seconds, broker, own_topics, topic, tmp_path
-):
-    shared = Shared(tmp_path, broker.bootstrap, topic)
-    truth = Truth(own_topics, topic, shared.settings("truth"))
-    own_topics.make(topic, 2)
-    for number in (0, 1):
-        truth.send(texts(3000, seed=number), number)
-    # One of three has no partition.
-    ports = free_ports(3)
-
-    def outage():
-        until, known = time.monotonic() + seconds, time.monotonic() + 20
-        while time.monotonic() < until:
-            none_ended(daemons)
-            for port in ports:
-                assert answer_of(port, "/livez")["alive"]
-                if time.monotonic() > known:
-                    assert "stalled since" in not_ready(port)
-                    assert answer_of(port, "/status")["lag"]["records"] is None
-            time.sleep(0.2)
-
-    broker.kill()
-    daemons = [
-        Daemon(shared.settings(f"d{i}", http__port=port, breaker__attempts=1))
-        for i, port in enumerate(ports)
-    ]
-    try:
-        for daemon in daemons:
-            daemon.wait_for("stalled")
-        outage()
-        broker.start()
-        wait_until(lambda: none_ended(daemons) or shared.records() == truth.records, 300)
-        broker.kill()
-        outage()
-        broker.start()
-        for number in (0, 1):
-            truth.send(texts(2000, seed=2 + number), number)
-        wait_until(lambda: none_ended(daemons) or shared.records() == truth.records, 300)
-        assert [daemon.stop() for daemon in daemons] == [0, 0, 0]
-    finally:
-        if not broker.runs:
-            broker.start()
-        for daemon in daemons:
-            daemon.__exit__()
-    assert shared.learned() == truth.learned()
-
-
-@pytest.mark.long
-def test_letters_of_partitions_that_the_breaker_ends_are_written_once(shared, topics, topic):
-    bad = [b"{%d" % number for number in range(1500)]
-    topics.fill(topic, as_json(texts(2500)) + bad, bad)
-    letters = f"{topic}-letters"
-    more = {"kafka.partitions": "0/1", "dead_letters.topic": letters}
-    more |= {"breaker.records": 1000, "checkpoint.interval": "1 h"}
-    for name in ("first", "second"):
-        with Daemon(shared.settings(name) | more) as daemon:
-            assert daemon.end() == 65, b"".join(daemon.raw).decode()
-    keys = [row.key for row in topics.read(letters)]
-    assert len(set(keys)) > 500
-    assert len(keys) == len(set(keys))
-
-
-@pytest.mark.long
 def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, topics, topic):
     for name in (topic, f"{topic}-other"):
         topics.fill(name, as_json(texts(2500)))
@@ -253,27 +139,3 @@ def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, top
         assert done.returncode == 78, done.stderr
         assert said in done.stderr
     assert shared.records() == 2500
-
-
-@pytest.mark.long
-def test_daemons_that_share_partitions_refine_the_same_topics(shared, topics):
-    """How good merged topics are is tested where they are merged (`tests/engine`)."""
-    # Documents do not follow this model, so that likelihood refines its topics.
-    more = {"topics__alpha_0": 0.1, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
-    more |= {"topics__refine": True, "snapshots__every": 10_000}
-    truth = Truth(topics, shared.topic, shared.settings("truth", **more))
-    topics.make(shared.topic, 2)
-    for number in (0, 1):
-        truth.send(texts(5000, seed=number), number)
-    daemons = [Daemon(shared.settings(f"{i}", kafka__partitions=f"{i}/2", **more)) for i in (0, 1)]
-    try:
-        wait_until(lambda: none_ended(daemons) or shared.snapshots(), 180)
-        assert [daemon.stop() for daemon in daemons] == [0, 0]
-    finally:
-        for daemon in daemons:
-            daemon.__exit__()
-    documents, tokens, rejects = shared.learned()
-    assert (documents, tokens, rejects) == truth.learned()
-    (model,) = shared.snapshots()
-    assert model.diagnostics["refinement"]
-    assert model.documents_seen == documents

@@ -105,35 +105,3 @@ def try_status(port):
         assert answer_of(port, "/livez")["alive"]
     except OSError:
         time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    "fault", ["", "memory", "slower", "descriptors", "threads"], ids=lambda fault: fault or "none"
-)
-def test_what_grows_or_slows_is_found(fault):
-    n = MARKS
-    rng = np.random.default_rng(1)
-    growth = np.linspace(0, 1, n)
-    per_document = 25e-6 * (1 + 0.05 * rng.standard_normal(n))
-    # Some marks are beside a snapshot, which takes memory and time.
-    beside = np.arange(n) % (MARKS // SNAPSHOTS) == 0
-    made = {
-        "documents": np.arange(1, n + 1) * 1000.0,
-        "resident_bytes": 3e8 + 2e6 * rng.standard_normal(n) + 1e8 * beside,
-        "descriptors": np.full(n, 20.0),
-        "threads": np.full(n, 8.0),
-    }
-    if fault == "memory":
-        made["resident_bytes"] += 3e8 * 0.05 * growth
-    elif fault == "slower":
-        per_document *= 1 + 0.25 * growth
-    elif fault:
-        made[fault] += np.floor(4 * growth)
-    made["processor_seconds"] = np.cumsum(1000 * per_document * (1 + 2 * beside))
-    made["seconds"] = 2 * made["processor_seconds"]
-    figures = figures_of(made)
-    if not fault:
-        check(figures)
-        return
-    with pytest.raises(AssertionError):
-        check(figures)

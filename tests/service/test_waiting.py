@@ -11,10 +11,7 @@ from tests.service.daemon_process import (
     STREAMLDA,
     Daemon,
     environment,
-    run_to_end,
     settings_of,
-    texts,
-    write_documents,
 )
 from tests.service.long_stream import answer_of, not_ready
 
@@ -35,16 +32,6 @@ def test_it_waits_after_records_that_cannot_be_read(tmp_path):
         daemon.wait_for("http", 2)
         waits(daemon, port, DATA, "exit code 65")
     assert len(daemon.events("breaker")) == 1
-
-
-def test_it_waits_after_a_checkpoint_that_is_refused(tmp_path):
-    source = write_documents(tmp_path / "documents.jsonl", texts(2000))
-    run_to_end(settings_of(tmp_path, source))
-    (port,) = free_ports(1)
-    more = {"breaker.then": "wait", "http.port": port, "topics.count": 4}
-    with Daemon(settings_of(tmp_path, source, more)) as daemon:
-        daemon.wait_for("http", 2)
-        waits(daemon, port, CONFIGURATION, "n_components=4")
 
 
 @pytest.mark.parametrize("text", ["[topics]\ncuont = 3\n", "[topics", ""])

@@ -1,6 +1,5 @@
 """Engines that share a projection, in a file or not: merged they equal one, and nothing twice."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -81,15 +80,6 @@ def test_two_halves_equal_one_engine_over_all(documents):
     # The bound is not empty: one document less is beyond it.
     with pytest.raises(AssertionError):
         assert_equal_sums(merged, learned(documents, 0, ROWS - 1))
-
-
-def test_other_projections_would_not_give_the_moments_of_all(documents):
-    """Why merge insists: the sums of two projections added up are far from those of either."""
-    projection = learned(documents, 0, 300, None).better_projection()
-    parts = learned(documents, 0, 1500), learned(documents, 1500, shared=projection)
-    added = sum(part.state()[0]["current.pair_cross"] for part in parts)
-    wanted = learned(documents).state()[0]["current.pair_cross"]
-    assert np.abs(added - wanted).max() > 0.01 * np.abs(wanted).max()
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 2**32 - 1))
@@ -328,38 +318,3 @@ def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, m
             path.unlink()
         with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
             read_newest_engine(tmp_path / "a")
-
-
-def test_a_busy_daemon_is_read_and_not_disturbed(tmp_path, documents):
-    engine, ended = learned(documents, 0, 0), threading.Event()
-    problems, turn, saves, seen = [], threading.Condition(), [0], []
-
-    def run():
-        try:
-            with Store.open(tmp_path / "a") as store:
-                for stop in range(0, ROWS, 100):
-                    with turn:
-                        # Three may come in the way of a read, however slow the machine is.
-                        turn.wait_for(lambda: saves[0] < 3)
-                        saves[0] += 1
-                    store.write(store.capture(engine, {"record": stop}, WORDS))
-                    engine.add(documents.rows(stop, stop + 100))
-        except BaseException as error:
-            problems.append(error)
-        ended.set()
-
-    daemon = threading.Thread(target=run)
-    save(tmp_path / "a", engine, {"record": 0})
-    daemon.start()
-    while not ended.is_set():
-        found = read_newest_engine(tmp_path / "a")
-        seen.append(found.engine.documents_seen)
-        assert found.checkpoint.position == {"record": seen[-1]}
-        assert found.checkpoint.skipped == ()
-        with turn:
-            saves[0] = 0
-            turn.notify()
-    daemon.join()
-    assert problems == []
-    assert seen == sorted(seen)
-    assert len(set(seen)) > 5

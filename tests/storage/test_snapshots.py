@@ -240,18 +240,6 @@ def test_an_index_that_is_damaged_or_of_another_model_is_made_again(folder, capl
     assert ids(made, 1) == ids(Snapshots(folder), 1) == [1, 2, 3]
 
 
-def test_of_thousands_of_snapshots_only_the_last_are_followed(folder, monkeypatch):
-    monkeypatch.setattr(module, "FOLLOWED", 5)
-    published(folder, *(np.roll(topics(), number, axis=0) for number in range(1, 13)))
-    for path in folder.glob("*.json"):
-        path.unlink()
-    found = Snapshots(folder)
-    assert ids(found, 7) == moved(found, 7) == [None] * 4
-    assert [summary.number for summary in found.summaries()] == [8, 9, 10, 11, 12]
-    assert [ids(found, n) for n in (8, 9, 12)] == [[1, 2, 3, 4], [4, 1, 2, 3], [1, 2, 3, 4]]
-    assert len(list(folder.glob("*.json"))) == 5
-
-
 def test_a_damaged_snapshot_is_skipped_and_the_rest_goes_on(folder, caplog):
     caplog.set_level(logging.WARNING)
     published(folder, *[topics()] * 3)
