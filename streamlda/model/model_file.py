@@ -25,7 +25,7 @@ from streamlda.text.vocabulary import Vocabulary
 FORMAT = "streamlda-topic-model"
 FORMAT_VERSION = 2
 
-#: Kind of a file of raw state (`streamlda.storage.state`), which must never be taken for a model.
+#: Kind of a file of raw state (`streamlda.storage.checkpoint`), which is never taken for a model.
 STATE_FORMAT = "streamlda-state"
 
 OBJECTS = ("settings", "diagnostics", "versions", "privacy")

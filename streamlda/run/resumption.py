@@ -21,7 +21,7 @@ from streamlda.run.parts import (
 from streamlda.run.private_terms import PrivateTerms
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.state import OWNER_ONLY
+from streamlda.storage.index import OWNER_ONLY
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released

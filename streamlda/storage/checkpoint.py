@@ -1,24 +1,18 @@
 """Checkpoints: the state of a learner and the positions of its source, of one moment, or none.
 
-A folder of checkpoints has
+A folder of checkpoints has an ``index`` with a row for each generation (`streamlda.storage.index`),
+and files of each: ``state-000007``; its vocabulary, ``words-000007``; and ``rows-000007``, if there
+is any of it: documents that wait for their block, as counts, and, after `BESIDE`, arrays that the
+pipeline keeps for models to show. No two generations share a file.
 
-``index``
-    A row for each generation (`streamlda.storage.index`): names, sizes and digests of its files,
-    the positions of all partitions, the epoch of the ledger.
-``state-000007``
-    A state file (`streamlda.storage.state`).
-``rows-000007``
-    Documents that wait for their block, as counts, and, after `BESIDE`, arrays that the pipeline
-    keeps for models to show; only if there is any of it.
-``words-000007``
-    Its vocabulary.
-
-No two generations share a file. All of it is as secret as the documents.
+All of it has sums without noise: it is as secret as the documents. A private state is restored with
+its ledger only: after a later release, the documents of the running stage would take part twice.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,18 +22,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import failure, require
-from streamlda.container import read_arrays, to_json, write_arrays
+from streamlda.container import read_arrays, to_json, valid_content, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.errors import ModelFileError, NewerFormatError, OlderFormatError
+from streamlda.errors import (
+    InvalidSettingError,
+    LedgerError,
+    ModelFileError,
+    NewerFormatError,
+    OlderFormatError,
+)
+from streamlda.model.model_file import STATE_FORMAT
 from streamlda.privacy.ledger import LedgerReader, digest_file
+from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
-from streamlda.storage.index import CheckpointIndex, Row
-from streamlda.storage.state import OWNER_ONLY, load_state, write_state
+from streamlda.storage.index import OWNER_ONLY, CheckpointIndex, Row
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named
 
+STATE_VERSION = 2
 WORDS_FORMAT, WORDS_VERSION = "streamlda-checkpoint-words", 1
 ROWS_FORMAT, ROWS_VERSION = "streamlda-checkpoint-rows", 1
 
@@ -215,3 +217,118 @@ def _read_generation(
         _path=paths["state"],
         _rows=paths.get("rows"),
     )
+
+
+def save_state(path: str | os.PathLike[str], learner: Engine | PrivateLearner) -> None:
+    """Write the state of a learner to a file that only its owner can read, whole or not at all.
+
+    A private learner ends its running group of documents here (`PrivateEngine.state`): save at
+    record slots or times that do not depend on document text. Its next release makes the file
+    useless.
+    """
+    write_state(path, *collect_state(learner))
+
+
+def collect_state(learner: Engine | PrivateLearner) -> tuple[Arrays, dict[str, Any]]:
+    """Return arrays, which are still those of the learner, and metadata of a state file."""
+    run = None
+    if isinstance(learner, Engine):
+        arrays, state = learner.state()
+    else:
+        ledger = learner.releaser.ledger
+        if ledger is None:
+            raise failure(
+                "a private state must be saved beside a ledger, without which nothing notices that "
+                "its documents are released twice",
+                ledger=None,
+                remedy="run with a ledger",
+            )
+        arrays, state = learner.engine.state()
+        run = {
+            **_run_of(learner),
+            "missed": learner.lost[-1] if learner.lost else None,
+            "ledger_id": ledger.ledger_id,
+            "epoch": ledger.generation,
+        }
+    return arrays, {"state": state, "run": run}
+
+
+def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str, Any]) -> None:
+    """Write what `collect_state` returned, for its owner only."""
+    write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
+
+
+def load_state(
+    path: str | os.PathLike[str],
+    learner: PrivateLearner | None = None,
+    *,
+    releases_behind: int = 0,
+) -> Engine | PrivateLearner:
+    """Return the learner of a state file, bit for bit.
+
+    A private state fills a new `learner` with the settings, the ledger and the first record slot of
+    the saved one. The caller makes up for `releases_behind`, the releases that were begun since the
+    save (`PrivateLearner.catch_up`). Time O(bytes), memory twice the size of the file.
+    """
+    file = read_arrays(path, STATE_FORMAT, STATE_VERSION)
+    remedy = "start in an empty folder, after the last cohort of the ledger"
+    with valid_content("state", path, remedy=remedy, but=(InvalidSettingError, LedgerError)):
+        state, run = file.metadata["state"], file.metadata["run"]
+        require(
+            (run is None) == (learner is None),
+            "a private state must be loaded into a new PrivateLearner, and another state into none",
+            private=run is not None,
+            learner=learner is not None,
+            path=str(path),
+            remedy="pass the learner that fits",
+        )
+        if learner is None:
+            return Engine.from_state(file.arrays, state)
+        _check_fits(path, learner, state, run, releases_behind)
+        engine = PrivateEngine.from_state(file.arrays, state)
+    learner.engine = engine
+    if run["missed"] is not None:
+        learner.lost.append(str(run["missed"]))
+    return learner
+
+
+def _check_fits(
+    path: str | os.PathLike[str],
+    learner: PrivateLearner,
+    state: Any,
+    run: Any,
+    releases_behind: int,
+) -> None:
+    ledger = learner.releaser.ledger
+    require(
+        ledger is not None and not learner.documents_seen,
+        "a private state must be loaded into a new learner with its ledger",
+        ledger=ledger and str(ledger.path),
+        documents_seen=learner.documents_seen,
+        remedy="open the ledger that the state was made with, and make a new learner",
+        error=LedgerError,
+    )
+    assert ledger is not None
+    ledger.check_epoch(run["epoch"] + releases_behind, run["ledger_id"])
+    found = _run_of(learner)
+    others = [
+        f"{name}={found[name]!r} (saved: {run[name]!r})"
+        for name in found
+        if found[name] != run[name]
+    ]
+    others += learner.settings.differing(state["settings"])
+    require(
+        not others,
+        f"a state must go on with the settings it was made with, not {', '.join(others)}",
+        path=str(path),
+        remedy="use those, or drop the state and begin after the last cohort",
+    )
+
+
+def _run_of(learner: PrivateLearner) -> dict[str, Any]:
+    return {
+        "first_place": learner.first_slot,
+        "vocabulary": learner.vocabulary,
+        "delta": learner.delta,
+        "secure": learner.releaser.noise.secure,
+    }

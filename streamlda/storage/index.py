@@ -18,19 +18,34 @@ from urllib.parse import quote
 
 from streamlda.checks import failure
 from streamlda.container import check_version, sync_folder, to_json
-from streamlda.errors import FencedError, ModelFileError, StreamLDAError
-from streamlda.storage.state import OWNER_ONLY
+from streamlda.errors import MISPLACED, FencedError, ModelFileError, StreamLDAError
 
 #: Marks the index as one of this program ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
 FORMAT_VERSION = 2
 
 BUSY_SECONDS = 30.0
+#: Modes of files and folders that hold raw data, whatever the umask allows.
+OWNER_ONLY, PRIVATE_FOLDER = 0o600, 0o700
+
 #: The last process that claimed the folder, and the generation of its group by then.
 FENCE = "CREATE TABLE IF NOT EXISTS fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)"
 #: Up to where dead letters were written of records that no generation is behind.
 LETTERS = "CREATE TABLE IF NOT EXISTS letters (only INTEGER PRIMARY KEY, body TEXT NOT NULL)"
 SCHEMA = "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)"
+
+
+def make_folder(path: Path, setting: str, *, mode: int = 0o777, parents: bool = False) -> None:
+    """Make a folder of a setting if it is missing; refuse what a new start cannot heal."""
+    try:
+        path.mkdir(mode=mode, parents=parents, exist_ok=True)
+    except MISPLACED as error:
+        raise failure(
+            f"{setting} must be a folder, or one that can be made in its parent",
+            path=str(path),
+            cause=error.strerror,
+            remedy=f"choose another {setting}, or make its parent",
+        ) from error
 
 
 class Row(NamedTuple):

@@ -83,16 +83,14 @@ class NewestModel:
 
     def _read(self) -> NamedModel:
         number = None if self._snapshots is None else self._snapshots.latest()
+        path = self._path
         if self._snapshots is not None and number is not None:
             path = self._snapshots.path(number)
-            model = self._snapshots.model(number)
-            return NamedModel(model, get_words(model), number, fingerprint(path))
-        while True:
-            digest = fingerprint(self._path)
-            model = load(self._path)
-            # The file may be replaced while it is read.
-            if fingerprint(self._path) == digest:
-                return NamedModel(model, get_words(model), number, digest)
+        model, digest = load(path), ""
+        # A file may be replaced while it is read.
+        while (found := fingerprint(path)) != digest:
+            model, digest = load(path), found
+        return NamedModel(model, get_words(model), number, digest)
 
 
 def get_words(model: TopicModel) -> Vocabulary:

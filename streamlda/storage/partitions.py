@@ -21,9 +21,8 @@ from typing import Any, NamedTuple, Self
 
 from streamlda.checks import failure, require
 from streamlda.container import sync_folder, to_json, valid_content, whole_file
-from streamlda.errors import MISPLACED, SourceRefusedError
-from streamlda.storage.index import CheckpointIndex
-from streamlda.storage.state import OWNER_ONLY
+from streamlda.errors import SourceRefusedError
+from streamlda.storage.index import OWNER_ONLY, PRIVATE_FOLDER, CheckpointIndex, make_folder
 from streamlda.stream.source import Position
 from streamlda.utils.lock import FileLock, LockedError
 
@@ -95,7 +94,7 @@ def open_shared_folder(folder: str | os.PathLike[str]) -> Path:
             remedy="resume with the kafka.partitions it was made with, or begin in an empty "
             "checkpoint.folder",
         )
-    make_private_folder(path)
+    make_folder(path, "checkpoint.folder", mode=PRIVATE_FOLDER)
     return path
 
 
@@ -127,16 +126,3 @@ def count_saved(folder: Path) -> dict[Path, int]:
         if newest is not None:
             saved[path] = int(newest["about"]["places"])
     return saved
-
-
-def make_private_folder(path: Path) -> None:
-    """Make a folder for its owner only, if it is missing; refuse what a new start cannot heal."""
-    try:
-        path.mkdir(mode=0o700, exist_ok=True)
-    except MISPLACED as error:
-        raise failure(
-            "checkpoint.folder must be a folder, or one that can be made in its parent",
-            path=str(path),
-            cause=error.strerror,
-            remedy="choose another folder, or make its parent",
-        ) from error

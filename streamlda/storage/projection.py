@@ -1,12 +1,10 @@
 """A shared beginning of several engines, in a file, so that they can be merged.
 
 It is the projection W that all of them sum through, or the start that all of them refine from, with
-the words (`streamlda.storage.merge`). A projection file is a checked file of `streamlda.container`
-of kind ``streamlda-map``, for its owner only: frequencies of words can be read off it. It has the
-array ``vocabulary`` (U8: the vocabulary as JSON text), the metadata ``fingerprint`` (of the
-vocabulary) and ``settings`` (of the engine that made it), and either the array ``whitening`` (F64,
-(d, m): W, leading directions first), or the arrays ``start.*`` and the metadata ``start`` of
-`SharedStart.state`.
+the words (`streamlda.storage.merge`). The file is of kind ``streamlda-map`` and for its owner only:
+frequencies of words can be read off it. It has the vocabulary as JSON text, the settings of the
+engine that made it, and either the array ``whitening`` (W, leading directions first), or the arrays
+``start.*`` and the metadata ``start`` of `SharedStart.state`.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from streamlda.checks import require
-from streamlda.container import ArraysFile, read_arrays, to_json, valid_content, write_arrays
+from streamlda.container import read_arrays, to_json, valid_content, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import Beginning, digest_of
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import VocabularyError
 from streamlda.refinement.shared_start import SharedStart
-from streamlda.storage.state import OWNER_ONLY
+from streamlda.storage.index import OWNER_ONLY
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
 
@@ -93,7 +91,7 @@ def write_projection(
     """Write a projection file, with the settings of the engine that made the beginning."""
     text = to_json({"metadata": vocabulary.metadata(), "words": vocabulary.words})
     arrays: Arrays = {"vocabulary": np.frombuffer(text.encode("ascii"), dtype=np.uint8)}
-    metadata: dict[str, Any] = {"fingerprint": vocabulary.fingerprint, "settings": dict(settings)}
+    metadata: dict[str, Any] = {"settings": dict(settings)}
     if isinstance(beginning, SharedStart):
         own, metadata["start"] = beginning.state()
         arrays |= with_prefix(own, "start.")
@@ -110,30 +108,18 @@ def load_projection(
 
     Time O(bytes), memory twice the file's size.
     """
-    file = read_arrays(path, FORMAT, FORMAT_VERSION)
+    arrays, metadata, _ = read_arrays(path, FORMAT, FORMAT_VERSION)
     with valid_content("projection", path, remedy="make the projection again"):
-        found = _projection_from(file)
+        words = json.loads(arrays["vocabulary"].tobytes())
+        own = Vocabulary.from_metadata(words["metadata"], words["words"])
+        if "start" in metadata:
+            start = SharedStart.from_state(named(arrays, "start."), metadata["start"])
+            found = SharedProjection(start, own, metadata["settings"])
+        else:
+            found = SharedProjection(arrays["whitening"], own, metadata["settings"])
     if vocabulary is not None:
-        check_same_words(found.vocabulary, vocabulary, str(path))
+        check_same_words(own, vocabulary, str(path))
     return found
-
-
-def _projection_from(file: ArraysFile) -> SharedProjection:
-    words = json.loads(file.arrays["vocabulary"].tobytes())
-    vocabulary = Vocabulary.from_metadata(words["metadata"], words["words"])
-    if vocabulary.fingerprint != file.metadata["fingerprint"]:
-        raise ValueError("the fingerprint is not that of the vocabulary")
-    beginning = _start_from(file) if "start" in file.metadata else file.arrays["whitening"]
-    rows = beginning.stepwise.mean if isinstance(beginning, SharedStart) else beginning
-    if rows.ndim != 2 or rows.dtype != np.float64 or not np.isfinite(rows).all():
-        raise ValueError(f"{rows.dtype} of shape {rows.shape} is no finite projection")
-    if len(rows) != vocabulary.n_features:
-        raise ValueError(f"{len(rows)} rows for {vocabulary.n_features} words")
-    return SharedProjection(beginning, vocabulary, dict(file.metadata["settings"]))
-
-
-def _start_from(file: ArraysFile) -> SharedStart:
-    return SharedStart.from_state(named(file.arrays, "start."), file.metadata["start"])
 
 
 def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:

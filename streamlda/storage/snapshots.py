@@ -21,7 +21,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,9 +46,6 @@ CACHED_MODELS = 2
 
 _NAME = re.compile(r"snapshot-([0-9]{6,9})")
 _VERSION = 2
-
-#: Decimals of the shares of a timeline.
-_DECIMALS = 6
 
 #: Members of a `Summary` that are kept beside its model.
 _MEMBERS = ("documents", "private", "topics", "interval", "slots")
@@ -199,15 +196,13 @@ class Snapshots:
             if number not in recent:
                 shares = self.model(number).shares
                 return self._summarize(number, [Topic(None, share, None) for share in shares])
-            before, missing = None, []
-            for earlier in reversed(recent[: recent.index(number)]):
-                before = _unless_damaged(self._read, earlier)
-                if before is not None:
-                    break
-                missing.append(earlier)
-            for earlier in reversed(missing):
-                before = _unless_damaged(self._follow, earlier, before) or before
+            before = None
+            for each in recent[: recent.index(number)]:
+                before = unless_damaged(self._read_or_follow, each, before) or before
             return self._follow(number, before).summary
+
+    def _read_or_follow(self, number: int, before: _Known | None) -> _Known:
+        return self._read(number) or self._follow(number, before)
 
     def summaries(self) -> list[Summary]:
         """Return the summaries of the last `FOLLOWED` snapshots, ascending.
@@ -215,23 +210,20 @@ class Snapshots:
         A damaged snapshot is skipped, with a warning in the log.
         """
         recent = self.numbers()[-FOLLOWED:]
-        found = [_unless_damaged(self.summary, number) for number in recent]
+        found = [unless_damaged(self.summary, number) for number in recent]
         return [summary for summary in found if summary is not None]
 
     def topics(self, number: int, n_words: int = 10) -> dict[str, Any]:
         """Return a snapshot for viewers, as plain JSON values.
 
-        Each topic of `Summary.json` also has ``words``, a list of ``[word, probability]``, its
-        representative ``documents``, and its quality; ``timeline`` has shares by event time,
-        ``privacy`` the privacy statement, and ``privacy_lines`` the same in words. Time O(K V)
-        besides `model` and `summary`.
+        Each topic of `Summary.json` also has its words with probabilities, its representative
+        documents and its quality. Time O(K V) besides `model` and `summary`.
         """
         with self._lock:
             model, found = self.model(number), self.summary(number).json()
         ids = [topic["id"] for topic in found["topics"]]
         # A document that is shown is not private.
-        claims = model.privacy.get("statement") == PRIVATE
-        held = None if claims else model.representative_documents
+        held = None if claims_privacy(model.privacy) else model.representative_documents
         documents: list[Any] = [*held] if held else [None] * len(ids)
         about = zip(model.top_words(n_words), documents, _quality(model, ids), strict=True)
         for topic, (words, shown, quality) in zip(found["topics"], about, strict=True):
@@ -269,7 +261,7 @@ class Snapshots:
     def _follow(self, number: int, before: _Known | None) -> _Known:
         model = self.model(number)
         next_id = before.next_id if before else 1
-        earlier = _unless_damaged(self.model, before.summary.number) if before else None
+        earlier = unless_damaged(self.model, before.summary.number) if before else None
         ids = [topic.id for topic in before.summary.topics] if before else []
         topics, next_id = follow_topics(earlier, ids, model, next_id)
         known = _Known(self._summarize(number, topics), fingerprint(self.path(number)), next_id)
@@ -331,7 +323,7 @@ def follow_topics(
 
 def is_private(model: TopicModel) -> bool:
     """Return whether a model claims to be private and bears it out."""
-    if model.privacy.get("statement") != PRIVATE:
+    if not claims_privacy(model.privacy):
         return False
     try:
         check_statement(model.privacy)
@@ -358,7 +350,7 @@ def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
 
 
 def _shown_timeline(timeline: Timeline) -> dict[str, Any]:
-    rows = timeline.shares.round(_DECIMALS).tolist()
+    rows = timeline.shares.round(6).tolist()
     shares = [[None if math.isnan(share) else share for share in row] for row in rows]
     return {**timeline.to_json(), "ahead": timeline.ahead, "shares": shares}
 
@@ -384,13 +376,18 @@ def _written(path: Path) -> str:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
-def _unless_damaged(
-    read: Callable[..., _Value | None], number: int, *more: object
-) -> _Value | None:
-    """Return a part of a snapshot; or None, with a warning, if it cannot be read."""
+def unless_damaged(read: Callable[..., _Value | None], which: Any, *more: object) -> _Value | None:
+    """Return what is read of a model; None if it is missing or, with a warning, damaged."""
     try:
-        return read(number, *more)
-    except (ModelFileError, OSError) as error:
-        message = "a snapshot is skipped, since it cannot be read: number=%d error=%s"
-        logger.warning(message, number, type(error).__name__)
+        return read(which, *more)
+    except FileNotFoundError:
         return None
+    except (ModelFileError, OSError) as error:
+        message = "a snapshot is skipped, since it cannot be read: number=%s error=%s"
+        logger.warning(message, which, type(error).__name__)
+        return None
+
+
+def claims_privacy(privacy: Mapping[str, Any]) -> bool:
+    """Return whether a privacy statement says that its model is private."""
+    return privacy.get("statement") == PRIVATE

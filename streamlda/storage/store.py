@@ -21,7 +21,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -32,27 +32,25 @@ from streamlda.checks import failure, require
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.errors import MISPLACED, ModelFileError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import OnStep
-from streamlda.privacy.statement import PRIVATE
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (
     BESIDE,
     PARTS,
     Checkpoint,
     PendingCheckpoint,
+    collect_state,
     copy_into,
     read_newest,
     write_learner,
     write_words,
 )
-from streamlda.storage.index import CheckpointIndex
-from streamlda.storage.partitions import find_partitions, make_private_folder, name_partition
-from streamlda.storage.snapshots import Snapshots, Summary
-from streamlda.storage.state import collect_state
+from streamlda.storage.index import PRIVATE_FOLDER, CheckpointIndex, make_folder
+from streamlda.storage.partitions import find_partitions, name_partition
+from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unless_damaged
 from streamlda.stream.sink import SnapshotSink
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
@@ -113,16 +111,12 @@ class Store:
     ) -> Self:
         """Open the folders of a run as their only writer, or make them.
 
-        `folder` has the checkpoints, for its owner only; of a `partition`, where daemons share the
-        folder. With a `claim` no earlier opening can write from now on, whatever became of its
-        lock; raises `FencedError` if a later one has claimed the folder.
-
-        `output` is the folder of numbered snapshots, and `file` that of the newest model. Without
-        `output` a private model in the file that another replaces is kept in ``FILE.snapshots``:
-        it was paid for. `private` snapshots and others do not lie in one folder. `publish` keeps
-        the newest `keep` snapshots, or those of so many seconds (`Snapshots.remove_old`).
-
-        `on_step` is called with the name of each step, for tests of crashes.
+        `folder` has the checkpoints; of a `partition`, where daemons share the folder. With a
+        `claim` no earlier opening can write from now on, whatever became of its lock; raises
+        `FencedError` if a later one has claimed the folder. `output` is the folder of numbered
+        snapshots, of which `keep` stay (`Snapshots.remove_old`), and `file` has the newest model.
+        Without `output`, private models that the file held before are kept in ``FILE.snapshots``:
+        they were paid for. `on_step` is called with the name of each step, for tests of crashes.
         """
         store = cls(file, keep, on_step)
         try:
@@ -145,7 +139,7 @@ class Store:
             )
         else:
             path /= name_partition(partition)
-        make_private_folder(path)
+        make_folder(path, "checkpoint.folder", mode=PRIVATE_FOLDER)
         self._take_lock(path, "checkpoint.folder")
         self.folder, self._index = path, CheckpointIndex(path, self._step)
         self._index.make()
@@ -157,20 +151,12 @@ class Store:
     def open_snapshots(self, snapshots: Snapshots, *, private: bool) -> None:
         """Take the lock of a folder of snapshots, for `publish`; as `open` with `output`."""
         path = snapshots.folder
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._take_lock(path, "output.folder")
-        except MISPLACED as error:
-            raise failure(
-                "a folder of snapshots must be writable",
-                folder=str(path),
-                cause=error.strerror,
-                remedy="make it writable, or choose another output.folder",
-            ) from error
+        make_folder(path, "output.folder", parents=True)
+        self._take_lock(path, "output.folder")
         self.snapshots = snapshots
         newest = self._newest_model()
         require(
-            newest is None or _is_private(newest.privacy) == private,
+            newest is None or claims_privacy(newest.privacy) == private,
             "private snapshots must not lie in one folder with others",
             folder=str(path),
             private=private,
@@ -187,6 +173,13 @@ class Store:
                 path=str(folder),
                 pid=error.pid,
                 remedy="stop that process, or choose another folder",
+            ) from error
+        except PermissionError as error:
+            raise failure(
+                f"{setting} must be writable",
+                path=str(folder),
+                cause=error.strerror,
+                remedy=f"make it writable, or choose another {setting}",
             ) from error
 
     def close(self) -> None:
@@ -231,10 +224,9 @@ class Store:
     ) -> PendingCheckpoint:
         """Copy what a checkpoint holds; then the learner may continue.
 
-        `position` (of all partitions) and `about` (such as counters; never document text) are plain
-        JSON values; `rows` are documents before the position that the learner does not have yet,
-        and `beside` arrays, taken over, that are kept for models to show. Nothing may be learned or
-        released meanwhile. Time and memory O(bytes of the state).
+        `position` and `about` are plain JSON values without document text; `rows` are documents
+        before the position that the learner does not have yet, and `beside` arrays, taken over,
+        that are kept for models to show. Time and memory O(bytes of the state).
         """
         arrays, metadata = collect_state(learner)
         run = metadata["run"] or {"ledger_id": None, "epoch": None}
@@ -253,18 +245,12 @@ class Store:
         return PendingCheckpoint(copied, metadata, kept, vocabulary, body)
 
     def write(self, captured: PendingCheckpoint) -> int:
-        """Make a captured checkpoint the current generation; it may run in a thread.
+        """Make a captured checkpoint the current generation, and return its number.
 
-        No release may be begun meanwhile, and nothing captured. Raises `FencedError` if another
-        process has claimed the folder. Time O(bytes), memory O(1). The generation that is returned
-        is on the disk; after an `OSError` the one before stays the current one.
+        It may run in a thread; no release may be begun meanwhile. Raises `FencedError` if another
+        process has claimed the folder; after an `OSError` the generation before stays the current
+        one. Time O(bytes), memory O(1).
         """
-        require(
-            self.folder is not None and self._locks and self._locks[0].held,
-            "checkpoints must be open to be saved",
-            path=str(self.folder),
-            remedy="open the store again",
-        )
         assert self.folder is not None
         generation = self._index.newest_number() + 1
         self._step("save:begin")
@@ -314,10 +300,9 @@ class Store:
     def publish(self, model: TopicModel) -> int:
         """Write a model; return its number in the folder, 0 without one.
 
-        A release that is made a second time, after a crash before the next checkpoint, is of the
-        same records: it is known by its settings, its stream and the record slot where it ends, and
-        the snapshot that is out stays. Time and memory as `TopicModel.save` and
-        `Snapshots.publish`. Raises `OSError` if it cannot be written.
+        A release that is made a second time, after a crash before the next checkpoint, has the same
+        settings and statement: the snapshot that is out stays. Raises `OSError` if it cannot be
+        written.
         """
         if self._file is not None:
             if self.snapshots is None:
@@ -326,7 +311,7 @@ class Store:
         if self.snapshots is None:
             return 0
         newest = self.snapshots.latest() or 0
-        known = _unless_damaged(self.snapshots.model, newest) if newest else None
+        known = unless_damaged(self.snapshots.model, newest) if newest else None
         if known is None or _origin(known) != _origin(model):
             newest += 1
             self.snapshots.publish(newest, model)
@@ -359,7 +344,7 @@ class Store:
         """Return the evidence of a ledger in the newest published models.
 
         They are in the folder, in the file and beside it, and in the topic under the name of the
-        `stream`. Time and memory as to load each. Raises `SourceError` if the topic cannot be read.
+        `stream`. Raises `SourceError` if the topic cannot be read.
         """
         found: list[tuple[str, Mapping[str, Any]]] = []
         newest = self._newest_model()
@@ -368,11 +353,11 @@ class Store:
         if self._file is not None:
             earlier = earlier_snapshots(self._file)
             for path in (Path(self._file), *sorted(earlier.glob("snapshot-*[0-9]"))[-1:]):
-                if (model := _unless_damaged(load, path)) is not None:
+                if (model := unless_damaged(load, path)) is not None:
                     found.append((str(path), model.privacy))
         if self.sink is not None and (value := self.sink.newest(stream)) is not None:
             found.append((f"the topic of snapshots, key {stream!r}", _read_statement(value)))
-        shown = (Evidence.of(privacy, where) for where, privacy in found if _is_private(privacy))
+        shown = (Evidence.of(privacy, where) for where, privacy in found if claims_privacy(privacy))
         return [each for each in shown if each is not None]
 
     def _newest_model(self) -> TopicModel | None:
@@ -380,7 +365,7 @@ class Store:
         if self.snapshots is None:
             return None
         read, numbers = self.snapshots.model, reversed(self.snapshots.numbers())
-        models = (_unless_damaged(read, number) for number in numbers)
+        models = (unless_damaged(read, number) for number in numbers)
         return next((model for model in models if model is not None), None)
 
 
@@ -391,23 +376,11 @@ def earlier_snapshots(file: str) -> Path:
 
 def _keep_paid(file: Path, model: TopicModel) -> None:
     """Put a private model of a file into a folder beside it, unless the new one is the same."""
-    earlier = _unless_damaged(load, file)
-    if earlier is None or not _is_private(earlier.privacy) or _origin(earlier) == _origin(model):
+    earlier = unless_damaged(load, file)
+    if earlier is None or not claims_privacy(earlier.privacy) or _origin(earlier) == _origin(model):
         return
     with Store.open(output=earlier_snapshots(str(file)), private=True) as store:
         store.publish(earlier)
-
-
-def _unless_damaged(read: Callable[[Any], TopicModel], which: object) -> TopicModel | None:
-    """Return the model that is read, or None if there is none that is whole."""
-    try:
-        return read(which)
-    except (OSError, ModelFileError):
-        return None
-
-
-def _is_private(privacy: Mapping[str, Any]) -> bool:
-    return privacy.get("statement") == PRIVATE
 
 
 def _read_statement(value: bytes) -> Mapping[str, Any]:

@@ -285,7 +285,7 @@ def test_a_folder_of_snapshots_has_one_writer_until_it_ends_however(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidSettingError, match=r"must be writable.*output.folder"):
+    with pytest.raises(InvalidSettingError, match=r"output.folder must be"):
         Store.open(output=tmp_path / "file/out", private=False)
 
 

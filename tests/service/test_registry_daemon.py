@@ -120,6 +120,3 @@ def test_a_registry_that_is_away_at_the_start_and_goes_again_ends_nothing(
     twin = topic_settings(tmp_path / "twin", topics.bootstrap, topic, **more)
     run_to_end(twin | ending(3000))
     assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
-
-
-@pytest.mark.long

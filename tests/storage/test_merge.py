@@ -17,9 +17,8 @@ from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from streamlda.storage.checkpoint import Checkpoint
+from streamlda.storage.checkpoint import Checkpoint, load_state, save_state
 from streamlda.storage.merge import merge_checkpoints, overlap, read_newest_engine
-from streamlda.storage.state import load_state, save_state
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
 from tests.engine.kinds import assert_same_state

@@ -20,10 +20,10 @@ from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
+from streamlda.storage.checkpoint import load_state
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.projection import load_projection
 from streamlda.storage.snapshots import Snapshots
-from streamlda.storage.state import load_state
 from streamlda.storage.store import Store
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "formats-0.1.tar.gz"

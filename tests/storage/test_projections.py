@@ -5,14 +5,13 @@ import stat
 import numpy as np
 import pytest
 
-from streamlda.container import read_arrays, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError, VocabularyError
+from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import load_state, save_state
 from streamlda.storage.merge import merge_checkpoints, read_newest_engine
-from streamlda.storage.projection import FORMAT, FORMAT_VERSION, load_projection, save_projection
-from streamlda.storage.state import load_state, save_state
+from streamlda.storage.projection import load_projection, save_projection
 from streamlda.stream.pipeline import COLUMNS
 from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
@@ -75,30 +74,6 @@ def test_a_start_comes_back_bit_for_bit_and_is_given_on(start_file, path):
     assert save_projection(path, begun, shared.vocabulary, renew=True).digest != shared.digest
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (
-            lambda a, m: a.update({"start.totals": a["start.totals"][1:]}),
-            r"\(299, 12\) totals",
-        ),
-        (
-            lambda a, m: a.update({"start.alpha": a["start.alpha"][1:]}),
-            "totals for 11 numbers",
-        ),
-        (lambda a, m: a["start.totals"].fill(np.nan), "no finite projection"),
-        (lambda a, m: m["start"].pop("known"), "KeyError"),
-        (lambda a, m: a.pop("start.background"), "KeyError"),
-    ],
-)
-def test_a_made_up_start_is_refused(start_file, path, change, rule):
-    file = read_arrays(start_file[0], FORMAT, FORMAT_VERSION)
-    change(file.arrays, file.metadata)
-    write_arrays(path, FORMAT, FORMAT_VERSION, file.arrays, file.metadata)
-    with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
-        load_projection(path)
-
-
 def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
     saved, engine = start_file
     shared, folders = load_projection(saved), []
@@ -127,27 +102,6 @@ def test_a_projection_of_other_words_is_refused(path, documents):
         load_projection(path, OTHERS)
     with pytest.raises(InvalidSettingError, match="words=32 n_features=30; pass that one"):
         save_projection(path, engine, Vocabulary.hashed(5))
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (lambda a, m: a.update(whitening=a["whitening"][1:]), "29 rows for 30 words"),
-        (lambda a, m: a["whitening"].fill(np.inf), "no finite projection"),
-        (lambda a, m: m.update(fingerprint="0" * 64), "fingerprint"),
-        (lambda a, m: a.pop("vocabulary"), "KeyError"),
-    ],
-)
-def test_a_made_up_projection_is_refused(path, documents, change, rule):
-    save_projection(path, learned(documents, 0, 10), WORDS)
-    file = read_arrays(path, FORMAT, FORMAT_VERSION)
-    change(file.arrays, file.metadata)
-    write_arrays(path, FORMAT, FORMAT_VERSION, file.arrays, file.metadata)
-    with pytest.raises(ModelFileError, match=rf"must hold a valid projection.*{rule}.*again"):
-        load_projection(path)
-    write_arrays(path, FORMAT, FORMAT_VERSION + 1, file.arrays, file.metadata)
-    with pytest.raises(NewerFormatError, match="format_version=4"):
-        load_projection(path)
 
 
 def test_hashed_columns_are_shown_by_the_words_of_all(tmp_path, documents):

@@ -25,7 +25,7 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.state import STATE_VERSION, load_state, save_state
+from streamlda.storage.checkpoint import STATE_VERSION, load_state, save_state
 
 ROWS = 2000
 USERS = [f"user{i % 300}" for i in range(ROWS)]
@@ -232,7 +232,7 @@ def test_other_settings_and_another_beginning_are_refused(saved, path, documents
     with pytest.raises(InvalidSettingError, match=r"first_place=1000 .*vocabulary='hashed'"):
         load_state(path, elsewhere)
     learner.add(documents.rows(0, 3))
-    with pytest.raises(InvalidSettingError, match=r"before documents are read.*documents_seen=3"):
+    with pytest.raises(LedgerError, match=r"into a new learner.*documents_seen=3"):
         load_state(path, learner)
     with pytest.raises(InvalidSettingError, match="private=True learner=False"):
         load_state(path)
