@@ -5,7 +5,6 @@ Counters are of the process, from 0 on: Prometheus notices that they start again
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.metadata import version
@@ -13,7 +12,7 @@ from platform import python_version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamlda.errors import MissingExtraError
-from streamlda.service.status import CHECKPOINT_SECONDS, STALLABLE, Status
+from streamlda.service.status import STALLABLE, Status
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -61,6 +60,7 @@ METRICS = tuple(Declared(*row) for row in (
     ("Gauge", "resident_memory_bytes", "Memory of the process.", "memory.resident_bytes"),
     ("Gauge", "memory_limit_bytes", "Memory promised.", "memory.limit_bytes"),
     ("Gauge", "checkpoint_age_seconds", "Since the last checkpoint.", "checkpoint.age_seconds"),
+    ("Gauge", "checkpoint_seconds", "Time of the last checkpoint.", "checkpoint.seconds"),
     ("Gauge", "checkpoint_bytes", "Size of the last checkpoint.", "checkpoint.size_bytes"),
     ("Gauge", "privacy_epsilon_spent",
      "Epsilon of a unit, spent by those that spent most.", "budget.epsilon_spent"),
@@ -121,22 +121,6 @@ class Metrics:
             yield _metric("Gauge", "partition", text, held, "partition")
         versions = {f"{version('streamlda')} {python_version()}": 1}
         yield _metric("Gauge", "build_info", "Versions.", versions, "version python")
-        yield self._durations()
-
-    def _durations(self) -> Metric:
-        from prometheus_client.metrics_core import HistogramMetricFamily
-
-        found, seconds = self._status.durations()
-        buckets = [
-            ("+Inf" if bound == math.inf else str(bound), n)
-            for bound, n in zip(CHECKPOINT_SECONDS, found, strict=True)
-        ]
-        return HistogramMetricFamily(
-            "streamlda_checkpoint_duration_seconds",
-            "Time that checkpoints took.",
-            buckets=buckets,
-            sum_value=seconds,
-        )
 
 
 def _member(found: Any, path: str) -> Any:

@@ -31,7 +31,6 @@ from streamlda.settings.table import MIB, HttpSettings
 from streamlda.storage.partitions import open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
-from streamlda.utils import exit_codes
 
 #: How long the end waits for the results that are being written; others are made again.
 INFERENCE_SECONDS = 2.0
@@ -89,7 +88,6 @@ def run(settings: RunSettings) -> int:
         )
         status.note_snapshot(store.newest_summary())
         letters = open_letters(settings, status, opened)
-        letters.read_note(store)
         store.sink = wait_for(
             status, "publish", lambda: snapshot_sink(output.topic, settings.kafka)
         )
@@ -136,8 +134,6 @@ def run(settings: RunSettings) -> int:
             memory_limit_bytes=memory_limit(settings),
         )
         code = daemon.run(run_of(found))
-        if code == exit_codes.DATA:
-            letters.keep_note()
         if code and (message := found.spending):
             log("warning", "budget", message=message)
         return code
@@ -148,7 +144,7 @@ def open_letters(settings: RunSettings, status: Status, opened: ExitStack) -> Le
     sink = wait_for(
         status, "dead-letters", lambda: dead_letter_sink(settings.dead_letters, settings.kafka)
     )
-    return Letters(closed_with(opened, sink), status, settings)
+    return Letters(closed_with(opened, sink), status)
 
 
 def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
@@ -165,10 +161,7 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     letters = open_letters(settings, status, opened)
     lease = Lease(settings, folder, status, snapshots)
     _infer(settings, snapshots, status, opened)
-    code = run_shared(settings, rules_of(settings), folder, lease, status, letters, opened)
-    if code == exit_codes.DATA:
-        letters.keep_note()
-    return code
+    return run_shared(settings, rules_of(settings), folder, lease, status, letters, opened)
 
 
 def _infer(settings: RunSettings, snapshots: Snapshots, status: Status, opened: ExitStack) -> None:

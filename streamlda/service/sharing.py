@@ -53,7 +53,6 @@ def run_shared(
     partitions = Partitions(
         *(settings, folder, beginning, lease, None if file is None else file.write),
         on_account=lambda reason: status.count_failure("account", reason),
-        on_open=letters.read_note,
     )
     workers: list[PartitionsWorker] = []
 

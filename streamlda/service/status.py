@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -29,9 +28,6 @@ LIVE_SECONDS = 30.0
 #: How often systemd is told that the loop goes round, in seconds.
 WATCHDOG_SECONDS = 0.5
 
-#: Documents per second are taken over this time, in samples this far apart, in seconds.
-RATE_SECONDS, SAMPLE_SECONDS = 10.0, 0.5
-
 #: What became of a record, as `Pipeline.outcomes`.
 OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
@@ -46,9 +42,6 @@ STALLABLE = (
     *("source", "dead-letters", "output", "checkpoint", "publish", "infer"),
     *("beginning", "partitions"),
 )
-
-#: Upper bounds of the histogram of checkpoint durations, in seconds.
-CHECKPOINT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, math.inf)
 
 #: Reasons kept apart; further ones are counted as "other", so that the tables stay small.
 MOST_REASONS = 64
@@ -145,11 +138,8 @@ class Status:
             **{name: {} for name in ("dead_letters", "failure_reasons", "inferred")},
             **{"failures": dict.fromkeys(FAILURES, 0), "bytes": {"": 0}},
         }
-        self._samples: deque[tuple[float, int]] = deque()
         self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
         self._saved: tuple[float, float, int] | None = None  # when, seconds it took, bytes
-        self._save_seconds = 0.0
-        self._save_buckets = [0] * len(CHECKPOINT_SECONDS)
         self._topics: list[tuple[str, str, float]] = []
         self._snapshot: str | None = None
         self._group: Group | None = None
@@ -213,8 +203,6 @@ class Status:
             for name in given.keys() & {"documents", "rejects", "releases", "rounds"}:
                 value = given[name]
                 self._add(name, value if isinstance(value, Mapping) else {"": value})
-            if "documents" in given:
-                self._sample()
 
     def note_group(self, **group: Unpack[Group]) -> None:
         """Take what is known of shared partitions."""
@@ -227,9 +215,6 @@ class Status:
         """Take a finished checkpoint: the time it took and the bytes it wrote."""
         with self._lock:
             self._saved = (self._clock(), seconds, size_bytes)
-            self._save_seconds += seconds
-            for i, bound in enumerate(CHECKPOINT_SECONDS):
-                self._save_buckets[i] += seconds <= bound
 
     def note_snapshot(self, newest: Summary | None) -> None:
         """Take when the newest snapshot was made, and the prevalence of its topics.
@@ -279,7 +264,6 @@ class Status:
                 },
                 "uptime_seconds": now - self._began,
                 **{name: known[name] for name in ("documents", "rejects", "account", "lost")},
-                "documents_per_second": self._rate(now),
                 "bytes": counts["bytes"][""],
                 "dead_letters": dict(counts["dead_letters"]),
                 "failures": dict(counts["failures"]),
@@ -354,37 +338,11 @@ class Status:
         with self._lock:
             return self._topics
 
-    def durations(self) -> tuple[list[int], float]:
-        """Return how many checkpoints took each of `CHECKPOINT_SECONDS` at most, and all of it."""
-        with self._lock:
-            return list(self._save_buckets), self._save_seconds
-
     def _shown_phase(self) -> str:
         """Return the phase: learning is warm-up until the first round ends, or topics are shown."""
         phase: str = self._known["phase"]
         has_topics = self._known["rounds"] > 0 or self._snapshot is not None
         return phase if phase != "learning" or has_topics else "warm-up"
-
-    def _sample(self) -> None:
-        now = self._clock()
-        if len(self._samples) > 1 and now - self._samples[-2][0] < SAMPLE_SECONDS:
-            self._samples.pop()
-        self._samples.append((now, sum(self._known["documents"].values())))
-        self._forget_samples(now)
-
-    def _rate(self, now: float) -> float:
-        self._forget_samples(now)
-        since, total = self._samples[0] if self._samples else (now, 0)
-        # Nothing came between a sample that is older and the time looked at; and over a very short
-        # time one batch would look like a rate.
-        seconds = min(max(now - since, 1.0), RATE_SECONDS)
-        records: int = sum(self._known["documents"].values())
-        return (records - total) / seconds
-
-    def _forget_samples(self, now: float) -> None:
-        """Keep one sample from before the time looked at, so that the whole of it is covered."""
-        while len(self._samples) > 1 and self._samples[1][0] <= now - RATE_SECONDS:
-            self._samples.popleft()
 
 
 def _count(table: dict[str, int], reason: str, n: int) -> None:

@@ -230,10 +230,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("memory_limit_bytes",): 2**30,
         ("checkpoint_age_seconds",): 6,
         ("checkpoint_bytes",): 2000,
-        ("checkpoint_duration_seconds_count",): 2,
-        ("checkpoint_duration_seconds_sum",): 2.2,
-        ("checkpoint_duration_seconds_bucket", ("le", "0.3")): 1,
-        ("checkpoint_duration_seconds_bucket", ("le", "3.0")): 2,
+        ("checkpoint_seconds",): 2.0,
         ("privacy_epsilon_spent",): 0.5,
         ("privacy_epsilon_left",): 1.25,
         ("privacy_epsilon_total",): 2.0,
@@ -301,26 +298,6 @@ def test_a_private_daemon_shows_only_the_prevalence_of_private_snapshots(status)
     assert shares(status) == {}
     status.note_snapshot(replace(newest, private=True))
     assert shares(status) == {("all", "1"): 1.0}
-
-
-def test_documents_per_second_are_those_of_the_last_seconds_from_few_samples(status, clock):
-    # A state that is gone on with brings its records along: they came before.
-    for i in range(1000):
-        clock.now += 0.01
-        status.note(documents=outcomes(learned=10**6 + 5 * i), rejects={}, releases=0)
-    assert len(status._samples) < 30
-    assert status.status()["documents_per_second"] == pytest.approx(500, rel=0.02)
-    learned = outcomes(learned=10**6 + 4995)
-    for i in range(1, 201):
-        clock.now += 0.1
-        status.note(documents=learned | {"short": 10 * i}, rejects={}, releases=0)
-    assert status.status()["documents_per_second"] == pytest.approx(100, rel=0.06)
-    assert len(status._samples) < 30
-    clock.now += 60
-    assert status.status()["documents_per_second"] == 0
-    # A batch after a pause is not spread over the pause.
-    status.note(documents=learned | {"short": 3000}, rejects={}, releases=0)
-    assert status.status()["documents_per_second"] == pytest.approx(100)
 
 
 def test_reasons_without_end_stay_a_small_table(status):

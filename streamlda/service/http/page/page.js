@@ -50,6 +50,14 @@ function shared({ partitions, waiting, elsewhere, generation, lease, places }) {
   ];
 }
 
+/** Documents a second since the last answer; 0 after the first. */
+function rateOf({ documents, uptime_seconds: now }) {
+  const read = Object.values(documents).reduce((sum, n) => sum + n, 0);
+  const { read: before, now: then } = state.last ?? { read, now };
+  state.last = { read, now };
+  return now > then ? Math.max(0, read - before) / (now - then) : 0;
+}
+
 function showStatus(status) {
   at("now").hidden = false;
   at("stream").textContent = status.stream;
@@ -57,7 +65,7 @@ function showStatus(status) {
   badge("phase", status.ready ? phase : `${phase}: not ready`);
   badge("privacy", status.private ? "private snapshots" : "not private");
 
-  const rate = status.documents_per_second;
+  const rate = rateOf(status);
   state.rates.push(rate);
   if (state.rates.length > KEPT_RATES) state.rates.shift();
   figure("rate", rate < 10 ? rate.toFixed(1) : whole.format(rate));
