@@ -251,6 +251,12 @@ class Store:
         process has claimed the folder; after an `OSError` the generation before stays the current
         one. Time O(bytes), memory O(1).
         """
+        require(
+            self.folder is not None and self._locks[0].held,
+            "checkpoints must be open to be saved",
+            path=str(self.folder),
+            remedy="open the store again",
+        )
         assert self.folder is not None
         generation = self._index.newest_number() + 1
         self._step("save:begin")
