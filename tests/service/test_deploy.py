@@ -111,21 +111,6 @@ def test_what_rules_and_dashboard_ask_for_is_exported(name, text, exported):
     assert grouped <= selected
 
 
-def test_alerts_say_what_is_wrong_and_name_labels_that_are_there(exported):
-    names = [rule["alert"] for rule in ALERTS]
-    assert len(set(names)) == len(names) >= 10
-    for rule in ALERTS:
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert rule["alert"].startswith("Streamlda")
-        assert rule["labels"]["severity"] in ("info", "warning", "critical")
-        assert re.fullmatch(r"\d+m", rule.get("for", "0m"))
-        said = " ".join(rule["annotations"].values())
-        tree = promql.parse(rule["expr"])
-        selectors = [part for _, part in parts(tree) if isinstance(part, promql.VectorSelector)]
-        labels = set().union(*(exported[each.name][1] for each in selectors))
-        assert set(re.findall(r"\$labels\.(\w+)", said)) <= labels
-
-
 # Settings.
 
 

@@ -133,16 +133,3 @@ def test_a_library_that_says_the_same_again_and_again_is_shown_once_a_minute(sai
     assert sum(line["event"] == "ours" for line in lines) == 121
     shown = [(line["logger"], line["left_out"]) for line in lines if line["event"] == "library"]
     assert shown == [("kafka.net", 0), ("kafka.net", 59), ("kafka.net", 59), ("other", 0)]
-
-
-def test_a_supervisor_that_is_gone_is_named_once_and_none_is_needed(tmp_path, caplog):
-    none, gone = Supervisor({}), Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")})
-    none.ready()
-    none.stopping()
-    assert not caplog.records
-    gone.alive()
-    assert not caplog.records, "one that waits for the start hears of nothing else"
-    gone.ready()
-    for _ in range(3):
-        gone.alive()
-    assert [record.getMessage() for record in caplog.records] == ["supervisor-away"]

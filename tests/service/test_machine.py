@@ -42,16 +42,6 @@ def started(slots_left=1000, batches=0, **rules):
     return machine
 
 
-def test_it_learns_in_order_while_it_reads_on():
-    machine = started()
-    assert told(machine, Polled(1.0, 0, 0)) == [Poll(10)]
-    assert told(machine, TEN) == [Learn(1), Poll(10)]
-    assert told(machine, Polled(2.0, 7, 10)) == [Poll(10)]
-    assert told(machine, Learned(3.0)) == [Learn(2)]
-    assert told(machine, Learned(4.0)) == []
-    assert machine.queued_bytes == 0
-
-
 def test_a_queue_that_is_full_pauses_and_resumes_at_half():
     machine = started()
     assert told(machine, Polled(1.0, 10, 60)) == [Learn(1), Poll(10)]
@@ -92,14 +82,6 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
     assert told(machine, m.Failed(162.5, "checkpoint")) == []
     assert told(machine, Tick(163.5)) == [m.Checkpoint(2)]
     assert saved(machine, 164.0) == []
-
-
-def test_learning_goes_on_while_a_checkpoint_is_written_and_a_release_does_not():
-    machine = started(slots_left=20, checkpoint_seconds=60, batches=2)
-    assert told(machine, Learned(61.0)) == [m.Checkpoint(1)]
-    assert told(machine, m.CheckpointTaken(61.1)) == [Learn(2)]
-    assert told(machine, Learned(61.2)) == []
-    assert told(machine, m.CheckpointDone(61.3)) == [m.Release()]
 
 
 @pytest.mark.parametrize(
@@ -248,16 +230,6 @@ def test_what_is_no_absence_ends_a_start_at_once(code):
     assert told(machine, m.SourceFailed(1.0, code=code)) == [m.Exit(code)]
 
 
-def test_a_rebuilt_source_is_paused_again():
-    machine = started()
-    assert told(machine, Polled(1.0, 10, 200)) == [Learn(1), Pause()]
-    assert told(machine, Tick(2.0)) == [Poll(0)]
-    assert told(machine, m.SourceFailed(3.0)) == []
-    assert told(machine, Tick(4.0)) == [m.Rebuild()]
-    assert told(machine, Tick(5.0)) == []
-    assert told(machine, m.Opened(6.0)) == [Pause()]
-
-
 def test_dead_letters_that_cannot_be_written_hold_up_the_checkpoint_and_never_end_it():
     machine = started(checkpoint_seconds=60, attempts=3)
     told(machine, Polled(1.0, 10, 10, rejects=3))
@@ -304,20 +276,6 @@ def test_a_release_that_cannot_be_stored_is_made_once_and_holds_up_all_else(star
     assert [i for i in out if isinstance(i, m.Checkpoint)] == [m.Checkpoint(0 if starting else 1)]
 
 
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_release_that_is_not_stored_is_tried_once_more_at_the_end(stored):
-    machine = started(slots_left=10, batches=1)
-    told(machine, Learned(2.0))
-    told(machine, m.Failed(3.0, "output"))
-    assert told(machine, m.SignalReceived(3.5)) == [m.Release()]
-    if stored:
-        assert told(machine, m.ReleaseDone(4.0, True, 10)) == [m.Publish(), m.Checkpoint(1)]
-        assert saved(machine, 5.0) == [m.Exit(0)]
-    else:
-        # The checkpoint of before stands, and the release is made again.
-        assert told(machine, m.Failed(4.0, "output")) == [m.Exit(74)]
-
-
 def test_the_breaker_trips_above_its_share_and_does_not_pass_the_bad_records():
     machine = started(breaker_records=20, breaker_share=0.5)
     told(machine, Polled(1.0, 10, 1, rejects=10))
@@ -362,28 +320,6 @@ def test_work_that_fails_half_way_ends_with_its_code_and_without_saving(what, co
     if what == "release":
         told(machine, Learned(2.0))
     assert told(machine, m.Failed(3.0, what, code)) == [m.Exit(code)]
-
-
-def test_nothing_is_learned_while_the_checkpoint_of_a_release_fails_however_often():
-    machine = started(slots_left=10, attempts=1, batches=1)
-    told(machine, Learned(2.0))
-    assert m.Checkpoint(1) in told(machine, m.ReleaseDone(3.0, False, 10))
-    failed = m.Failed(4.0, "checkpoint", reason="ENOSPC")
-    assert shown(machine, failed) == [m.Stalled("checkpoint", "ENOSPC")]
-    assert told(machine, Tick(4.9)) == []
-    assert told(machine, Polled(4.9, 10, 10)) == [Pause()]
-    assert told(machine, Tick(5.0)) == [Poll(0), m.Checkpoint(1)]
-    assert told(machine, Polled(5.5, 0, 0)) == []
-    assert told(machine, m.Failed(6.0, "checkpoint")) == []
-    assert told(machine, Tick(8.0)) == [Poll(0), m.Checkpoint(1)]
-    for time in range(9, 10_000, 30):
-        assert m.Exit not in map(type, machine.handle(m.Failed(float(time), "checkpoint")))
-        assert m.Checkpoint(1) in told(machine, Tick(time + 30.0))
-    out = machine.handle(m.CheckpointTaken(time + 31.0)) + machine.handle(
-        m.CheckpointDone(time + 31.0)
-    )
-    assert m.Recovered("checkpoint", time + 27.0) in out
-    assert Learn(2) in out
 
 
 @pytest.mark.parametrize("writing", [False, True])

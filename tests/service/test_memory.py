@@ -15,9 +15,7 @@ from streamlda.service.memory import (
     check_memory,
     memory_limit,
     memory_plan,
-    partition_bytes,
 )
-from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
 from streamlda.utils.process import allowed_bytes
@@ -89,18 +87,7 @@ print(int(status["VmHWM"].split()[0]) * 1024)
     ("flags", "n_features"),
     [
         ({**WARMUP, "topics.count": 20}, 30_000),
-        pytest.param(
-            *({**WARMUP, "topics.count": 30, "topics.solver": "online-power"}, 20_000),
-            marks=pytest.mark.long,
-        ),
-        *(
-            pytest.param(
-                {**PRIVATE, "topics.count": count, "snapshots.every": 4000},
-                n_features,
-                marks=pytest.mark.long,
-            )
-            for count, n_features in ((10, 8000), (5, 1000))
-        ),
+        ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
     ],
 )
 def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features):
@@ -124,24 +111,6 @@ def test_a_plan_has_what_is_there_at_one_time_and_grows_with_the_settings():
     assert total({"topics.count": 100}) > total({})
     prefix = {"privacy.mode": "prefix", "snapshots.most": 100}
     assert total(PRIVATE | prefix, 1000) > total(PRIVATE, 1000)
-
-
-def test_a_refinement_keeps_documents_and_a_projection_file_leaves_it_out():
-    projected = {"topics.projection_file": "m", "vocabulary.kind": None}
-    sums = [
-        plan_of(flags, 20_000)["sums of the engine"]
-        for flags in ({}, {"topics.refine": False}, projected)
-    ]
-    # The newest documents, topics of now, and those that retired.
-    assert sums[0] - sums[1] == 12 * (4_000_000 + 20_000 * 10)
-    assert sums[1] == sums[2]
-    for flags, wanted in (
-        ({"topics.refine": False}, (False, 10_000)),
-        ({}, (True, 20_000)),
-        ({"topics.warmup_documents": 7}, (True, 7)),
-    ):
-        found = engine_settings(settings_for(flags), 100)
-        assert (found.refines, found.warmup_documents) == wanted
 
 
 @pytest.mark.parametrize(
@@ -195,13 +164,3 @@ def test_an_impossible_limit_is_refused_with_a_remedy_that_is_enough():
         assert remedy in str(caught.value)
         assert "\n- sums of the engine" in str(caught.value)
     check_memory(settings_for({"memory.limit": most - 30 * MIB, "memory.queue": "34 MiB"}), 20_000)
-
-
-def test_further_partitions_are_in_the_plan():
-    for partitions, n in (("group", 1), ("0/2", 1), ("all", 0), ("0,3", 0)):
-        settings = settings_for({"kafka.partitions": partitions, "kafka.group": "g"})
-        assert sum("each further one" in what for what, _ in memory_plan(settings)) == n
-    sums, refined = (
-        partition_bytes(settings_for({"topics.refine": refine}), 20_000) for refine in (False, True)
-    )
-    assert sums > refined > 2 * 2 * 8 * 20_000 * 10

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from streamlda.model.diagnostics import DOUBTS
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.service import messages as m
 from streamlda.service.http import Server, make_app
@@ -267,36 +266,6 @@ def test_a_private_daemon_shows_windows_of_record_slots(visit, snapshots):
     cohort = snapshots.model(2).privacy["cohort"]
     expect(seen.page.locator("#moment")).to_have_text(slots.format_map(cohort))
     expect(seen.page.locator("#course-note")).to_have_text("Share of tokens; record slots.")
-
-
-@pytest.mark.long
-def test_a_topic_has_a_view_of_its_own(visit, snapshots):
-    table = shifted(topics(), 0.3)
-    about = {"topic_npmi": [0.5, 0.25, -0.125, 0.0], "topic_supported": [True, True, True, False]}
-    shares = np.array([0.4, 0.3, 0.2, 0.1])
-    snapshots.publish(2, model(table, alpha=shares, diagnostics=about))
-    found = snapshots.topics(2, 30)["topics"][2]
-    seen = visit()
-    seen.card("Topic 3").get_by_role("button", name="Topic 3").press("Enter")
-    dialog = seen.page.get_by_role("dialog", name="Topic 3")
-    expect(dialog).to_be_visible()
-    assert dialog.locator(".word").all_text_contents() == [word for word, _ in found["words"]]
-    near = found["nearest"]
-    # Recent shares were not measured, and are left out.
-    values = ["20.0 %", f"{found['moved']:.2f}", "-0.13"]
-    values.append(f"{found['exclusivity']:.2f}")
-    values += [f"Topic {near['id']} at {near['distance']:.2f}", DOUBTS["apart"]]
-    assert dialog.locator("dd").all_text_contents() == values
-    # The chart ends above the largest share.
-    assert bands(seen, "one") == pytest.approx({"3": 100 * 0.2 / (0.3 * 1.1)}, rel=1e-3)
-    before = snapshots.topics(1)["topics"][2]["words"]
-    came = [w for w, _ in found["words"][:10] if w not in dict(before)]
-    expect(dialog.locator("#came")).to_contain_text(f"came {', '.join(came) or 'none'}; went")
-    dialog.get_by_role("button", name=f"Topic {near['id']}").click()
-    expect(seen.page.get_by_role("dialog", name=f"Topic {near['id']}")).to_be_visible()
-    seen.page.keyboard.press("Escape")
-    expect(seen.page.get_by_role("dialog")).to_have_count(0)
-    expect(seen.card("Topic 4").locator(".moved[data-kind=far]").last).to_have_text("doubtful")
 
 
 @pytest.mark.long

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-from itertools import product
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.service.daemon_process import (
     changed,
     environment,
     private_settings,
-    run_to_end,
     settings_of,
     texts,
     write_documents,
@@ -92,36 +90,6 @@ def test_checkpoints_of_other_settings_or_in_use_are_78(tmp_path, source):
     with Daemon(settings) as daemon:
         daemon.wait_for("checkpoint-restored")
         assert daemon.stop() == 0
-
-
-@pytest.mark.long
-def test_a_ledger_that_refuses_is_78(tmp_path, source):
-    settings = private(tmp_path, source)
-    run_to_end(settings)
-    assert "epsilon" in refused({**settings, "privacy.epsilon": 3.0})
-    # Without its checkpoints the documents would be released again, whatever they are called.
-    elsewhere = {**settings, "checkpoint.folder": str(tmp_path / "empty")}
-    elsewhere |= {"source.stream": "other", "output.folder": str(tmp_path / "more")}
-    assert "must not be in two releases" in refused(elsewhere)
-    # The same ledger takes other documents.
-    others = write_documents(tmp_path / "others.jsonl", texts(2500, seed=2))
-    run_to_end({**elsewhere, "source.files": str(others)})
-
-
-@pytest.mark.long
-def test_a_choice_of_words_that_finds_none_is_65_when_started_again(tmp_path):
-    ends = ["".join(letters) for letters in product("abcdefghijklmnopqrstuvwxyz", repeat=3)]
-    rare = [f"w{end} x{end} y{end}" for end in ends[:1400]]
-    source = write_documents(tmp_path / "documents.jsonl", rare)
-    words = {"vocabulary.kind": "private", "vocabulary.documents": 300, "privacy.epsilon": 0.1}
-    settings = private(tmp_path, source, **words)
-    with Daemon(settings) as daemon:
-        assert daemon.end() == 65
-    assert "a private choice must find a word" in daemon.events("release-failed")[0]["message"]
-    (budget,) = daemon.events("budget")
-    assert budget["message"].startswith("spent: epsilon=")
-    assert "give no model" in budget["message"]
-    assert "begin after them" in refused(settings, code=65)
 
 
 def test_a_source_that_is_not_there_is_74(tmp_path):

@@ -161,23 +161,6 @@ def test_no_damage_gives_other_content(scratch, valid, data):
     assert is_refused_or_the_same(scratch, changed)
 
 
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=6,
-)
-
-
-@pytest.mark.fuzz
-@given(data=st.data())
-def test_no_changed_header_gives_other_arrays(scratch, valid, data):
-    header, stored = split(valid)
-    name = data.draw(st.sampled_from(["sums", "steps", "text"]))
-    member = data.draw(st.sampled_from(["dtype", "shape", "data_offsets"]))
-    header[name][member] = data.draw(plain | st.lists(st.integers(), max_size=4))
-    assert is_refused_or_the_same(scratch, joined(header, stored))
-
-
 def inside(header, change):
     header["__metadata__"].update(streamlda=change(header["__metadata__"]["streamlda"]))
 

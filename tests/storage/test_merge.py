@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
+from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
@@ -66,19 +66,6 @@ def assert_equal_sums(one, other):
         assert np.abs(mine - theirs[name]).max() <= 1e-10 * scale, name
     names = ("documents_seen", "documents_skipped", "tokens_seen", "rounds_finished")
     assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
-
-
-def test_two_halves_equal_one_engine_over_all(documents):
-    merged, whole = learned(documents, 0, 1234), learned(documents)
-    merged.merge(learned(documents, 1234))
-    assert_equal_sums(merged, whole)
-    one, other = merged.snapshot(WORDS), whole.snapshot(WORDS)
-    for name in ("components", "alpha", "background"):
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-10, atol=1e-14)
-    assert one.diagnostics["topic_supported"] == other.diagnostics["topic_supported"]
-    # The bound is not empty: one document less is beyond it.
-    with pytest.raises(AssertionError):
-        assert_equal_sums(merged, learned(documents, 0, ROWS - 1))
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 2**32 - 1))
@@ -237,14 +224,6 @@ def test_folders_of_daemons_that_run_are_joined(folders, documents):
     assert [read_newest_engine(folder).engine.documents_seen for folder in folders] == [1000] * 3
 
 
-def test_one_folder_is_that_daemon_with_or_without_a_shared_projection(tmp_path, documents):
-    engine = learned(documents, shared=None)
-    save(tmp_path / "a", engine, {})
-    assert_same_state(merge_checkpoints([tmp_path / "a"]).engine, engine)
-    with pytest.raises(InvalidSettingError, match="must be at least one"):
-        merge_checkpoints([])
-
-
 def test_no_document_counts_twice_as_far_as_positions_say(folders, tmp_path, documents):
     (tmp_path / "link").symlink_to(folders[0])
     with pytest.raises(InvalidSettingError, match=r"the same folder, got paths=.*/0', '.*/0'"):
@@ -256,12 +235,6 @@ def test_no_document_counts_twice_as_far_as_positions_say(folders, tmp_path, doc
         save(tmp_path / f"pipe-{n}", learned(documents, n, n + 10), {"record": 10}) for n in (0, 10)
     ]
     assert merge_checkpoints(pipes).engine.documents_seen == 20
-
-
-def test_folders_with_other_words_are_refused(folders, tmp_path, documents):
-    words = save(tmp_path / "w", learned(documents, 0, 10), kafka({"7": 10}), OTHERS)
-    with pytest.raises(VocabularyError, match=r"the same words, got fingerprints=.*path='.*/w'"):
-        merge_checkpoints([*folders, words])
 
 
 def test_a_private_state_is_never_read(tmp_path, documents):

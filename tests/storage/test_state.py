@@ -143,14 +143,6 @@ def test_resume_equals_a_run_that_was_not_interrupted(start, path, documents, ki
     np.testing.assert_array_equal(topics, topics_again)
 
 
-def test_saving_moves_results_by_less_than_the_noise_can_show(start, path):
-    saved, never = start("a"), start("b")
-    for at in (0, 100, 200, 300):
-        saved.read(at, at + 100)
-        save_state(path, saved.learner)
-    np.testing.assert_allclose(saved.read(400, 1000), never.read(0, 1000), rtol=1e-6, atol=1e-9)
-
-
 def test_the_last_snapshot_and_why_there_was_none_come_back(start, path):
     run = start(snapshots=1)
     run.read(0, 1500)
