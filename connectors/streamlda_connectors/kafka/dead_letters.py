@@ -116,6 +116,7 @@ class DeadLetters(TopicWriter):
                 remedy="check that they run and that all in-sync replicas answer, then try again",
                 error=SinkAwayError,
             )
+            assert isinstance(late, SinkAwayError)
             late.reason = NO_ANSWER
             raise late
 

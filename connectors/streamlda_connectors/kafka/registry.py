@@ -20,6 +20,7 @@ from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
     SourceAwayError,
+    SourceError,
     StreamLDAError,
 )
 from streamlda.stream.credentials import read_secret
@@ -184,6 +185,7 @@ class RegistryDecoder:
             remedy="check that it runs, its address, certificates and login",
             error=kind,
         )
+        assert isinstance(found, SourceError)
         found.reason = f"registry:{problem.replace(' ', '-')}"
         return found
 
