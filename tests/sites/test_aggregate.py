@@ -15,10 +15,9 @@ from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.simulate import PlantedLDA
-from streamlda.sites.aggregate import aggregate
+from streamlda.sites.aggregate import aggregate, make_statement
 from streamlda.sites.federation import Member
 from streamlda.sites.keys import SiteKey
-from streamlda.storage.store import Store
 from tests.sites.protocol import D, Sites, moved, settings_of, signed
 
 #: False-alarm rate of a statistical test. Noise is `SecureNoise`: no seed was picked.
@@ -140,11 +139,11 @@ def test_a_window_that_is_lost_in_noise_says_so_and_the_next_begins(tmp_path):
     assert found.next_round.number == 2
 
 
-def learned(tmp_path, noise=None, **changes):
+def learned(tmp_path, **changes):
     """Return the config, what every round gave, and the topics that were planted."""
     changes |= {"documents_per_snapshot": 6000, "n_components": 3, "snapshots": 2}
     planted = PlantedLDA(3, D, mean_length=40, seed=3)
-    with Sites.of(3, tmp_path, noise, [0.2, 0.3, 0.5], 1, **changes) as sites:
+    with Sites.of(3, tmp_path, None, [0.2, 0.3, 0.5], 1, **changes) as sites:
         sites.documents = {name: planted.documents(6000) for name in sites.documents}
         this, found = sites.first, []
         while this is not None:
@@ -167,6 +166,7 @@ def test_windows_of_all_stages_give_models_with_a_true_statement(tmp_path):
     assert model.settings["epsilon"] == config.settings.epsilon
     said = model.privacy
     check_statement(said)
+    assert make_statement(config, None, secure=False) == {"statement": "not private (seeded)"}
     assert (said["epsilon"], said["delta"]) == (config.settings.epsilon, config.settings.delta)
     assert said["sites"] == {
         "n_sites": 3,
@@ -181,27 +181,3 @@ def test_windows_of_all_stages_give_models_with_a_true_statement(tmp_path):
     assert any("one at each site" in line for line in statement_lines(said))
     model.save(tmp_path / "model")
     assert load(tmp_path / "model").privacy == said
-
-
-def test_models_of_two_attempts_are_told_apart_and_both_kept(tmp_path):
-    changes = {"documents_per_snapshot": 3000, "n_components": 3, "snapshots": 1, "epsilon": 6.0}
-    planted = PlantedLDA(3, D, mean_length=40, seed=3)
-    with Sites.of(3, tmp_path, **changes) as sites:
-        sites.documents = {name: planted.documents(3000) for name in sites.documents}
-        this = sites.first
-        while (found := sites.answer(this)).next_round is not None:
-            this = found.next_round
-        again = sites.answer(sites.again(this)).model
-    assert found.model.privacy == again.privacy
-    path = tmp_path / "model"
-    with Store.open(file=str(path), private=True) as output:
-        for model in (found.model, again, again):
-            output.publish(model)
-    (kept,) = (tmp_path / "model.snapshots").glob("snapshot-*[0-9]")
-    for file, model in ((kept, found.model), (path, again)):
-        assert load(file).components.tobytes() == model.components.tobytes()
-
-
-def test_seeded_noise_makes_a_model_that_promises_nothing(tmp_path):
-    _, found, _ = learned(tmp_path, SeededNoise(5))
-    assert found[1].model.privacy == {"statement": "not private (seeded)"}

@@ -120,21 +120,6 @@ def test_epsilon_grows_with_colluders_from_what_was_promised():
     assert large.epsilon_against(7) is None
 
 
-def invented(n, **changes):
-    """Return a config of one site and n - 1 that its maker invented."""
-    settings = settings_of(**({"epsilon": 1.0, "delta": 1e-6} | changes))
-    return config_of(keys_of(n), replace(settings, documents_per_snapshot=40_000))
-
-
-def test_a_config_of_invented_sites_is_refused_by_default():
-    """The attack: 400 sites and epsilon 1, of which one is real; its share was nearly bare."""
-    config = invented(400)
-    assert config.epsilon_against(399) is None
-    with pytest.raises(InvalidSettingError, match=r"epsilon_alone='no bound'.*sites=400"):
-        check_alone(config, MAX_EPSILON_ALONE)
-    assert any(line.startswith("alone        no bound") for line in describe(config))
-
-
 @pytest.mark.parametrize(
     ("sites", "colluders", "changes", "allowed"),
     [
