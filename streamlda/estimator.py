@@ -156,40 +156,31 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_components_, n_features)
+    components_, n_components_ : ndarray of shape (n_components_, n_features), and int
         Word probabilities of each topic; rows sum to 1. A `fit` that refines has the most prevalent
-        topic first.
-    n_components_ : int
-        Number of topics: fewer than `n_components` if an online solver has not found them all yet,
-        or, with `epsilon` and a warning, if noise hides the others.
+        topic first. Topics are fewer than `n_components` if an online solver has not found them all
+        yet or, with `epsilon` and a warning, if noise hides the others.
     prevalence_ : ndarray of shape (n_components_,), or None
         Share of each topic in all tokens so far; None if it was not measured.
     alpha_, alpha_0_ : ndarray of shape (n_components_,), and float
         Dirichlet parameters of the topic mixtures, the prior, and their sum. Refinements fit them.
-    background_ : ndarray of shape (n_features,)
-        Word frequencies of the documents (M1).
+    background_, documents_seen_ : ndarray of shape (n_features,), and int
+        Word frequencies, and number of documents of 3 tokens or more (with `epsilon`, of rows).
     diagnostics_ : dict
         What the data cannot support: ``warnings`` in words; eigenvalues of word pairs with their
         noise, and how many are above it (``directions_supported``); which spectral topics are
         supported; ``alpha_0_estimate``; what a ``refinement`` did, with its ``start``.
-    documents_seen_ : int
-        Number of documents of 3 tokens or more; with `epsilon`, rows of the snapshot.
-    privacy_ : dict
-        The privacy statement (`streamlda.privacy.statement`).
-    snapshots_ : list of TopicModel
-        With `epsilon`: snapshots of the last call that paid for any, oldest first; else empty.
+    privacy_, snapshots_ : dict, and list of TopicModel
+        Privacy statement, and private snapshots of the last call that paid for any, oldest first.
     vocabulary_, n_features_in_, feature_names_in_ : Vocabulary, int, ndarray of str
         Words of a fit of texts, their number, and names of columns when `X` had some.
 
     Notes
     -----
-    `partial_fit` uses each document once; a sample of at most 17 MiB is kept to measure prevalence.
-    Memory O(n_features K + K^3), that sample, and the warm-up documents; time O(nnz K + K^3) a
-    document until topics are refined, then O(nnz K). Fitted attributes are computed when they are
-    first read.
-
-    `X` holds counts, of any type. Fractional entries are taken as word frequencies known without
-    sampling noise, with a warning; with `epsilon` they are refused.
+    `partial_fit` uses each document once. Memory O(n_features K + K^3), the warm-up documents and a
+    sample of at most 17 MiB; time O(nnz K + K^3) a document, and O(nnz K) once topics are refined.
+    Fitted attributes are computed when they are first read. Fractional entries of `X` are taken as
+    word frequencies without sampling noise, with a warning; with `epsilon` they are refused.
 
     With `epsilon`, the parameters, the number of rows (a row is a record slot, a blank one too),
     the columns of `X` and their names are public. A vocabulary that was learned from the same

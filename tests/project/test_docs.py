@@ -26,7 +26,7 @@ from streamlda.settings.values import shown
 from streamlda.utils.exit_codes import CONFIGURATION
 
 ROOT = Path(__file__).parents[2]
-README, CHANGELOG = ((ROOT / f"{name}.md").read_text("utf-8") for name in ("README", "CHANGELOG"))
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def commands():
@@ -48,17 +48,6 @@ def test_every_command_and_option_has_help_and_the_changelog_names_it(name):
             if isinstance(parameter, click.Option):
                 assert parameter.help, f"{one.name} {parameter.opts}"
     assert f"`{name}`" in CHANGELOG
-
-
-def test_commands_and_options_in_the_readme_exist():
-    shell = "".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)).replace("\\\n", "")
-    shown = re.findall(r"streamlda ([a-z]+) ([^\n|#]*)", shell)
-    assert len(shown) >= 4
-    for name, rest in shown:
-        assert set(re.findall(r"--[a-z-]+", rest)) <= options(commands()[name]), name
-    named = set(re.findall(r"`(--[a-z-]+)", README))
-    assert named
-    assert named <= set.union(*map(options, commands().values()))
 
 
 PAGES = sorted(
@@ -116,20 +105,6 @@ def test_every_attack_that_a_page_names_has_its_tests(page):
 
 
 @pytest.mark.long
-def test_python_examples_run(tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len([line for line in block.splitlines() if line.strip()]) <= 6
-    # As it stands but for the number of texts, of which there are 20,000 in some seconds.
-    assert block.count("20_000") == 1
-    command = [sys.executable, "-W", "error", "-c", block.replace("20_000", "3_000")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"(?m)^\d+\.\d%( \w+){6}$", done.stdout)) == 14
-    examples = doctest.testmod(streamlda.estimator)
-    assert examples.failed == 0 < examples.attempted
-
-
-@pytest.mark.long
 def test_the_private_example_pays_for_one_window_and_shows_what_it_prints(tmp_path, monkeypatch):
     """Word by word, but for noise, times and names."""
     monkeypatch.chdir(tmp_path)
@@ -159,6 +134,12 @@ def masked(text):
     text = re.sub(r"\d\.\d{3,} \(private|\d+\.\d{2} \(private", "N (private", text)
     text = re.sub(r"(?m)^(    \d) .*$", r"\1 words", text)
     return text.strip("\n")
+
+
+@pytest.mark.long
+def test_examples_of_the_estimator_run():
+    examples = doctest.testmod(streamlda.estimator)
+    assert examples.failed == 0 < examples.attempted
 
 
 def test_public_names_and_errors_are_documented():
