@@ -82,28 +82,24 @@ class PlantedLDA:
         self._block_documents = int(
             min(BLOCK_DOCUMENTS, max(1, BLOCK_TOKENS // max(1, mean_length)))
         )
-        self._position = 0
+        #: Number of the next document, from 0.
+        self.position = 0
         self._held: tuple[int, PlantedDocuments] | None = None
-
-    @property
-    def position(self) -> int:
-        """Number of the next document, from 0."""
-        return self._position
 
     def seek(self, document: int) -> None:
         """Make `document` the next one. Costs nothing until documents are drawn."""
         at_least(0, document=document)
-        self._position = document
+        self.position = document
 
     def draw(self, n: int) -> PlantedDocuments:
         """Draw the next `n` documents with word order and proportions. Time O(tokens * K)."""
         at_least(0, n=n)
-        parts, end = [], self._position + n
-        while self._position < end:
-            number, first = divmod(self._position, self._block_documents)
-            last = min(self._block_documents, first + end - self._position)
+        parts, end = [], self.position + n
+        while self.position < end:
+            number, first = divmod(self.position, self._block_documents)
+            last = min(self._block_documents, first + end - self.position)
             parts.append(self._block(number).rows(first, last))
-            self._position += last - first
+            self.position += last - first
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(p.offsets) for p in parts)])
