@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from streamlda.stream.source import Position, Progress, RecordBatch
+from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
     check,
     check_open,
     check_same,
     count_at,
     hash_listing,
-    not_a_position,
     unreadable,
 )
 from streamlda_connectors.lines import value_parser
@@ -26,9 +25,6 @@ from streamlda_connectors.records import BatchBuilder, RecordQueue, Skipped
 
 #: Shorter paragraphs (headings, one-line summaries) say too little about a topic.
 MIN_WORDS = 20
-
-#: Files whose paragraphs are shuffled together.
-FILES_PER_GROUP = 64
 
 #: Folders that document nothing, or do not belong to the package they lie in.
 SKIPPED_FOLDERS = frozenset(
@@ -52,11 +48,10 @@ class DocstringSource:
     """Read the docstrings of installed packages and of the standard library.
 
     A document is a paragraph of at least `MIN_WORDS` words that is not an example session. The
-    packages are found and read, never imported. Files come in the order of a hash of their
-    names, and the paragraphs of `FILES_PER_GROUP` files are shuffled by a hash as well: the
-    stream is mixed, and the same wherever the same versions are installed.
+    packages are found and read, never imported. Paragraphs come in the order of a hash: the stream
+    is mixed, and the same wherever the same versions are installed.
 
-    Cost: with the default packages 2 to 4 s in all; memory O(one group of files).
+    Cost: the first poll reads all files, with the default packages in 2 to 4 s; memory O(text).
 
     Parameters
     ----------
@@ -75,38 +70,25 @@ class DocstringSource:
         files = [file for name, root in roots for file in _find_python_files(name, root)]
         self._files = sorted(files, key=lambda file: _hash(file.name))
         self._digest = hash_listing([(file.name, file.size) for file in self._files])
-        self._group = self._start = 0
+        self._size = sum(file.size for file in self._files)
+        #: Records before the next one, while the files are not read.
+        self._start = 0
         self._paragraphs: RecordQueue | None = None
+        self._n_records = 0
         self._closed = False
-
-    @property
-    def _n_groups(self) -> int:
-        return -(-len(self._files) // FILES_PER_GROUP)
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the next paragraphs; a file that is not UTF-8 is a reject."""
         check_open(self._closed)
         batch = BatchBuilder(max_records, timeout_seconds)
-        while self._group < self._n_groups and not batch.full:
-            if self._paragraphs is None:
-                if batch.late and batch.blocks:
-                    break
-                batch.blocks += 1
-                try:
-                    self._paragraphs = self._read_group()
-                except OSError:
-                    if batch.empty:
-                        raise
-                    break  # the next poll meets the error again
-            self._paragraphs.take(batch)
-            if self._paragraphs.empty:
-                self._go_to(self._group + 1, 0)
-        return batch.build(exhausted=self._group == self._n_groups)
+        if self._paragraphs is None:
+            self._paragraphs = self._read_files()
+        self._paragraphs.take(batch)
+        return batch.build(exhausted=self._paragraphs.empty)
 
-    def _read_group(self) -> RecordQueue:
-        first = self._group * FILES_PER_GROUP
+    def _read_files(self) -> RecordQueue:
         records: list[tuple[bytes, bytes | Skipped]] = []
-        for file in self._files[first : first + FILES_PER_GROUP]:
+        for file in self._files:
             try:
                 source = file.path.read_bytes()
             except OSError as error:
@@ -118,18 +100,20 @@ class DocstringSource:
                 continue
             records += [(_hash(f"{file.name}:{i}"), text) for i, text in enumerate(found)]
         records.sort(key=lambda pair: pair[0])
-        queue = RecordQueue(f"docstrings/{self._group}", value_parser())
+        self._n_records = len(records)
+        queue = RecordQueue("docstrings", value_parser())
         queue.put([record for _, record in records])
         queue.skip(self._start)
         return queue
 
-    def _go_to(self, group: int, record: int) -> None:
-        self._group, self._start, self._paragraphs = group, record, None
-
     def position(self) -> Position:
         """Return where the next poll resumes, with a digest of the files and their sizes."""
         record = self._start if self._paragraphs is None else self._paragraphs.record
-        return {"group": self._group, "record": record, "list": self._digest}
+        return {"record": record, "list": self._digest}
+
+    def passed(self) -> dict[str, int]:
+        """Return how many records were read, as one part."""
+        return {WHOLE: self.position()["record"]}
 
     def seek(self, position: Position) -> None:
         """Resume from a position that `position` returned.
@@ -138,21 +122,16 @@ class DocstringSource:
         """
         remedy = "install the same versions"
         check_same("list of installed files", remedy, position, list=self._digest)
-        group, record = count_at(position, "group"), count_at(position, "record")
-        if group > self._n_groups:
-            raise not_a_position("group")
-        self._go_to(group, record)
+        self._start, self._paragraphs = count_at(position, "record"), None
 
     def progress(self) -> Progress:
-        """Return the bytes of the files read so far, of all."""
-        groups = self._group + (self._paragraphs is not None)
-        done = sum(file.size for file in self._files[: groups * FILES_PER_GROUP])
-        return Progress(done, sum(file.size for file in self._files), "B")
+        """Return the bytes of the files, in proportion to the records that were read."""
+        read = 0 if self._paragraphs is None else self._paragraphs.record
+        return Progress(self._size * read // max(1, self._n_records), self._size, "B")
 
     def close(self) -> None:
-        """Drop paragraphs that were read ahead. Closing twice is allowed."""
-        at = self.position()
-        self._go_to(at["group"], at["record"])
+        """Drop what was read. Closing twice is allowed."""
+        self._start, self._paragraphs = self.position()["record"], None
         self._closed = True
 
 

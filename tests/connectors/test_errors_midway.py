@@ -6,7 +6,6 @@ see `tests.kafka.test_source`.
 
 import gzip
 import os
-import sysconfig
 import tty
 from contextlib import ExitStack, closing
 
@@ -15,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda_connectors import docstrings
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.follow import FollowSource
 from streamlda_connectors.follow import source as follow
@@ -86,21 +84,8 @@ def open_stdin(folder, opened, before, behind):
     return StdinSource(opened.enter_context(os.fdopen(ours, "rb", 0))), None
 
 
-def open_docstrings(folder, opened, before, behind):
-    """Return a source over two files of docstrings, which are read one after the other."""
-    patch = opened.enter_context(pytest.MonkeyPatch.context())
-    patch.setattr(docstrings, "FILES_PER_GROUP", 1)
-    patch.setattr(docstrings, "_hash", lambda name: name.encode())
-    patch.setattr(docstrings, "MIN_WORDS", 1)
-    patch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
-    for name, texts in (("a", before), ("b", behind)):
-        paragraphs = "\n\n".join(texts)
-        (folder / f"{name}.py").write_text(f'"""{paragraphs}"""\n')
-    return docstrings.DocstringSource([]), hide(folder / "b.py")
-
-
 SOURCES = {f"files{suffix}": files_of(suffix) for suffix in WRITERS}
-SOURCES |= {"follow": open_follow, "stdin": open_stdin, "docstrings": open_docstrings}
+SOURCES |= {"follow": open_follow, "stdin": open_stdin}
 
 
 @pytest.mark.parametrize("n_before", [1, 5])

@@ -179,7 +179,6 @@ def follow_case(folder, opened):
 
 def docstrings_case(folder, opened):
     patch = opened.enter_context(pytest.MonkeyPatch.context())
-    patch.setattr(docstrings, "FILES_PER_GROUP", 3)
     patch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(folder / "lib")})
     patch.syspath_prepend(str(folder))
     for package in ("lib", "demo_package"):
