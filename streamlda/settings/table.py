@@ -37,7 +37,7 @@ class SourceSettings:
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
-        "text", "auto", "How records are stored; registry is Avro, Protobuf or JSON with schemas; "
+        "text", "auto", "How records are stored; registry is Avro or JSON with schemas; "
         "in text each line is a document, in file each file; json is an array, or objects over "
         "several lines; auto decides by file names (.json, .csv ...; others are text, in folders "
         "file) and registry.url; otherwise "

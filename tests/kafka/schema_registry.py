@@ -11,9 +11,7 @@ import ssl
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from urllib.parse import parse_qs, urlsplit
-
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from urllib.parse import urlsplit
 
 
 class SchemaRegistry:
@@ -21,8 +19,6 @@ class SchemaRegistry:
         self.schemas, self.subjects, self.asked = [], {}, []
         #: What every request is answered with, if anything; and who may ask, if not everybody.
         self.answer, self.login = None, None
-        #: Whether Protobuf is given as it was registered, and in no other form (as by Apicurio).
-        self.as_registered = False
         self._server = self.port = None
 
     @property
@@ -75,27 +71,22 @@ class SchemaRegistry:
             basic = base64.b64encode(self.login.encode()).decode()
             if login != f"Basic {basic}":
                 return 401, {"error_code": 401, "message": "Unauthorized"}
-        url = urlsplit(path)
         for pattern, act in (
-            (r"/schemas/types", lambda: (200, ["JSON", "PROTOBUF", "AVRO"])),
+            (r"/schemas/types", lambda: (200, ["JSON", "AVRO"])),
             (r"/schemas/ids/(\d+)", self._by_id),
             (r"/subjects/([^/]+)/versions", self._register),
             (r"/subjects/([^/]+)/versions/(\d+)", self._version),
             (r"/subjects/([^/]+)", self._lookup),
         ):
-            if match := re.fullmatch(pattern, url.path):
+            if match := re.fullmatch(pattern, urlsplit(path).path):
                 more = [body] if method == "POST" else []
-                return act(*match.groups(), *more, **self._query(act, url.query))
+                return act(*match.groups(), *more)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
-    def _query(self, act, query):
-        form = parse_qs(query).get("format")
-        return {"form": form[0]} if form and act != self._register and act != self._lookup else {}
-
-    def _by_id(self, number, form=None):
+    def _by_id(self, number):
         if not 0 < int(number) <= len(self.schemas):
             return 404, {"error_code": 40403, "message": "Schema not found"}
-        return 200, self._shown(int(number), form)
+        return 200, self._shown(int(number))
 
     def _register(self, subject, schema):
         versions = self.subjects.setdefault(subject, [])
@@ -110,29 +101,18 @@ class SchemaRegistry:
     def _lookup(self, subject, schema):
         return self._register(subject, schema)
 
-    def _version(self, subject, version, form=None):
+    def _version(self, subject, version):
         if int(version) > len(self.subjects.get(subject, ())):
             return 404, {"error_code": 40402, "message": "Version not found"}
-        return 200, self._full(subject, int(version) - 1, form)
+        return 200, self._full(subject, int(version) - 1)
 
-    def _full(self, subject, index, form=None):
+    def _full(self, subject, index):
         number = self.subjects[subject][index]
         names = {"subject": subject, "version": index + 1, "id": number}
-        return names | self._shown(number, form)
+        return names | self._shown(number)
 
-    def _shown(self, number, form):
-        """Return a schema as asked for: Protobuf is text unless it is asked for serialized."""
-        schema = self.schemas[number - 1]
-        if schema.get("schemaType") != "PROTOBUF":
-            # Confluent's does not know this form of others.
-            assert form is None
-            return {key: value for key, value in schema.items() if value != "AVRO"}
-        if self.as_registered:
-            assert form is None
-        if self.as_registered or form == "serialized":
-            return schema
-        text = str(FileDescriptorProto.FromString(base64.b64decode(schema["schema"])))
-        return schema | {"schema": text}
+    def _shown(self, number):
+        return {key: value for key, value in self.schemas[number - 1].items() if value != "AVRO"}
 
 
 @contextmanager

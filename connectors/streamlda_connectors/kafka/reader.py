@@ -1,16 +1,16 @@
-"""Keeps a client at offsets of our own, whatever happens to the client, the brokers or the log."""
+"""Client that is kept at offsets of our own, whatever happens to it, the brokers or the log."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from time import monotonic
 
 from streamlda.checks import failure, require
 from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError
 from streamlda.stream.source import Log, Position
+from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -32,12 +32,9 @@ MAX_REBUILDS = 3
 #: How often it is looked whether fetches were answered, in seconds of listening.
 LISTEN_SECONDS = 0.5
 
-#: How long a probe waits for a record before it takes the rest of the log for empty.
-PROBE_SECONDS = 5.0
 
-
-class Reader:
-    """Fetches records of our share of a topic; who takes them moves the offsets."""
+class TopicReader:
+    """Records of our share of a topic; who takes those that are pending moves the offsets."""
 
     def __init__(
         self,
@@ -55,14 +52,14 @@ class Reader:
         #: Partitions are read once they are taken, and not by themselves.
         self._taken = taken
         #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
-        self.pending: deque[Run] = deque()
+        self._pending: deque[Run] = deque()
         #: Records known to be lost, by partition, and how far its offset moved without records.
-        self.lost: Counter[int] = Counter()
-        self.gaps: Counter[int] = Counter()
+        self._lost: Counter[int] = Counter()
+        self._gaps: Counter[int] = Counter()
         self._rebuilds = 0
         self._truncated = False
         self._look_at = 0.0
-        self._paused = False
+        self._paused = self._closed = False
         #: Of each partition, when a fetch was answered last, and for how long none was since.
         self._answered: dict[int, float] = {}
         self._silent: defaultdict[int, float] = defaultdict(float)
@@ -74,21 +71,21 @@ class Reader:
             if taken:
                 ours = set()
             bounds = self._client.bounds(ours)
-            #: The next offset of each partition; moved by the taker of `pending`.
-            self.next = {
+            #: The next offset of each partition; moved by the taker of `_pending`.
+            self._next = {
                 number: bounds[number].first if start == "earliest" else bounds[number].end
                 for number in sorted(ours)
             }
-            self._client.assign(self.next)
+            self._client.assign(self._next)
         except BaseException:
             self._client.close()
             raise
-        #: What puts records in order before they are `pending`, if that is fixed.
-        self._rounds = Rounds(self.next) if fixed_order else None
+        #: What puts records in order before they are `_pending`, if that is fixed.
+        self._rounds = Rounds(self._next) if fixed_order else None
         self._left_out: set[int] = set()
 
-    def fetch(self, wait: float, room: int, *, recover: bool) -> bool:
-        """Add up to `room` records to `pending`, waiting for `wait` seconds; return if any came.
+    def _fetch(self, wait: float, room: int, *, recover: bool) -> bool:
+        """Add up to `room` records to `_pending`, waiting for `wait` seconds; return if any came.
 
         With a `room` of 0, only look after the connection. On a fault, put the client right, or
         raise if that fails; without `recover`, only return.
@@ -127,15 +124,15 @@ class Reader:
     def _take(self, client: Client, fetched: Sequence[Run]) -> None:
         """Put fetched records where they are taken from, in order if that is fixed."""
         if self._rounds is None:
-            self.pending.extend(fetched)
+            self._pending.extend(fetched)
             return
         for run in fetched:
             self._rounds.add(run)
-        self.pending.extend(self._rounds.in_order())
-        if not fetched and not self.pending:
+        self._pending.extend(self._rounds.in_order())
+        if not fetched and not self._pending:
             # The next offsets may hold no record: those of transactions that end there.
             self._rounds.passed(client.positions()[self._rounds.turn])
-            self.pending.extend(self._rounds.in_order())
+            self._pending.extend(self._rounds.in_order())
 
     @property
     def _held(self) -> set[int]:
@@ -143,8 +140,11 @@ class Reader:
         return set() if self._rounds is None else self._rounds.held
 
     def waits_for(self) -> int | None:
-        """Return the partition without a record for which records of others wait, if any."""
-        if self._rounds is None or self.pending or not self._held:
+        """Return the partition without a record for which records of others wait.
+
+        None if there is none, or the order is not fixed.
+        """
+        if self._rounds is None or self._pending or not self._held:
             return None
         return self._rounds.turn
 
@@ -162,11 +162,14 @@ class Reader:
         self._listened = 0.0
 
     def silent(self) -> float | None:
-        """Return for how long a partition has been away: 0 if none is, None if it is not known."""
-        longest = max(map(self._silent.__getitem__, self.next), default=0.0)
+        """Return for how many seconds of polling a partition has been without an answer.
+
+        0 if each is answered, within `request_timeout_seconds`; None before the first answers.
+        """
+        longest = max(map(self._silent.__getitem__, self._next), default=0.0)
         if self._is_away(longest):
             return longest
-        return 0.0 if set(self.next) <= set(self._answered) else None
+        return 0.0 if set(self._next) <= set(self._answered) else None
 
     def _is_away(self, silent: float) -> bool:
         # A fetch that finds nothing is answered within half a second, one that finds much in the
@@ -174,11 +177,14 @@ class Reader:
         return silent > self._settings.request_timeout_seconds
 
     def reason(self) -> str:
-        """Return why brokers that are silent do not answer."""
+        """Return why brokers that are `silent` do not answer, as ``cause:errno`` or with a class.
+
+        ``no-answer`` if their connections have not ended.
+        """
         return NO_ANSWER if self._client is None else self._client.reason()
 
     def last_answer(self) -> float | None:
-        """Return when a fetch was answered last, by `monotonic`; None before the first."""
+        """Return when a fetch was answered last, with records or not, by ``time.monotonic``."""
         return max(self._answered.values(), default=None)
 
     def _recover(self, error: OutOfRange | Broken) -> None:
@@ -193,18 +199,13 @@ class Reader:
             self._rebuild()
             if self._rebuilds <= MAX_REBUILDS:
                 return
-        elif self._allow_gaps:
-            self._skip_damage()
-            self._rebuilds = 0
-            return
         raise failure(
             "records must be readable",
             topic=self._settings.topic,
-            offsets=self.next,
+            offsets=self._next,
             rebuilds=MAX_REBUILDS,
             problem=f"{type(error).__name__} {error}",
-            remedy="check the disks of the brokers, then poll again, or start with allow_gaps to "
-            "skip what is damaged",
+            remedy="check the disks of the brokers, then poll again",
             error=SourceError,
         ) from error
 
@@ -215,7 +216,7 @@ class Reader:
             raise failure(
                 "a log must not be cut before what was read of it",
                 topic=self._settings.topic,
-                offsets=self.next,
+                offsets=self._next,
                 remedy="the brokers lost records: start with allow_gaps to go on without what was "
                 "written there since",
                 error=SourceRefusedError,
@@ -223,14 +224,6 @@ class Reader:
         logger.warning(
             "topic %s was cut; reading goes on at the same offsets or the end", self._settings.topic
         )
-
-    def _skip_damage(self) -> None:
-        bounds = self._rebuild().bounds(set(self.next))
-        self._drop_client()
-        for number, at in self.next.items():
-            good = first_readable(self._settings, number, at, bounds[number].end)
-            self._note_gap(number, at, good, good - at, "damaged")
-        self._rebuild()
 
     def _rebuild(self) -> Client:
         """Make a client at our own offsets, if it still is the same topic and the log has them."""
@@ -246,7 +239,7 @@ class Reader:
                 remedy="start from the beginning if it was replaced by another",
                 error=SourceRefusedError,
             )
-            self._go_to(client, self.next)
+            self._go_to(client, self._next)
             client.pause(self._paused)
         except BaseException:
             client.close()
@@ -259,7 +252,7 @@ class Reader:
         moved = self._check_gaps(offsets, bounds)
         client.assign(moved)
         for number, at in moved.items():
-            self.next[number] = at
+            self._next[number] = at
 
     def _check_gaps(
         self, offsets: Mapping[int, int], bounds: Mapping[int, Bounds]
@@ -286,26 +279,26 @@ class Reader:
         moved = dict(offsets)
         for number, at in gaps.items():
             moved[number], lost = after_gap(at, bounds[number])
-            self._note_gap(number, at, moved[number], lost, "removed")
+            self._note_gap(number, at, moved[number], lost)
         return moved
 
-    def _note_gap(self, number: int, before: int, at: int, lost: int, why: str) -> None:
+    def _note_gap(self, number: int, before: int, at: int, lost: int) -> None:
         if before == at:
             return
         logger.warning(
-            "gap: topic %s partition %d goes on at offset %d, %d records lost (%s)",
-            *(self._settings.topic, number, at, lost, why),
+            "gap: topic %s partition %d goes on at offset %d, %d records lost",
+            *(self._settings.topic, number, at, lost),
         )
-        self.next[number] = at
-        self.gaps[number] += at - before
+        self._next[number] = at
+        self._gaps[number] += at - before
         if lost:
-            self.lost[number] += lost
+            self._lost[number] += lost
 
     def _pick_up_partitions(self, client: Client) -> None:
         if self._taken or monotonic() < self._look_at:
             return
         self._look_at = monotonic() + min(1.0, self._settings.refresh_seconds)
-        new = self._share.of(client.partitions()) - set(self.next) - self._left_out
+        new = self._share.of(client.partitions()) - set(self._next) - self._left_out
         if new and self._rounds is not None:
             self._left_out |= new
             logger.warning(
@@ -314,8 +307,8 @@ class Reader:
             )
         elif new:
             # assign() may drop what the client fetched ahead; it is not handed out yet.
-            self.pending.clear()
-            self._go_to(client, self.next | dict.fromkeys(sorted(new), 0))
+            self._pending.clear()
+            self._go_to(client, self._next | dict.fromkeys(sorted(new), 0))
             logger.info("topic %s has new partitions %s", self._settings.topic, sorted(new))
 
     def _drop_client(self) -> None:
@@ -325,37 +318,64 @@ class Reader:
             client.close()
 
     def _drop_fetched(self) -> None:
-        self.pending.clear()
+        self._pending.clear()
         if self._rounds is not None:
-            self._rounds.go_on(self.next)
+            self._rounds.go_on(self._next)
 
-    def pause(self, paused: bool) -> None:
-        """Stop or go on fetching."""
+    def pause(self) -> None:
+        """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
+        self._pause(True)
+
+    def resume(self) -> None:
+        """Take records again after `pause`."""
+        self._pause(False)
+
+    def _pause(self, paused: bool) -> None:
         self._paused = paused
         if self._client is not None:
             self._client.pause(paused)
 
-    def position(self, number: int | None = None) -> Position:
-        """Return the offsets as plain JSON values: of all partitions, or of one."""
-        of = sorted(self.next) if number is None else [number]
+    def position(self) -> Position:
+        """Return where the next poll will go on.
+
+        The keys: ``cluster``, ``topic`` and ``topic_id`` (which log), ``partitions`` (as chosen),
+        ``offsets`` (of each partition, by its number as text, the next record), ``lost`` and
+        ``gaps`` (of each partition with gaps that were allowed, how many records are known to be
+        lost, and by how much its offset has moved without records) and, of a fixed order,
+        ``rounds`` (``begins``, the first offset of each partition, and ``block``, how many of each
+        follow each other).
+        """
+        return self._position(self._share.name, sorted(self._next))
+
+    def position_of(self, partition: int) -> Position:
+        """Return where one partition goes on: the `position` of a source of it alone."""
+        return self._position([partition], [partition])
+
+    def _position(self, name: str | list[int], of: Sequence[int]) -> Position:
         return {
             **self._identity._asdict(),
-            "partitions": self._share.name if number is None else of,
-            "offsets": {str(each): self.next[each] for each in of},
-            "lost": {str(each): self.lost[each] for each in of if each in self.lost},
-            "gaps": {str(each): self.gaps[each] for each in of if each in self.gaps},
+            "partitions": name,
+            "offsets": {str(each): self._next[each] for each in of},
+            "lost": {str(each): self._lost[each] for each in of if each in self._lost},
+            "gaps": {str(each): self._gaps[each] for each in of if each in self._gaps},
             **({} if self._rounds is None else {"rounds": self._rounds.to_json()}),
         }
 
     def passed(self) -> dict[str, int]:
-        """Return the records handed out before the next offset of each partition, by location."""
+        """Return the next offset of each partition, by location, without what gaps have skipped."""
         topic = self._settings.topic
-        return {f"{topic}/{number}": at - self.gaps[number] for number, at in self.next.items()}
+        return {f"{topic}/{number}": at - self._gaps[number] for number, at in self._next.items()}
 
     def seek(self, position: Position) -> None:
-        """Go on from `position`, or raise and change nothing."""
+        """Go on from a position that `position` returned, in this process or an earlier one.
+
+        Partitions that are new since then start at their first record, or are left out. Raises
+        `SourceError`, and changes nothing, if it is no such position, or one of another topic or
+        choice of partitions, or the brokers do not hold it and `allow_gaps` is not set.
+        """
+        check_open(self._closed)
         client = self._client or self._rebuild()
-        ours = self._share.of(client.partitions()) | set(self.next)
+        ours = self._share.of(client.partitions()) | set(self._next)
         fixed = self._rounds is not None
         found = read_position(position, self._identity, self._share, ours, fixed=fixed)
         rounds = self._rounds and Rounds.of(position["rounds"], found.offsets)
@@ -366,29 +386,32 @@ class Reader:
         self._truncated = False
 
     def _move(self, client: Client, to: Standing) -> None:
-        before = self.next, self.lost, self.gaps
-        self.next, self.lost, self.gaps = dict(to.offsets), Counter(to.lost), Counter(to.gaps)
+        before = self._next, self._lost, self._gaps
+        self._next, self._lost, self._gaps = dict(to.offsets), Counter(to.lost), Counter(to.gaps)
         try:
             self._go_to(client, to.offsets)
         except BaseException:
-            self.next, self.lost, self.gaps = before
+            self._next, self._lost, self._gaps = before
             raise
-        self.pending.clear()
-
-    def ours(self) -> set[int]:
-        """Return the partitions of our share that there are by now."""
-        return self._share.of((self._client or self._rebuild()).partitions())
+        self._pending.clear()
 
     def known_partitions(self) -> set[int]:
-        """Return the partitions of our share, without waiting; none without a client."""
+        """Return the partitions of the topic that are known, of our share where that is fixed.
+
+        None are while the client is replaced.
+        """
         return set() if self._client is None else self._share.of(self._client.partitions())
 
     def take(self, positions: Mapping[int, Position | None]) -> None:
-        """Read more partitions, each from a position of its own, or from its first record on."""
+        """Read more partitions: each from what `position_of` returned, or its first record on.
+
+        Raises `SourceError`, and changes nothing, as `seek`.
+        """
+        check_open(self._closed)
         client = self._client or self._rebuild()
         fresh = {number for number, position in positions.items() if position is None}
         first = {number: bound.first for number, bound in client.bounds(fresh).items()}
-        to = Standing(self.next | first, dict(self.lost), dict(self.gaps))
+        to = Standing(self._next | first, dict(self._lost), dict(self._gaps))
         for number, position in positions.items():
             if position is not None:
                 own = read_position(position, self._identity, Share([number]), {number})
@@ -396,18 +419,21 @@ class Reader:
                     known.update(more)
         self._move(client, to)
 
-    def give_up(self, numbers: set[int]) -> None:
+    def give_up(self, partitions: set[int]) -> None:
         """Read partitions no longer."""
-        for known in (self.next, self.lost, self.gaps, self._answered, self._silent):
-            for number in numbers & known.keys():
+        for known in (self._next, self._lost, self._gaps, self._answered, self._silent):
+            for number in partitions & known.keys():
                 del known[number]
-        self.pending.clear()
+        self._pending.clear()
         if self._client is not None:
-            self._client.assign(self.next)
+            self._client.assign(self._next)
 
     def lag(self) -> dict[int, int | None]:
-        """Return the distance of each partition from its last known end, None where unknown."""
-        unknown: dict[int, int | None] = dict.fromkeys(self.next)
+        """Return how many offsets each partition is behind its last known end, for display.
+
+        None where nothing was fetched yet, the broker is away, or the client is being replaced.
+        """
+        unknown: dict[int, int | None] = dict.fromkeys(self._next)
         if self._client is None:
             return unknown
         try:
@@ -418,11 +444,15 @@ class Reader:
         return unknown | {n: max(0, ends[n] - at[n]) for n in there}
 
     def at_end(self) -> bool:
-        """Ask the brokers if each partition, or the one whose turn it is, was read to its end."""
+        """Ask the brokers whether all was returned that can be read now.
+
+        Records of a transaction that is open cannot; nor, in a fixed order, can those after the
+        end of the partition whose turn it is.
+        """
         if self._client is None:
             return False
         try:
-            at, bounds = self._read(self._client), self._client.bounds(set(self.next))
+            at, bounds = self._read(self._client), self._client.bounds(set(self._next))
         except (Broken, SourceError):
             return False  # The next poll meets the fault again, and says it.
         last = bounds if self._rounds is None else {self._rounds.turn}
@@ -435,75 +465,41 @@ class Reader:
         Marks of transactions, and records of those that were aborted, are passed where nothing
         waits before them: no record will come of them.
         """
-        waiting = self._held | {run.partition for run in self.pending}
+        waiting = self._held | {run.partition for run in self._pending}
         read = client.positions()
-        return {number: n if number in waiting else read[number] for number, n in self.next.items()}
+        return {
+            number: n if number in waiting else read[number] for number, n in self._next.items()
+        }
 
-    def logs(self, ahead: int) -> dict[str, Log]:
-        """Return what tells each partition from all others, and its next offset, so far ahead."""
+    def lost(self) -> dict[str, int]:
+        """Return how many records are known to be lost, for display."""
+        return {"records": self._lost.total()}
+
+    def logs(self, ahead: int = 0) -> dict[str, Log]:
+        """Return the partitions that are read, by their location in records.
+
+        Offsets are those after as many records `ahead`, which one partition or a fixed order has.
+
+        Each has a name that no other has, of a topic that was made later under the same name or in
+        another cluster: ``kafka:CLUSTER/TOPIC_ID/PARTITION``.
+        """
         cluster, topic, topic_id = self._identity
-        next_ = {number: at + ahead for number, at in self.next.items()}
+        next_ = {number: at + ahead for number, at in self._next.items()}
         if self._rounds is not None:
-            next_ = self._rounds.ahead(self.next, ahead)
+            next_ = self._rounds.ahead(self._next, ahead)
         return {
             f"{topic}/{number}": Log(f"kafka:{cluster}/{topic_id}/{number}", at)
             for number, at in next_.items()
         }
 
     def notes(self) -> list[str]:
-        """Return the notes under the group beside the offsets of our partitions."""
+        """Return the notes that `commit` last left under `group`, one a partition."""
         if self._settings.group is None:
             return []
         client = self._client or self._rebuild()
-        return client.notes(set(self.next))
-
-    def commit(self, offsets: Mapping[int, int], note: str) -> None:
-        """Show offsets under the group, with a note."""
-        require(self._settings.group, "group must be set to show offsets", group=None)
-        if self._client is not None:
-            self._client.commit(offsets, note)
+        return client.notes(set(self._next))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Closing twice is allowed."""
+        self._closed = True
         self._drop_client()
-
-
-def first_readable(settings: ClientSettings, partition: int, offset: int, end: int) -> int:
-    """Return the least offset from `offset` on at which reading works, or `end`.
-
-    The broker sends whole batches, so within the damaged one every offset fails, and how far it
-    reaches can only be tried: steps are doubled until one lands after it, then halved. Where
-    several batches are damaged close to each other, the good ones between them may be skipped
-    as well. Makes O(log(`end` - `offset`)) connections.
-    """
-
-    def readable(at: int) -> bool:
-        return at >= end or _reads(settings, partition, at)
-
-    if readable(offset):
-        return offset
-    bad, step = offset, 1
-    while not readable(min(end, bad + step)):
-        bad, step = min(end, bad + step), step * 2
-    good = min(end, bad + step)
-    while good - bad > 1:
-        middle = (bad + good) // 2
-        if readable(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
-
-
-def _reads(settings: ClientSettings, partition: int, offset: int) -> bool:
-    """Whether records come from an offset, or nothing does in time."""
-    try:
-        with closing(Client(settings)) as client:
-            client.assign({partition: offset})
-            deadline = monotonic() + PROBE_SECONDS
-            while monotonic() < deadline:
-                if client.poll(0.5, 1):
-                    return True
-    except Broken:
-        return False
-    return True

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import re
+import base64
 import ssl
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from http.client import HTTPException
 from importlib.util import find_spec
 from time import monotonic
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+import orjson
 
 from streamlda.checks import failure, require
 from streamlda.errors import (
@@ -34,14 +36,11 @@ MOST_SCHEMAS = 64
 #: How long an id that the registry does not know is not asked for again, and most of them.
 UNKNOWN_SECONDS, MOST_UNKNOWN = 60.0, 1024
 
-#: What the extra brings; the client is only half there without the last.
-_PACKAGES = (
-    *(("fastavro", "fastavro"), ("google", "protobuf"), ("confluent_kafka", "confluent-kafka")),
-    ("authlib", "confluent-kafka[schemaregistry]"),
-)
-
 #: Answers of a registry that does not know a subject, a version or a schema (its own codes).
 _UNKNOWN_CODES = (40401, 40402, 40403)
+
+#: Longest answer that is read.
+_MOST_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Registry:
     password_file, password_env : str, optional
         Where the password is: one of them for a user. It is read for each schema that is fetched.
     ca_file : str, optional
-        Certificates to trust, PEM; by default ``SSL_CERT_FILE``, or those of certifi.
+        Certificates to trust, PEM; by default ``SSL_CERT_FILE``, or those of the system.
     timeout_seconds : float, default 10
         How long to wait for an answer.
     """
@@ -105,17 +104,15 @@ class RegistryDecoder:
     """
 
     def __init__(self, registry: Registry, options: ReadOptions) -> None:
-        for package, distribution in _PACKAGES:
-            if find_spec(package) is None:
-                purpose = "reading records of a schema registry"
-                raise MissingExtraError(distribution, "registry", purpose)
+        if find_spec("fastavro") is None:
+            purpose = "reading records of a schema registry"
+            raise MissingExtraError("fastavro", "registry", purpose)
         self._registry, self._options = registry, options
         self._known: OrderedDict[int, Reader] = OrderedDict()
         self._unknown: dict[int, float] = {}
         # A wrong address or login shows here, and not at the first record.
-        with self._asking() as client:
-            if not isinstance(client.get_schema_types(), list):
-                raise TypeError
+        if not isinstance(self._ask("/schemas/types"), list):
+            raise self._fail("answer as one", "TypeError")
 
     def __call__(self, value: bytes) -> Document | None:
         """Return the document of a value, or raise `Rejected`."""
@@ -135,8 +132,7 @@ class RegistryDecoder:
         if self._unknown.get(number, 0.0) > monotonic():
             raise Rejected("unknown-schema")
         try:
-            with self._asking() as client:
-                found = _found(client, number)
+            found = self._find(number)
         except Rejected:
             if len(self._unknown) >= MOST_UNKNOWN:
                 self._unknown.clear()
@@ -144,38 +140,74 @@ class RegistryDecoder:
             raise
         return reader_of(found, self._options)
 
-    @contextmanager
-    def _asking(self) -> Iterator[Any]:
-        """Give a client for one schema; say what is wrong if the registry does not answer so."""
-        from confluent_kafka.schema_registry import SchemaRegistryError
+    def _find(self, number: int) -> FoundSchema:
+        """Return a schema with all that it refers to."""
+        named: dict[str, str] = {}
 
-        with _client(self._registry) as client:
+        def gather(found: Any) -> str:
+            for each in found.get("references") or ():
+                if each["name"] not in named:
+                    subject, version = quote(each["subject"], safe=""), int(each["version"])
+                    other = self._ask(f"/subjects/{subject}/versions/{version}")
+                    named[each["name"]] = gather(other)
+            text = found["schema"]
+            if not isinstance(text, str):
+                raise TypeError
+            return text
+
+        schema = self._ask(f"/schemas/ids/{number}")
+        try:
+            return FoundSchema(schema.get("schemaType") or "AVRO", gather(schema), named)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise self._fail("answer as one", type(error).__name__) from None
+
+    def _ask(self, path: str) -> Any:
+        """Return an answer of the first of the addresses that is not away."""
+        for url in (urls := self._registry.url.split(",")):
             try:
-                yield client
-            except SchemaRegistryError as error:
-                raise self._refused(error.http_status_code, error.error_code) from None
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
-                # The package reads answers as they come, without looking.
-                raise self._failed("answer as one", type(error).__name__) from None
-            except Rejected:
-                raise
-            except Exception as error:
-                if _has_cause(error, ssl.SSLCertVerificationError):
-                    problem = "SSLCertVerificationError"
-                    raise self._failed("have a trusted certificate", problem) from None
-                problem = type(error).__name__
-                raise self._failed("be reachable", problem, SourceAwayError) from None
+                return self._get(url.strip().rstrip("/") + path)
+            except SourceAwayError:
+                if url is urls[-1]:
+                    raise
+        raise AssertionError(path)
 
-    def _refused(self, status: int, code: int | None) -> Exception:
+    def _get(self, url: str) -> Any:
+        registry, request = self._registry, Request(url, headers={"Accept": "application/json"})
+        if registry.username:
+            password = read_secret(registry.password_file, registry.password_env)
+            login = base64.b64encode(f"{registry.username}:{password}".encode()).decode()
+            # Not for an address to which the registry leads on.
+            request.add_unredirected_header("Authorization", f"Basic {login}")
+        context, seconds = _trust(registry.ca_file), registry.timeout_seconds
+        try:
+            with urlopen(request, timeout=seconds, context=context) as response:
+                return orjson.loads(response.read(_MOST_BYTES))
+        except HTTPError as error:
+            with error:
+                raise self._refuse(error.code, error.read(_MOST_BYTES)) from None
+        except (ValueError, HTTPException) as error:
+            raise self._fail("answer as one", type(error).__name__) from None
+        except OSError as error:
+            cause = error.reason if isinstance(error, URLError) else error
+            problem = type(cause).__name__
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise self._fail("have a trusted certificate", problem) from None
+            raise self._fail("be reachable", problem, SourceAwayError) from None
+
+    def _refuse(self, status: int, body: bytes) -> Exception:
+        try:
+            code = orjson.loads(body).get("error_code")
+        except (ValueError, AttributeError):
+            code = None
         if status == 404 and code in _UNKNOWN_CODES:
             return Rejected("unknown-schema")
         if status in (401, 403):
-            return self._failed("let this user read", f"HTTP {status}")
+            return self._fail("let this user read", f"HTTP {status}")
         if status >= 500 or status in (408, 429):
-            return self._failed("be reachable", f"HTTP {status}", SourceAwayError)
-        return self._failed("answer as one", f"HTTP {status}")
+            return self._fail("be reachable", f"HTTP {status}", SourceAwayError)
+        return self._fail("answer as one", f"HTTP {status}")
 
-    def _failed(
+    def _fail(
         self, rule: str, problem: str, kind: type[StreamLDAError] = SourceAccessError
     ) -> StreamLDAError:
         found = failure(
@@ -190,73 +222,15 @@ class RegistryDecoder:
         return found
 
 
-def _client(registry: Registry) -> Any:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
-
-    for name in ("httpx", "httpx2", "httpcore", "httpcore2"):
-        # At DEBUG they log headers, and with them the password.
-        logging.getLogger(name).setLevel(logging.WARNING)
-    options: dict[str, Any] = {
-        "url": registry.url,
-        "timeout": registry.timeout_seconds,
-        "max.retries": 0,
-    }
-    if registry.username:
-        password = read_secret(registry.password_file, registry.password_env)
-        options["basic.auth.user.info"] = f"{registry.username}:{password}"
-    if registry.ca_file:
-        options["ssl.ca.location"] = registry.ca_file
+def _trust(ca_file: str | None) -> ssl.SSLContext:
     problem = ""
     try:
-        return SchemaRegistryClient(options)
+        return ssl.create_default_context(cafile=ca_file)
     except (OSError, ValueError) as error:
         problem = type(error).__name__
     raise failure(
         "the certificates to trust of a schema registry must be readable",
-        ca_file=registry.ca_file,
+        ca_file=ca_file,
         problem=problem,
         remedy="name a file of certificates in PEM",
     )
-
-
-def _found(client: Any, number: int) -> FoundSchema:
-    """Return a schema with all that it refers to, in the form that its reader needs."""
-    schema = _as_readable(client, lambda form: client.get_schema(number, fmt=form))
-    named: dict[str, str] = {}
-
-    def gather(one: Any) -> None:
-        for name, *version in ((r.name, r.subject, r.version) for r in one.references or ()):
-            if name not in named:
-                other = _as_readable(client, partial(_version, client, *version))
-                named[name] = other.schema_str
-                gather(other)
-
-    gather(schema)
-    return FoundSchema(schema.schema_type or "AVRO", schema.schema_str, named)
-
-
-def _version(client: Any, subject: str, version: int, form: str | None) -> Any:
-    return client.get_version(subject, version, True, form).schema
-
-
-def _as_readable(client: Any, get: Callable[[str | None], Any]) -> Any:
-    """Return a schema; one in the language of Protobuf as its compiler has it, in base64.
-
-    Some registries give that as it was registered, and cannot give it on request.
-    """
-    schema = get(None)
-    if schema.schema_type == "PROTOBUF" and not re.fullmatch(r"[\w+/]+=*", schema.schema_str):
-        # The package would give the same again.
-        client.clear_caches()
-        schema = get("serialized")
-    if not isinstance(schema.schema_str, str):
-        raise TypeError
-    return schema
-
-
-def _has_cause(error: BaseException | None, kind: type[BaseException]) -> bool:
-    while error is not None:
-        if isinstance(error, kind):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -1,10 +1,8 @@
-"""Readers of the records of a schema: Avro, Protobuf or JSON."""
+"""Readers of the records of a schema: Avro or JSON."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Collection, Mapping
-from importlib import import_module
 from io import BytesIO
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -20,17 +18,9 @@ Reader = Callable[[bytes], Document | None]
 #: Longest schema, with all that it refers to, in characters.
 MOST_CHARACTERS = 2**20
 
-#: What comes with the packages, and is in no registry.
-_BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
-_WRAPPERS = {f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64")}
-_WRAPPERS |= {f"google.protobuf.{kind}Value" for kind in ("UInt32", "UInt64", "Double", "Float")}
-
 
 class FoundSchema(NamedTuple):
-    """A schema of a registry; `named` are those it refers to, by name (of Protobuf, by file).
-
-    Avro and JSON come as they are, Protobuf as a serialized ``FileDescriptorProto`` in base64.
-    """
+    """A schema of a registry; `named` are those it refers to, by name."""
 
     kind: str
     text: str
@@ -39,7 +29,7 @@ class FoundSchema(NamedTuple):
 
 def reader_of(schema: FoundSchema, options: ReadOptions) -> Reader:
     """Return what reads records of a schema: for one of no use, what rejects them all."""
-    makers = {"AVRO": _avro, "PROTOBUF": _protobuf, "JSON": _json}
+    makers = {"AVRO": _avro, "JSON": _json}
     try:
         if sum(map(len, (schema.text, *schema.named.values()))) > MOST_CHARACTERS:
             raise Rejected("bad-schema")
@@ -130,103 +120,3 @@ def _check_bounded(schema: Any, named: dict[str, int], around: Collection[str]) 
 def _avro_value(record: Any, field: Field) -> Any:
     value = read_field(record, field)
     return str(value) if isinstance(value, UUID) else value
-
-
-def _protobuf(schema: FoundSchema, options: ReadOptions) -> Reader:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message import DecodeError
-    from google.protobuf.message_factory import GetMessageClass
-
-    pool: Any = DescriptorPool()
-    added: set[str] = set()
-
-    def add(name: str, serialized: bytes) -> None:
-        added.add(name)
-        file = FileDescriptorProto.FromString(serialized)
-        # Files know each other by the names in the registry.
-        file.name = name
-        for other in file.dependency:
-            if other not in added:
-                add(other, _serialized(other, schema.named))
-        pool.Add(file)
-
-    add("", base64.b64decode(schema.text, validate=True))
-    top = pool.FindFileByName("")
-    messages = list(top.message_types_by_name.values())
-    classes: dict[tuple[int, ...], Any] = {}
-    document = document_reader(options, _protobuf_value)
-
-    def read(payload: bytes) -> Document:
-        try:
-            indexes, start = _message_indexes(payload)
-            if indexes not in classes:
-                found, inner = None, messages
-                for index in indexes:
-                    found = inner[index]
-                    inner = found.nested_types
-                classes[indexes] = GetMessageClass(found)
-            record = classes[indexes].FromString(payload[start:])
-        except (DecodeError, IndexError) as error:
-            raise Rejected("broken-record") from error
-        return document(record)
-
-    return read
-
-
-def _serialized(name: str, named: Mapping[str, str]) -> bytes:
-    if name in named:
-        return base64.b64decode(named[name], validate=True)
-    if not name.startswith(_BUILT_IN):
-        raise Rejected("bad-schema")
-    module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
-    if name.startswith("confluent/"):
-        module = f"confluent_kafka.schema_registry.{module}"
-    serialized: bytes = import_module(module).DESCRIPTOR.serialized_pb
-    return serialized
-
-
-def _message_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """Return which message of its file a record is, from outside inwards, and where it begins."""
-    count, at = _varint(payload, 0)
-    if count == 0:
-        return (0,), at
-    indexes = []
-    # As deep as messages are nested: a count that is damage ends with the bytes.
-    for _ in range(count):
-        index, at = _varint(payload, at)
-        indexes.append(index)
-    return tuple(indexes), at
-
-
-def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    """Return a number >= 0 (zigzag) and where it ends, or raise `IndexError`."""
-    number = shift = 0
-    while True:
-        byte = payload[at]
-        number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            break
-        if shift > 28:
-            raise IndexError(shift)
-    if number & 1:
-        raise IndexError(number)
-    return number >> 1, at
-
-
-def _protobuf_value(record: Any, field: Field) -> Any:
-    """Return a field of a message; a message of a plain value or a time as that, unset as None."""
-    for key in field[1]:
-        descriptor = getattr(record, "DESCRIPTOR", None)
-        known = None if descriptor is None else descriptor.fields_by_name.get(key)
-        if known is None or (known.has_presence and not record.HasField(key)):
-            return None
-        record = getattr(record, key)
-    kind = getattr(getattr(record, "DESCRIPTOR", None), "full_name", "")
-    if kind == "google.protobuf.Timestamp":
-        try:
-            return record.ToJsonString()
-        except ValueError:
-            return None
-    return record.value if kind in _WRAPPERS else record

@@ -8,12 +8,12 @@ from time import monotonic
 from typing import Any
 
 from streamlda.checks import one_of, require
-from streamlda.stream.source import Log, Position, Progress, RecordBatch
+from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
-from streamlda_connectors.kafka.reader import Reader
+from streamlda_connectors.kafka.reader import TopicReader
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security, check_names
 from streamlda_connectors.kafka.share import Share
@@ -26,7 +26,7 @@ GROUP = "group"
 MAX_FETCHED = 1000
 
 
-class KafkaSource:
+class KafkaSource(TopicReader):
     """Read documents from the partitions of a topic, from offsets that the caller keeps.
 
     No consumer group assigns partitions: what is read, and from where, is in `position` alone, to
@@ -51,7 +51,7 @@ class KafkaSource:
         Where to begin without a position.
     format : {"jsonl", "text", "registry"}, default "jsonl"
         ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8;
-        ``"registry"`` is Avro, Protobuf or JSON, as the schema says whose id each value names.
+        ``"registry"`` is Avro or JSON, as the schema says whose id each value names.
     text_field, user_field, time_field, id_field : str
         Of all that has fields, as in `streamlda_connectors.files.FileSource`; a `time_field` of
         ``"@record"`` is the time that the broker keeps with each record.
@@ -62,9 +62,9 @@ class KafkaSource:
         installed. While it is away and a schema is needed, polls raise `SourceAwayError`, and the
         record is not passed.
     allow_gaps : bool, default False
-        Go on where the log no longer holds the next record (retention, truncation), or where it
-        is damaged. Each gap is logged as a warning, and the records known to be lost are counted
-        in `position`. Otherwise that is an error.
+        Go on where the log no longer holds the next record (retention, truncation). Each gap is
+        logged as a warning, and the records known to be lost are counted in `position`. Otherwise
+        that is an error.
     fixed_order : bool, default False
         Read the partitions in rounds, 64 offsets of each, in the order of their numbers: what comes
         n-th follows from the first offsets alone. A partition that has no record yet holds up the
@@ -155,9 +155,8 @@ request_timeout_seconds
             group=group,
             remedy="set both, or choose partitions",
         )
-        self._paused = False
-        self._closed = False
-        self._reader = Reader(
+        self._group = group
+        super().__init__(
             # The group takes offsets of its members alone.
             replace(connection, group=None) if joins else connection,
             Share("all" if joins else partitions),
@@ -172,7 +171,7 @@ request_timeout_seconds
             try:
                 self._member = GroupMember(connection, give_up)
             except BaseException:
-                self._reader.close()
+                super().close()
                 raise
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
@@ -186,10 +185,10 @@ request_timeout_seconds
         # The checks of a batch; only its number of records may be 0.
         batch = BatchBuilder(max_records or 1, timeout_seconds)
         if max_records == 0:
-            self._reader.fetch(timeout_seconds, 0, recover=True)
+            self._fetch(timeout_seconds, 0, recover=True)
             return batch.build(exhausted=False)
         while True:
-            pending, next_ = self._reader.pending, self._reader.next
+            pending, next_ = self._pending, self._next
             if not self._paused and not self._decoding.take(batch, pending, next_):
                 break
             if batch.full:
@@ -197,142 +196,37 @@ request_timeout_seconds
             wait = 0.0 if not batch.empty else max(0.0, batch.deadline - monotonic())
             # What was gathered goes out before a fault is raised; the next poll meets it again.
             room = min(MAX_FETCHED, batch.room)
-            fetched = self._reader.fetch(wait, room, recover=batch.empty)
+            fetched = self._fetch(wait, room, recover=batch.empty)
             if not fetched and (batch.late or not batch.empty):
                 break
         return batch.build(exhausted=False, **self._decoding.known)
-
-    def pause(self) -> None:
-        """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
-        self._paused = True
-        self._reader.pause(True)
-
-    def resume(self) -> None:
-        """Take records again after `pause`."""
-        self._paused = False
-        self._reader.pause(False)
 
     def assigned(self) -> Assignment:
         """Return which partitions are ours."""
         check_open(self._closed)
         if self._member is not None:
             return self._member.assigned()
-        return Assignment(frozenset(self._reader.ours()))
-
-    def known_partitions(self) -> set[int]:
-        """Return the partitions of the topic that are known, of our share where that is fixed.
-
-        None are while the client is replaced.
-        """
-        return self._reader.known_partitions()
+        client = self._client or self._rebuild()
+        return Assignment(frozenset(self._share.of(client.partitions())))
 
     def confirm(self, partition: int) -> bool:
         """Return whether the brokers know us as a member of the current group, by a commit."""
         return self._member is None or self._member.confirm(partition)
 
-    def take(self, positions: Mapping[int, Position | None]) -> None:
-        """Read more partitions: each from what `position_of` returned, or its first record on.
-
-        Raises `SourceError`, and changes nothing, as `seek`.
-        """
-        check_open(self._closed)
-        self._reader.take(positions)
-
-    def give_up(self, partitions: set[int]) -> None:
-        """Read partitions no longer."""
-        self._reader.give_up(partitions)
-
-    def position_of(self, partition: int) -> Position:
-        """Return where one partition goes on: the `position` of a source of it alone."""
-        return self._reader.position(partition)
-
-    def position(self) -> Position:
-        """Return where the next poll will go on.
-
-        The keys: ``cluster``, ``topic`` and ``topic_id`` (which log), ``partitions`` (as chosen),
-        ``offsets`` (of each partition, by its number as text, the next record), ``lost`` and
-        ``gaps`` (of each partition with gaps that were allowed, how many records are known to be
-        lost, and by how much its offset has moved without records) and, of a fixed order,
-        ``rounds`` (``begins``, the first offset of each partition, and ``block``, how many of each
-        follow each other).
-        """
-        return self._reader.position()
-
-    def seek(self, position: Position) -> None:
-        """Go on from a position that `position` returned, in this process or an earlier one.
-
-        Partitions that are new since then start at their first record, or are left out. Raises
-        `SourceError`, and changes nothing, if it is no such position, or one of another topic or
-        choice of partitions, or the brokers do not hold it and `allow_gaps` is not set.
-        """
-        check_open(self._closed)
-        self._reader.seek(position)
-
     def progress(self) -> Progress:
         """Return the sum of all next offsets; a topic has no end."""
-        return Progress(sum(self._reader.next.values()), None, "documents")
-
-    def passed(self) -> dict[str, int]:
-        """Return the next offset of each partition, by location, without what gaps have skipped."""
-        return self._reader.passed()
-
-    def lag(self) -> dict[int, int | None]:
-        """Return how many offsets each partition is behind its last known end, for display.
-
-        None where nothing was fetched yet, the broker is away, or the client is being replaced.
-        """
-        return self._reader.lag()
-
-    def waits_for(self) -> int | None:
-        """Return the partition for whose next record those of others wait, for display.
-
-        None if there is none, as where the order is not fixed.
-        """
-        return self._reader.waits_for()
+        return Progress(sum(self._next.values()), None, "documents")
 
     def silent(self) -> float | None:
-        """Return for how many seconds of polling a partition has been without an answer.
-
-        0 if each is answered, within `request_timeout_seconds`; None before the first answers. A
-        member of a group counts too, which may have no partition.
-        """
-        found = self._reader.silent()
+        """Return the silence as of `TopicReader`, or that of the group if it is longer."""
+        found = super().silent()
         apart = 0.0 if self._member is None else self._member.silent()
         return max(found or 0.0, apart) or found
 
     def reason(self) -> str:
-        """Return why brokers that are `silent` do not answer, as ``cause:errno`` or with a class.
-
-        ``no-answer`` if their connections have not ended.
-        """
-        apart = self._member is not None and not self._reader.silent() and self._member.silent()
-        return self._member.reason() if apart and self._member else self._reader.reason()
-
-    def last_answer(self) -> float | None:
-        """Return when a fetch was answered last, with records or not, by ``time.monotonic``."""
-        return self._reader.last_answer()
-
-    def at_end(self) -> bool:
-        """Ask the brokers whether all was returned that can be read now.
-
-        Records of a transaction that is open cannot; nor, in a fixed order, can those after the
-        end of the partition whose turn it is.
-        """
-        return self._reader.at_end()
-
-    def lost(self) -> dict[str, int]:
-        """Return how many records are known to be lost, for display."""
-        return {"records": self._reader.lost.total()}
-
-    def logs(self, ahead: int = 0) -> dict[str, Log]:
-        """Return the partitions that are read, by their location in records.
-
-        Offsets are those after as many records `ahead`, which one partition or a fixed order has.
-
-        Each has a name that no other has, of a topic that was made later under the same name or in
-        another cluster: ``kafka:CLUSTER/TOPIC_ID/PARTITION``.
-        """
-        return self._reader.logs(ahead)
+        """Return why brokers that are `silent` do not answer, as of `TopicReader`."""
+        apart = self._member is not None and not super().silent() and self._member.silent()
+        return self._member.reason() if apart and self._member else super().reason()
 
     def begin_behind(self, offsets: Mapping[str, int]) -> None:
         """Begin with these offsets of logs, by their name (`logs`), where they are further on.
@@ -348,22 +242,19 @@ request_timeout_seconds
             position["rounds"] = {**position["rounds"], "begins": begins}
         self.seek(position)
 
-    def notes(self) -> list[str]:
-        """Return the notes that `commit` last left under `group`, one a partition."""
-        return self._reader.notes()
-
     def commit(self, position: Position, note: str = "") -> None:
         """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.
 
         No offset is ever read back: call it after the position is durable elsewhere. The `note`, of
         a few hundred characters at most, lies beside each.
         """
-        shown = self._reader if self._member is None else self._member
-        shown.commit({int(n): at for n, at in position["offsets"].items()}, note)
+        require(self._group, "group must be set to show offsets", group=None)
+        shown = self._member or self._client
+        if shown is not None:
+            shown.commit({int(n): at for n, at in position["offsets"].items()}, note)
 
     def close(self) -> None:
         """Close the connections, and leave the group. Closing twice is allowed."""
         if self._member is not None:
             self._member.close()
-        self._closed = True
-        self._reader.close()
+        super().close()
