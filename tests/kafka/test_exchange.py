@@ -187,7 +187,10 @@ def test_one_that_left_the_group_writes_nothing(topics, topic, output, exchange_
     answers_are(topics, output, b"one")
 
 
-def test_records_that_were_removed_are_refused_or_counted(topics, topic, output, exchange_of):
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_records_that_were_removed_are_refused_or_counted(
+    start, topics, topic, output, exchange_of
+):
     topics.fill(topic, [b"%d" % n for n in range(9)])
     topics.make(output)
     first = exchange_of()
@@ -195,13 +198,23 @@ def test_records_that_were_removed_are_refused_or_counted(topics, topic, output,
     assert first.commit(answers_of(received))
     first.close()
     topics.remove_before(topic, 7)
-    refused = exchange_of()
+    refused = exchange_of(start=start)
     with pytest.raises(SourceRefusedError, match="allow_gaps"):
         poll(refused, 1)
     refused.close()
-    last = exchange_of(allow_gaps=True)
+    last = exchange_of(allow_gaps=True, start=start)
     exchanged(last, 2)
     assert last.lost() == 7 - received.batch.n_records
+
+
+def test_latest_begins_at_the_end_where_the_group_has_no_offset(topics, topic, output, exchange_of):
+    topics.fill(topic, [b"old"])
+    topics.make(output)
+    exchange = exchange_of(start="latest")
+    wait_until(lambda: not exchange.poll(9, 0.2).batch.texts and exchange.lag() == {0: 0}, 60)
+    topics.send(topic, [b"new"])
+    exchanged(exchange, 1)
+    answers_are(topics, output, b"new")
 
 
 def test_a_log_that_was_cut_is_refused_or_answered_from_its_end(topics, topic, output, exchange_of):

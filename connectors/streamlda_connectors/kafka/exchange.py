@@ -41,10 +41,12 @@ SILENT_SECONDS = 10.0
 class GroupMember(Client):
     """A client whose partitions are those that the group gives it."""
 
-    def __init__(self, settings: ClientSettings, start: str) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         super().__init__(
             settings,
-            auto_offset_reset=start,
+            # Also where the group begins at the end: what retention has removed is counted from
+            # the first record that is left.
+            auto_offset_reset="earliest",
             session_timeout_ms=milliseconds(SESSION_SECONDS),
             heartbeat_interval_ms=milliseconds(SESSION_SECONDS) // 3,
         )
@@ -73,6 +75,10 @@ class GroupMember(Client):
         except self._kafka.errors.KafkaError as error:
             raise refused(self._settings, "tell the offsets of the group", error) from error
         return found
+
+    def go_to(self, number: int, offset: int) -> None:
+        """Read a partition from an offset on."""
+        self._consumer.seek(self._partition(number), offset)
 
     def silent(self) -> dict[int, float]:
         """Return for how many seconds the broker of each partition has not answered."""
@@ -145,7 +151,7 @@ on_reject, registry, security
         self._settings = ClientSettings(
             bootstrap_servers, topic, group, security=Security.of(security)
         )
-        self._output, self._allow_gaps = output_topic, allow_gaps
+        self._output, self._allow_gaps, self._start = output_topic, allow_gaps, start
         self._pending: deque[Run] = deque()
         self._next: dict[int, int] = {}
         self._keys: dict[tuple[str, int], bytes | None] = {}
@@ -153,7 +159,7 @@ on_reject, registry, security
         self._membership: Any = None
         self._lost = 0
         self._in_transaction = self._closed = False
-        self._member = GroupMember(self._settings, start)
+        self._member = GroupMember(self._settings)
         self._producer: Any = None
         try:
             self._open_producer()
@@ -204,6 +210,10 @@ on_reject, registry, security
         held = self._member.held()
         for number in held.keys() - self._held.keys():
             self._next.pop(number, None)
+            if self._start == "latest" and self._member.committed(number) is None:
+                self._next[number] = end = self._member.bounds({number})[number].end
+                self._member.go_to(number, end)
+                runs = [run for run in runs if run.partition != number]
         self._next = {n: at for n, at in self._next.items() if n in held}
         for run in runs:
             number, first = run.partition, run.offsets[0]
