@@ -11,7 +11,8 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO
+from functools import partial
+from typing import IO, Any
 from zipfile import BadZipFile
 
 from streamlda.errors import MissingExtraError
@@ -20,80 +21,19 @@ from streamlda_connectors.records import Rejected
 #: Stored bytes read at once.
 READ_BYTES = 64 * 1024
 
-#: Most bytes of a decompressed block (zstd: up to 16 MiB, for data that is one byte repeated).
+#: Most bytes of a block, but for data that is one byte repeated.
 BLOCK_BYTES = 256 * 1024
 
-#: A zstd block of 128 KiB may be stored in 4 bytes: input in small slices bounds the output.
-ZSTD_SLICE_BYTES = 512
-
-
-class _Gzip:
-    """One gzip member."""
-
-    def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-        self._tail = b""
-        self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        return self._inflate.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inflate.unused_data
-
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
-        block = self._inflate.decompress(self._tail + data, max_length)
-        self._tail = self._inflate.unconsumed_tail
-        # A full block may leave output behind even when all input is taken.
-        self.needs_input = not self._tail and len(block) < max_length
-        return block
-
-
-class _Zstd:
-    """One zstd frame."""
-
-    def __init__(self) -> None:
-        import zstandard
-
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._tail = memoryview(b"")
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._frame.eof)
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._frame.unused_data) + bytes(self._tail)
-
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
-        if data:
-            self._tail = memoryview(bytes(self._tail) + data)
-        parts: list[bytes] = []
-        size = 0
-        while self._tail and size < max_length and not self._frame.eof:
-            part, self._tail = self._tail[:ZSTD_SLICE_BYTES], self._tail[ZSTD_SLICE_BYTES:]
-            parts.append(self._frame.decompress(part))
-            size += len(parts[-1])
-        return b"".join(parts)
-
-
-#: All have the interface of `bz2.BZ2Decompressor`.
-_Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Gzip | _Zstd
+#: Input in small slices bounds the output: 128 KiB of zstd may be stored in 4 bytes.
+SLICE_BYTES = 512
 
 
 def _get_decompressor(
     compression: str,
-) -> tuple[Callable[[], _Decompressor], tuple[type[Exception], ...]]:
+) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
     """Return the class that opens one stream, and the errors that mean damaged data."""
     if compression == "gzip":
-        return _Gzip, (zlib.error,)
+        return partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), (zlib.error,)
     if compression == "bz2":
         return bz2.BZ2Decompressor, (OSError,)
     if compression == "xz":
@@ -102,7 +42,7 @@ def _get_decompressor(
         import zstandard
     except ImportError as error:
         raise MissingExtraError("zstandard", "zstd", "reading zstd-compressed files") from error
-    return _Zstd, (zstandard.ZstdError,)
+    return zstandard.ZstdDecompressor().decompressobj, (zstandard.ZstdError,)
 
 
 def check_installed(compression: str | None) -> None:
@@ -119,27 +59,45 @@ def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
         raise Rejected("broken-compression") from error
 
 
+def _decompress_part(stream: Any, part: bytes) -> Iterator[bytes]:
+    """Yield what a slice of a stream holds, in bounded pieces where the package can bound them."""
+    if not hasattr(stream, "needs_input"):
+        yield stream.decompress(part)
+        return
+    yield stream.decompress(part, BLOCK_BYTES)
+    while not (stream.needs_input or stream.eof):
+        yield stream.decompress(b"", BLOCK_BYTES)
+
+
 def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
     make, damaged = _get_decompressor(compression)
-    data = raw.read(READ_BYTES)
-    # A file may hold several streams one after the other, and zeros after any of them.
-    while data:
-        stream = make()
-        while not stream.eof:
-            if stream.needs_input and not data:
-                data = raw.read(READ_BYTES)
-                if not data:
-                    raise Rejected("broken-compression")
+    stream, begun, found = make(), False, bytearray()
+    while stored := raw.read(READ_BYTES):
+        data = memoryview(stored)
+        while data:
+            part, data = bytes(data[:SLICE_BYTES]), data[SLICE_BYTES:]
+            # A file may hold several streams one after the other, and zeros after any of them.
+            part = part if begun else part.lstrip(b"\0")
+            if not part:
+                continue
             try:
-                block = stream.decompress(data, BLOCK_BYTES)
+                for piece in _decompress_part(stream, part):
+                    found += piece
+                    if len(found) >= BLOCK_BYTES:
+                        yield bytes(found)
+                        found.clear()
             except damaged as error:
+                if found:
+                    yield bytes(found)
                 raise Rejected("broken-compression") from error
-            data = b""
-            if block:
-                yield block
-        data = (stream.unused_data or raw.read(READ_BYTES)).lstrip(b"\0")
-        while not data and (more := raw.read(READ_BYTES)):
-            data = more.lstrip(b"\0")
+            begun = not stream.eof
+            if stream.eof:
+                data = memoryview(stream.unused_data + bytes(data))
+                stream = make()
+    if found:
+        yield bytes(found)
+    if begun:
+        raise Rejected("broken-compression")
 
 
 class BlockReader:
