@@ -76,8 +76,7 @@ class Listing:
     def __init__(self, paths: Iterable[str]) -> None:
         #: By path, then by name; a file with several names is in it once, under the first one.
         self.files: dict[Identity, StreamFile] = {}
-        #: The file of each name, and the device of each directory that was listed.
-        self.names: dict[str, Identity] = {}
+        #: The device of each directory that was listed.
         self.folders: dict[str, int] = {}
         #: Whether files were renamed or removed meanwhile, so that others may have been missed.
         self.torn = False
@@ -87,7 +86,6 @@ class Listing:
             for folder, accepts in self._find_folders(path):
                 found += self._find(path, folder, accepts)
             for file in sorted(found, key=lambda file: file.name):
-                self.names[file.name] = file.identity
                 before = self.files.get(file.identity)
                 # A name that a path stands for goes before one that may be rotated.
                 if before is None or (file.named and not before.named):

@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 #: How long the unfinished last line of a rotated file must have stayed as it is to be a record.
 SETTLE_SECONDS = 1.0
 
-#: Most listings of a scan: one that is made while files are renamed may miss some.
+#: Most listings of a scan, which are made until two agree: one that is made while files are renamed
+#: may miss some.
 LISTINGS = 5
 
 
@@ -54,25 +55,20 @@ class Watch:
     def scan(self) -> None:
         """Find changes of files, and new ones. Noted changes survive an error.
 
-        1. List the paths, and look at files that have changed.
-        2. If a file was cut or is gone, list again: its copy or new name may be younger.
-        3. Go on with such a file in its copy or descriptor, or record a gap.
-        4. Track new files, and settle files that were read to their end.
+        1. List the paths, and look at files that have changed. If one was cut or is gone, list
+           again: its copy or new name may be younger.
+        2. Go on with such a file in its copy or descriptor, or record a gap.
+        3. Track new files, and settle files that were read to their end.
         """
-        away = {file for file in self.files if file.away}
-        moved, listings = set(away), 0
-        while True:
-            listing, listings = Listing(self.paths), listings + 1  # 1
-            now = {file for file in self.files if not self._recognize(file, listing)}
-            missing = any(file.identity not in listing.files for file in now - away)
-            if now <= moved and (
-                listings >= LISTINGS or not (missing or (now - away and listing.torn))
-            ):
+        moved = {file for file in self.files if file.away}
+        for _ in range(LISTINGS):  # 1
+            before, listing = moved, Listing(self.paths)
+            moved = {file for file in self.files if not self._recognize(file, listing)}
+            if moved <= before and not (moved and listing.torn):
                 break
-            moved |= now  # 2
-        for file in [file for file in self.files if file in now]:
-            self._follow_moved(file, listing)  # 3
-        self._add_new(listing)  # 4
+        for file in [file for file in self.files if file in moved]:
+            self._follow_moved(file, listing)  # 2
+        self._add_new(listing)  # 3
         self._scanned = set(self.paths)
         self._families = {}
         for file in self.files:
@@ -127,7 +123,7 @@ class Watch:
             check(not file.unread, "directory", **at)
             return
         # Another process may have written to it before it was cut, replaced or removed.
-        replaced = listing.names.get(file.family, file.identity) != file.identity
+        replaced = any(other.name == file.family for other in listing.files.values())
         known = file.verified or file.state != State.OPEN
         if file.state != State.IGNORED and (
             file.unread or not (known or not (cut or replaced or self._is_plain(file)))
@@ -222,7 +218,7 @@ class Watch:
         if file.state == State.IGNORED:
             return
         family = self._families[file.family]
-        newer = next((other for other in family[family.index(file) + 1 :]), None)
+        newer = next(iter(family[family.index(file) + 1 :]), None)
         left = file.unlinked or (file.away and not self._is_plain(file))
         if newer is None and not left:
             return
