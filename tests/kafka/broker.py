@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from tests.kafka.jars import BrokerUnavailable, java, kafka_jars, keytool
 from tests.kafka.kfake.build import kfake_program
 
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 USER, PASSWORD = "reader", "only for tests"
 
 PROPERTIES = """\
@@ -194,7 +194,9 @@ class Apache(Broker):
         show = ["-exportcert", "-rfc", "-alias", "broker", "-file", str(self.certificate)]
         tool = keytool(self._java)
         for arguments in ([*make, *names], show):
-            subprocess.run([tool, *arguments, *store], check=True, capture_output=True, timeout=60)
+            subprocess.run(
+                [tool, *arguments, *store], check=True, capture_output=True, timeout=START_SECONDS
+            )
 
     def _format(self):
         tool = "kafka.tools.StorageTool"
@@ -203,7 +205,7 @@ class Apache(Broker):
         arguments = ["format", f"--cluster-id={cluster}"]
         config = ["-c", str(self.folder / "server.properties")]
         command = [*self._main(tool), *arguments, *config]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
         if done.returncode:
             raise BrokerUnavailable(f"{tool} must succeed, got {done.stdout}{done.stderr}")
 

@@ -9,9 +9,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.kafka import Record, SnapshotTopic
-from streamlda_connectors.kafka import values as values_module
-from streamlda_connectors.kafka.producer import Producer
-from streamlda_connectors.kafka.values import FIRST_REACH
+from streamlda_connectors.kafka.writing import FIRST_REACH
 from tests.kafka.topics import read
 
 pytestmark = pytest.mark.long
@@ -129,22 +127,21 @@ def test_the_newest_snapshot_of_a_key_is_found_behind_those_of_others(topics, to
     assert snapshots.newest("min") is None
 
 
-class Untold(Producer):
+class Untold(SnapshotTopic):
     """As where settings of a topic may not be read."""
 
-    def _describe(self, shared, topic_settings):
-        super()._describe(shared, topic_settings)
+    def _describe(self, shared):
+        super()._describe(shared)
         return {}
 
 
-def test_a_topic_that_is_not_compacted_is_refused(topics, topic, snapshots_to, monkeypatch):
+def test_a_topic_that_is_not_compacted_is_refused(topics, topic, opened):
     topics.make(topic)
-    for kind in (Untold, Producer):
-        monkeypatch.setattr(values_module, "Producer", kind)
+    for kind in (Untold, SnapshotTopic):
         with pytest.raises(SourceError, match=r"cleanup.policy='(delete|unknown)'; set it to"):
-            snapshots_to(topics, topic)
+            opened(kind, topics, topic)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})
-    snapshots_to(topics, topic)
+    opened(SnapshotTopic, topics, topic)
 
 
 def test_a_topic_may_be_made_by_several_at_once(topics, topic, opened):

@@ -15,7 +15,7 @@ from streamlda_connectors.kafka.exchange import KafkaExchange
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.kafka.source import KafkaSource
-from streamlda_connectors.kafka.values import SnapshotTopic
+from streamlda_connectors.kafka.writing import SnapshotTopic
 
 __all__ = [
     "DeadLetters",

@@ -105,31 +105,3 @@ class ClientSettings:
             elif name.endswith(("_bytes", "_seconds")):
                 rule = f"{name} must be above 0 and below 2**31"
                 require(0 < value < 2**31, rule, **{name: value})
-
-
-class Message(NamedTuple):
-    """One record to write; messages of one key go to one partition."""
-
-    key: bytes
-    value: bytes
-    headers: tuple[tuple[str, bytes], ...] = ()
-    #: In milliseconds since 1970; None for the time of writing.
-    timestamp_ms: int | None = None
-
-    @property
-    def n_bytes(self) -> int:
-        """Size without what the log adds."""
-        headers = sum(len(name) + len(value) for name, value in self.headers)
-        return len(self.key) + len(self.value) + headers
-
-
-class TooLarge(Exception):
-    """A message larger than the brokers take: `limit` bytes, if that is known."""
-
-    def __init__(self, limit: int | None = None) -> None:
-        super().__init__(f"limit={limit}")
-        self.limit = limit
-
-
-class NotWritten(Exception):
-    """The brokers refused."""

@@ -12,10 +12,9 @@ import orjson
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import SinkAwayError, StreamLDAError
-from streamlda_connectors.kafka.client import Message, NotWritten, Record, TooLarge
+from streamlda_connectors.kafka.client import Record
 from streamlda_connectors.kafka.endings import NO_ANSWER
-from streamlda_connectors.kafka.producer import Delivery, Producer
-from streamlda_connectors.kafka.values import TopicWriter
+from streamlda_connectors.kafka.writing import Message, TopicWriter
 
 #: What one waiting letter takes in memory beside its bytes.
 LETTER_BYTES = 1024
@@ -38,7 +37,7 @@ class DeadLetters(TopicWriter):
 
     The topic is made with one partition and the brokers' settings if it is missing.
     `request_timeout_seconds` is the longest wait for the brokers when connecting, and when too much
-    is pending; the other options are those of `streamlda_connectors.kafka.values.TopicWriter`.
+    is pending; the other options are those of `streamlda_connectors.kafka.writing.TopicWriter`.
 
     After an error nothing that was put is lost: the next call tries again. Not safe for several
     threads.
@@ -55,11 +54,10 @@ class DeadLetters(TopicWriter):
         **options: Any,
     ) -> None:
         at_least(1, max_pending_bytes=max_pending_bytes)
-        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
         self._max_pending = max_pending_bytes
         self._pending: deque[_Letter] = deque()
         self._pending_bytes = 0
-        self._open_producer()
+        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
 
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`, without waiting unless too much is pending.
@@ -79,8 +77,8 @@ class DeadLetters(TopicWriter):
         room = max(0, self._max_pending - n_bytes)
         self._settle(room, monotonic() + self._settings.request_timeout_seconds)
         try:
-            delivery = self._open_producer().send(message)
-        except (NotWritten, TooLarge) as error:
+            delivery = self._send(message)
+        except self._kafka.errors.KafkaError as error:
             raise self._give_up(error) from error
         self._pending.append(_Letter(message, n_bytes, delivery))
         self._pending_bytes += n_bytes
@@ -99,13 +97,12 @@ class DeadLetters(TopicWriter):
             while self._pending:
                 self._open_producer()
                 letter, enough = self._pending[0], self._pending_bytes <= wanted_bytes
-                if not letter.delivery.acknowledged(
-                    0.0 if enough else max(0.0, deadline - monotonic())
-                ):
+                seconds = 0.0 if enough else max(0.0, deadline - monotonic())
+                if not self._is_written(letter.delivery, seconds):
                     break
                 self._pending.popleft()
                 self._pending_bytes -= letter.n_bytes
-        except (NotWritten, TooLarge) as error:
+        except self._kafka.errors.KafkaError as error:
             raise self._give_up(error) from error
         if self._pending_bytes > wanted_bytes:
             late = failure(
@@ -120,26 +117,25 @@ class DeadLetters(TopicWriter):
             late.reason = NO_ANSWER
             raise late
 
-    def _open_producer(self) -> Producer:
+    def _open_producer(self) -> Any:
         """Return the producer, or a new one with all that is pending if it was given up."""
         if self._producer is None:
-            producer = Producer(self._settings, {})
+            super()._open_producer()
             try:
                 for letter in self._pending:
-                    letter.delivery = producer.send(letter.message)
+                    letter.delivery = self._send(letter.message)
             except BaseException:
-                producer.close()
+                self._drop_producer()
                 raise
-            self._producer = producer
         return self._producer
 
-    def _give_up(self, error: NotWritten | TooLarge) -> StreamLDAError:
+    def _give_up(self, error: Exception) -> StreamLDAError:
         self._drop_producer()
         return failure(
             "the brokers must take dead letters",
             topic=self._settings.topic,
             pending=len(self._pending),
-            problem=f"{type(error).__name__}, {error}",
+            problem=type(error).__name__,
             remedy="check the topic, its max.message.bytes and the access rules, then try again",
             # Where no restart is needed, only somebody who corrects the topic.
             error=SinkAwayError,
@@ -177,4 +173,5 @@ class _Letter:
 
     message: Message
     n_bytes: int
-    delivery: Delivery
+    #: Future of the package.
+    delivery: Any

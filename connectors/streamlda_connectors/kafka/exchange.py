@@ -23,10 +23,10 @@ from streamlda_connectors.kafka.connection import (
 )
 from streamlda_connectors.kafka.consumer import Client, described
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
-from streamlda_connectors.kafka.producer import BATCH_BYTES, LINGER_SECONDS, give_up
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.kafka.share import after_gap
+from streamlda_connectors.kafka.writing import BATCH_BYTES, LINGER_SECONDS, close_producer
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
 logger = logging.getLogger(__name__)
@@ -367,6 +367,6 @@ on_reject, registry, security
         try:
             if self._producer is not None:
                 self._abort()
-                give_up(self._member._kafka, self._producer)
+                close_producer(self._member._kafka, self._producer)
         finally:
             self._member.close()

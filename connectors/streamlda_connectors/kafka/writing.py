@@ -1,0 +1,351 @@
+"""Topics that are written, by one idempotent producer each: snapshots, and a base of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from time import monotonic
+from typing import Any, ClassVar, NamedTuple
+
+from streamlda.checks import failure, require
+from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
+from streamlda_connectors.kafka.client import Bounds, Broken, ClientSettings, OutOfRange, Record
+from streamlda_connectors.kafka.connection import (
+    CLOSE_SECONDS,
+    connecting,
+    load,
+    milliseconds,
+    refused,
+)
+from streamlda_connectors.kafka.consumer import Client
+from streamlda_connectors.kafka.security import Security
+
+#: Longest time to wait for more messages to send together, in seconds, and their size together.
+LINGER_SECONDS, BATCH_BYTES = 0.02, 2**16
+
+#: Largest request: below the socket.request.max.bytes that brokers have by default.
+MAX_REQUEST_BYTES = 100 * 2**20 - 2**10
+
+#: Largest message where the brokers do not tell theirs: what they take by default.
+USUAL_BYTES = 1_048_588
+
+#: Without end, as far as the package can count: 24 days of milliseconds.
+ENDLESS_MS = 2**31 - 1
+
+#: How many records `SnapshotTopic.newest` looks at first, from the end back.
+FIRST_REACH = 16
+
+#: Longest that one poll of them waits, and the most records it brings.
+POLL_SECONDS, POLL_RECORDS = 0.5, 100
+
+
+class Message(NamedTuple):
+    """One record to write; messages of one key go to one partition."""
+
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+    #: In milliseconds since 1970; None for the time of writing.
+    timestamp_ms: int | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Size without what the log adds."""
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.key) + len(self.value) + headers
+
+
+class TopicWriter:
+    """Writes to one topic by a ``KafkaProducer`` with ``acks=all`` that can be made again.
+
+    The producer tries again by itself, and limits nothing that waits. A delivery never times out,
+    so a broker that comes back gets each message once: what was sent again after a time-out of ours
+    could be there twice. A missing topic is made with one partition. `request_timeout_seconds` is
+    the longest time to wait for the brokers: when connecting, and for each value. `security`:
+    `Security`, or a mapping of its attributes. `client_id`: name in the brokers' logs and quotas.
+    """
+
+    #: What is written, as messages name it, and the settings of a topic that is made.
+    what: ClassVar[str]
+    made_with: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        bootstrap_servers: str,
+        security: Security | Mapping[str, Any] | None = None,
+        client_id: str = "streamlda",
+        request_timeout_seconds: float = 30.0,
+    ) -> None:
+        self._settings = ClientSettings(
+            bootstrap_servers,
+            topic,
+            client_id=client_id,
+            request_timeout_seconds=request_timeout_seconds,
+            security=Security.of(security),
+        )
+        self._kafka = load("writing to Kafka")
+        self._closed = False
+        self._producer: Any = None
+        #: Largest message, if the brokers have told it.
+        self._limit: int | None = None
+        self._open_producer()
+
+    def close(self) -> None:
+        """Close the connection; what is not durable may be lost. Closing twice is allowed."""
+        self._closed = True
+        self._drop_producer()
+
+    def _open_producer(self) -> Any:
+        """Return the producer; connect, and make the topic if it is missing, where there is none.
+
+        Raises `SourceError` if the brokers cannot be reached or refuse, or the writer is closed.
+        """
+        self._check_open()
+        if self._producer is not None:
+            return self._producer
+        kafka, settings = self._kafka, self._settings
+        with connecting(kafka, settings) as shared:
+            found = self._describe(shared)
+            self._check_topic(found)
+            told = found.get("max.message.bytes")
+            self._limit = None if told is None else min(int(told), MAX_REQUEST_BYTES)
+            largest = self._limit or USUAL_BYTES
+            producer = kafka.KafkaProducer(
+                **shared,
+                acks="all",
+                enable_idempotence=True,
+                delivery_timeout_ms=ENDLESS_MS,
+                linger_ms=milliseconds(LINGER_SECONDS),
+                batch_size=min(BATCH_BYTES, largest),
+                max_request_size=largest,
+                max_block_ms=milliseconds(settings.request_timeout_seconds),
+                metrics_enabled=False,
+            )
+        try:
+            # Else the first message would wait for this.
+            producer.partitions_for(settings.topic)
+        except kafka.errors.KafkaError as error:
+            close_producer(kafka, producer)
+            raise refused(settings, "name the partitions of the topic", error) from error
+        self._producer = producer
+        return producer
+
+    def _describe(self, shared: dict[str, Any]) -> dict[str, str]:
+        """Make the topic if it is missing, and return those of its settings that matter here.
+
+        Without the right to see them, none are returned.
+        """
+        from kafka.admin import ConfigResource, ConfigResourceType
+
+        errors, name = self._kafka.errors, self._settings.topic
+        with closing(self._kafka.KafkaAdminClient(**shared)) as admin:
+            (topic,) = admin.describe_topics([name])
+            if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+                made = {name: {"num_partitions": 1, "configs": dict(self.made_with)}}
+                try:
+                    admin.create_topics(made, wait_for_metadata=True)
+                except errors.TopicAlreadyExistsError:
+                    # Another process made it since; what it is like is read below.
+                    admin.wait_for_topics([name])
+            elif topic["error_code"]:
+                raise errors.for_code(topic["error_code"])
+            wanted = ConfigResource(
+                ConfigResourceType.TOPIC, name, ["cleanup.policy", "max.message.bytes"]
+            )
+            found = admin.describe_configs([wanted], config_filter="all")
+        values = found.get("topic", {}).get(name, {})
+        return {key: entry["value"] for key, entry in values.items()}
+
+    def _check_topic(self, settings: Mapping[str, str]) -> None:
+        """Raise `SourceError` if a topic of such settings will not do."""
+
+    def _send(self, message: Message) -> Any:
+        """Send a message, without waiting; return the future of the package.
+
+        May raise an error of the package: if the message is too large, the producer goes on.
+        """
+        return self._open_producer().send(
+            self._settings.topic,
+            message.value,
+            key=message.key,
+            headers=list(message.headers),
+            timestamp_ms=message.timestamp_ms,
+        )
+
+    def _is_written(self, future: Any, timeout_seconds: float) -> bool:
+        """Return whether all in-sync replicas have a message, waiting for it that long.
+
+        Raises an error of the package if they refused it or one that was sent with it: after one
+        refusal the package fails all that waits, and all that is sent later, with the same error.
+        The producer is of no use then, and what waits has to be sent again by another one.
+        """
+        if not future.is_done and timeout_seconds > 0:
+            # The future shows a time-out too.
+            with suppress(self._kafka.errors.KafkaError):
+                future.get(timeout_seconds)
+        if future.failed():
+            raise future.exception
+        return bool(future.succeeded())
+
+    def _check_open(self) -> None:
+        require(
+            not self._closed,
+            f"a topic of {self.what}s must be open",
+            closed=True,
+            remedy="make a new one",
+            error=SourceError,
+        )
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            close_producer(self._kafka, producer)
+
+
+def close_producer(kafka: Any, producer: Any) -> None:
+    """Close a producer of the package and drop what is not acknowledged."""
+    try:
+        producer.close(timeout=CLOSE_SECONDS)
+    except kafka.errors.KafkaTimeoutError:
+        # The package stops there if messages wait, and leaves its thread behind. What waits is
+        # given up, and it closes.
+        producer._sender.force_close()
+        producer.close(timeout=CLOSE_SECONDS)
+
+
+class SnapshotTopic(TopicWriter):
+    """Publish values under keys, durable one by one; connected from the beginning.
+
+    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
+    options are those of `TopicWriter`. Compaction runs behind, at the brokers' leisure: a reader
+    takes the last value of a key. Not safe for several threads.
+    """
+
+    what = "snapshot"
+    made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
+
+    def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
+        """Write `value` under `key`; on return all in-sync replicas have it.
+
+        After a crash or an error, publish again what was to be published: the same bytes under the
+        same key mean the same twice. Time and memory O(bytes), the value twice.
+
+        Up to the ``max.message.bytes`` of the topic, and 100 MiB; key and headers are in UTF-8.
+        Raises `SourceError` if the topic is closed, the value is larger than the brokers take, or
+        they refuse or do not answer within `request_timeout_seconds`; it is not known then whether
+        they have the value.
+        """
+        encoded = tuple((name, text.encode()) for name, text in headers.items())
+        message, seconds = (
+            Message(key.encode(), value, encoded),
+            self._settings.request_timeout_seconds,
+        )
+        errors, problem = self._kafka.errors, f"no answer in {seconds:g} s"
+        self._open_producer()
+        try:
+            if self._is_written(self._send(message), seconds):
+                return
+        except (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError) as error:
+            self._drop_producer()
+            # The brokers' may be lower by now.
+            known = self._limit is not None and message.n_bytes > self._limit
+            raise failure(
+                "a snapshot must fit into one message",
+                topic=self._settings.topic,
+                bytes=message.n_bytes,
+                limit=self._limit if known else None,
+                remedy="raise max.message.bytes of the topic (and socket.request.max.bytes of the "
+                "brokers above 100 MiB), or choose fewer topics or words",
+                error=SourceError,
+            ) from error
+        except errors.KafkaError as error:
+            problem = type(error).__name__
+        # What waits would pile up, value by value, while the brokers are away.
+        self._drop_producer()
+        raise failure(
+            "the brokers must take a snapshot",
+            topic=self._settings.topic,
+            bytes=message.n_bytes,
+            problem=problem,
+            remedy="check that they run and that all in-sync replicas answer, then publish again",
+            error=SourceError,
+        )
+
+    def newest(self, key: str) -> bytes | None:
+        """Return the last value of a key, or None if there is none.
+
+        Reads from the end back, until the key comes: time O(bytes after its last value), memory
+        that of a few values. Raises `SourceError` if the topic cannot be read.
+        """
+        wanted, reach = key.encode(), FIRST_REACH
+        try:
+            with closing(Client(self._settings)) as client:
+                bounds = client.bounds(client.partitions())
+                while True:
+                    reached = {
+                        n: Bounds(max(b.first, b.end - reach), b.end) for n, b in bounds.items()
+                    }
+                    last: Record | None = None
+                    for record in self._read(client, reached):
+                        if record.key == wanted and (last is None or _is_later(record, last)):
+                            last = record
+                    if last is not None or reached == bounds:
+                        return None if last is None else last.value
+                    reach *= 8
+        except (Broken, OutOfRange) as error:
+            raise failure(
+                "a topic of snapshots must be readable to its end",
+                topic=self._settings.topic,
+                error_type=type(error).__name__,
+                remedy="check the disks of the brokers and the retention of the topic, then read "
+                "again",
+                error=SourceError,
+            ) from error
+
+    def _read(self, client: Client, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
+        """Yield the records within the bounds, partition by partition in the order of the log."""
+        bounds = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
+        if not bounds:
+            return
+        client.assign({number: bound.first for number, bound in bounds.items()})
+        timeout = self._settings.request_timeout_seconds
+        at, deadline = client.positions(), monotonic() + timeout
+        while any(at[number] < bound.end for number, bound in bounds.items()):
+            runs = client.poll(min(POLL_SECONDS, timeout), POLL_RECORDS)
+            for run in runs:
+                end = bounds[run.partition].end
+                yield from (run.record(i) for i, offset in enumerate(run.offsets) if offset < end)
+            # A log may end with marks of transactions, which are no records: offsets tell the end.
+            before, at = at, client.positions()
+            if runs or at != before:
+                deadline = monotonic() + timeout
+            elif monotonic() > deadline:
+                raise failure(
+                    "the brokers must send what they have in time",
+                    timeout_seconds=timeout,
+                    topic=self._settings.topic,
+                    offsets=at,
+                    remedy="check that they run, then read again",
+                    error=SourceAwayError,
+                )
+
+    def _check_topic(self, settings: Mapping[str, str]) -> None:
+        policy = settings.get("cleanup.policy", "unknown")
+        require(
+            "compact" in policy.split(","),
+            "the topic of snapshots must be compacted",
+            topic=self._settings.topic,
+            **{"cleanup.policy": policy},
+            remedy="set it to compact with kafka-configs, or name a topic that is not there yet "
+            "(to see the policy, the access right DescribeConfigs is needed)",
+            error=SourceRefusedError,
+        )
+
+
+def _is_later(record: Record, other: Record) -> bool:
+    """Return whether a record of a key came after another; in several partitions times tell."""
+    if record.partition == other.partition:
+        return record.offset > other.offset
+    return record.timestamp_ms >= other.timestamp_ms
