@@ -31,7 +31,7 @@ from streamlda.run.outputs import check_output
 from streamlda.run.parts import name_stream, open_stream
 from streamlda.run.private_terms import make_document_test
 from streamlda.settings.build import private_settings, public_words
-from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
+from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import AGREEMENT
 from streamlda.sites import aggregate as adding
 from streamlda.sites import federation
@@ -48,20 +48,12 @@ from streamlda.stream.pipeline import Pipeline
 #: Reader of settings of `share`.
 READER = "site share"
 
-#: Settings of how records are read, and of a connection to Kafka.
+#: Settings of how records are read.
 READING = tuple(
     f"source.{key}"
     for key in ("files", "format", "text_field", "delimiter", "compression", "max_record", "stream")
 )
-CONNECTION = tuple(
-    setting.name
-    for setting in TABLE
-    if setting.section == "kafka" and setting.key not in ("topic", "partitions", "start", "group")
-)
-DOCUMENTS = {
-    "Documents": ("source.format", "source.text_field"),
-    "Kafka topic of documents": ("kafka.bootstrap",),
-}
+DOCUMENTS = {"Documents": ("source.format", "source.text_field")}
 
 #: Settings that sites agree on: those with flags, others, and those without a default.
 AGREED = {
@@ -296,7 +288,7 @@ def begin(
     cls=SettingsCommand,
     reader=READER,
     tasks=DOCUMENTS,
-    names=(*READING, *CONNECTION),
+    names=READING,
     has_file=False,
 )
 @config_option
@@ -306,12 +298,6 @@ def begin(
 @message_option
 @click.option("--expect", metavar="DIGEST", help="Digest of the config. [default: a signed one]")
 @alone_option
-@click.option(
-    "--records-topic",
-    metavar="TEXT",
-    help="Topic to read in place of SOURCE..., by the brokers of --kafka-bootstrap: of its "
-    "partitions those of this site, the i-th of the n of the config. [default: none]",
-)
 @quiet_option
 def share(
     config_path: str,
@@ -321,24 +307,17 @@ def share(
     output: str,
     expect: str | None,
     max_epsilon_alone: float,
-    records_topic: str | None,
     quiet: bool,
     given: Given,
 ) -> None:
     """Sum the next documents of SOURCE... for a round, and write this site's share of it.
 
     Each round takes documents that were in none before: give the same SOURCE... again, and reading
-    continues after what the ledger has; records of a topic are waited for. The price is in the
-    ledger before noise is drawn. A second call for the same round writes the same share again. If
-    there are too few documents, nothing is spent or written. Never copy the folder KEY.rounds, and
-    never bring back an old copy of it.
+    continues after what the ledger has. The price is in the ledger before noise is drawn. A second
+    call for the same round writes the same share again. If there are too few documents, nothing is
+    spent or written. Never copy the folder KEY.rounds, and never bring back an old copy of it.
     """
-    if records_topic is None:
-        if any(name.startswith("kafka.") for name in given.values):
-            raise click.UsageError("settings of kafka need --records-topic, got files")
-        settings = given.read()
-    else:
-        settings = _read_partitions(records_topic, config_path, key, given)
+    settings = given.read()
     with ExitStack() as opened:
         taken = [*settings.source.files, config_path, key, round_file]
         check_output(ledger, taken, is_ledger=True)
@@ -445,17 +424,6 @@ def _save_round(this: Round, key: str | None, path: str) -> str:
     return f"round {of}: {path}, digest {this.digest[:SHOWN]}"
 
 
-def _read_partitions(topic: str, config_path: str, key: str, given: Given) -> RunSettings:
-    """Return the settings of a site's partitions of a topic, which no other site of it reads."""
-    config, name = FederationConfig.load(config_path), SiteKey.load(key).public.name
-    config.member(name)
-    if "source.files" in given.values:
-        raise click.UsageError("SOURCE... and --records-topic must not both be given")
-    chosen = f"{config.names.index(name)}/{len(config.names)}"
-    source = {"source.kind": "kafka", "kafka.topic": topic, "kafka.partitions": chosen}
-    return given.read(**source)
-
-
 def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     ledger = at_work.ledger
@@ -501,10 +469,6 @@ def _fill(
         source = census.unspent(source)
     ended = False
     with closing(source), Progress(quiet, slots=True) as progress:
-        if settings.source.kind == "kafka":
-            source.begin_behind(at_work.ledger.known.reach)
-            if provenance is not None:
-                provenance.names = {at: log.name for at, log in source.logs().items()}
         while pipeline.due is not None and not ended:
             n = min(pipeline.due, POLL_RECORDS)
             batch = source.poll(n, POLL_SECONDS)

@@ -303,7 +303,7 @@ PRIVATE_SOURCE: Rules = {
     "{source.user_field} must be set for {privacy.unit} user":
         lambda s: _by_user(s) and not s.source.user_field,
     "{kafka.partitions} must not be group with privacy: the partitions of a promise are fixed "
-    "before any record is read. Daemons that share a topic are sites (streamlda site)":
+    "before any record is read":
         lambda s: s.kafka.partitions == GROUP,
     "{source.allow_gaps} must not be set with privacy and more than one number in "
     "{kafka.partitions}: the record slot of each offset is fixed; where records are gone, begin "

@@ -225,23 +225,6 @@ def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_p
     assert share.read_bytes() == first
 
 
-def test_records_of_a_topic_take_the_place_of_files_and_the_site_one_among_those_of_the_config(
-    folder, tmp_path
-):
-    begun(folder, tmp_path)
-    topic = ("--records-topic", "documents", "--kafka-bootstrap", "127.0.0.1:1")
-    command = share_command(folder, tmp_path, "north")
-    assert "must not both be given" in run(*command, *topic, code=USAGE).stderr
-    assert "need --records-topic" in run(*command, *topic[2:], code=USAGE).stderr
-    command.remove(str(folder / "north.jsonl"))
-    command[command.index("--key") + 1] = str(folder / "hub.key")
-    assert (
-        "a site must be in the federation config"
-        in run(*command, *topic, code=CONFIGURATION).stderr
-    )
-    assert not (tmp_path / "north.ledger").exists()
-
-
 def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(folder, tmp_path):
     """Otherwise all sites lose the documents of the rounds before."""
     round_file = begun(folder, tmp_path)

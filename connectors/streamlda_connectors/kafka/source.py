@@ -228,20 +228,6 @@ request_timeout_seconds
         apart = self._member is not None and not super().silent() and self._member.silent()
         return self._member.reason() if apart and self._member else super().reason()
 
-    def begin_behind(self, offsets: Mapping[str, int]) -> None:
-        """Begin with these offsets of logs, by their name (`logs`), where they are further on.
-
-        A fixed order begins there, too. Raises `SourceError`, and changes nothing, as `seek`.
-        """
-        begins = {
-            location.rpartition("/")[2]: max(log.next, offsets.get(log.name, 0))
-            for location, log in self.logs().items()
-        }
-        position = {**self.position(), "offsets": begins}
-        if "rounds" in position:
-            position["rounds"] = {**position["rounds"], "begins": begins}
-        self.seek(position)
-
     def commit(self, position: Position, note: str = "") -> None:
         """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.
 
