@@ -19,13 +19,15 @@ NEVER_BY_ITSELF = sys.maxsize
 
 
 class LearnerProgress(NamedTuple):
-    """Progress of a learner: rounds or stages that are finished, warm-up, late documents."""
+    """Progress of a learner: rounds or stages finished, warm-up, late documents, an end to come."""
 
     rounds: int = 0
     #: Documents of the warm-up so far, and at most how many it takes; None after it.
     warmup: tuple[int, int] | None = None
     #: Documents older than the time bins that are held.
     late: int = 0
+    #: Whether a release after `Learner.end` gives better topics than one now.
+    unfinished: bool = False
 
 
 class PrivateProgress(NamedTuple):
@@ -71,6 +73,9 @@ class Learner(ABC):
         `documents`, over the new columns, show which topics the words that enter belong to.
         """
         return False
+
+    def end(self) -> None:  # noqa: B027 (most learners keep no documents)
+        """Note that the source has ended: the next release is of all documents that are kept."""
 
     @abstractmethod
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:

@@ -43,8 +43,8 @@ ends at once. If a source fails midway, a model of what was read is saved too, a
 74; with --dask a failure leaves no model but private ones that were released. A model at --output
 stays until the new one is complete. A Kafka topic (kafka.bootstrap, kafka.topic) is read up to its
 present end. With checkpoint.folder, an interrupted run continues from its last checkpoint.
-Documents are read once, as a stream: Gibbs sweeps over documents in memory are for StreamLDA.fit in
-Python.
+Documents are kept in memory, up to memory.kept, and fitted together at the end, as by
+StreamLDA.fit; beyond that topics follow them as a stream.
 
 With --epsilon the model is differentially private: each snapshot is paid for in the --ledger before
 its noise is drawn. --output is the newest snapshot; earlier ones go to OUTPUT.snapshots, or all to

@@ -1,15 +1,24 @@
-"""The phase that a stream begins with: documents are kept until there are enough for topics."""
+"""The phase that a stream begins with: documents are kept until there are enough for topics.
+
+Those of a source that ends are all kept, within a limit, and fitted together where it ends. Topics
+before are those of the first documents, as many as a power of two of warm-ups has, refined by one
+pass over the others. So readings on the way take at most twice the time of the last fit.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.fit import fit
 from streamlda.engine.phase import Phase
+from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import Rounds
 from streamlda.engine.warmup import WarmUpDocuments, warmup_end
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.measures import Samples
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import SpectralTopics
 from streamlda.utils.arrays import State
@@ -25,7 +34,13 @@ class WarmUp(Phase):
     settled = False
 
     def __post_init__(self) -> None:
-        self.kept = WarmUpDocuments(self.settings.warmup_documents)
+        most, entries = self.settings.warmup_documents, self.settings.kept_entries
+        if self.refines and entries > 0:
+            self.kept = WarmUpDocuments(sys.maxsize, entries)
+        else:
+            self.kept = WarmUpDocuments(most)
+        #: Topics of the first documents, where there are more than a warm-up.
+        self._first: TopicModel | None = None
 
     def end(self, batch: DocumentBatch, start: int) -> int:
         """Return where the warm-up ends, or else the batch."""
@@ -69,9 +84,33 @@ class WarmUp(Phase):
         """Return the topics of the first round."""
         return self._round().topics()
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether `snapshot` gives other topics than `whole`."""
+        return self.kept.n_documents >= self.settings.warmup_documents
+
     def snapshot(self) -> TopicModel:
         """Return a model of the documents kept, refined if that is better."""
-        return self._fitted()[1]
+        if not self.unfinished:
+            return self._fitted()[1]
+        documents, n = self.kept.batch(), self.settings.warmup_documents
+        while 2 * n <= self.counters.documents_seen:
+            n *= 2
+        at = documents.end_of(n)
+        if self._first is None or self._first.documents_seen < n:
+            self._first = fit(self.settings, documents.rows(0, at))[1]
+        if "refinement" not in self._first.diagnostics:
+            return self._fitted()[1]
+        begun = Refinement.of_model(self.settings, replace(self.counters), self._first)
+        while at < len(documents):
+            at += begun.add(documents, at)
+        return begun.snapshot()
+
+    def whole(self, samples: Callable[[], Samples]) -> TopicModel:
+        """Return a model of all documents of a source that has ended."""
+        if not self.unfinished:
+            return self.snapshot()
+        return fit(self.settings, self.kept.batch(), samples=samples)[1]
 
     def state(self) -> State:
         """Return the documents kept."""

@@ -102,6 +102,9 @@ class Engine(Learner):
     #: What `latest` made of all documents of a warm-up; it is in no state.
     _whole: TopicModel | None = None
 
+    #: Whether the source has ended after the documents that it has.
+    _ended = False
+
     def __init__(
         self,
         settings: EngineSettings,
@@ -255,7 +258,12 @@ class Engine(Learner):
     def progress(self) -> LearnerProgress:
         """How far the engine is; a start, or a projection that was given, is a finished round."""
         begun = self.refining or self.shared_projection is not None
-        return LearnerProgress(self.rounds_finished + begun, self.warmup, self.measures.bins.late)
+        return LearnerProgress(
+            self.rounds_finished + begun,
+            self.warmup,
+            self.measures.bins.late,
+            isinstance(self._phase, WarmUp) and self._phase.unfinished and not self._ended,
+        )
 
     @property
     def settled(self) -> bool:
@@ -265,7 +273,7 @@ class Engine(Learner):
     @property
     def warmup(self) -> tuple[int, int] | None:
         """Documents kept for the first topics, and how many it takes; None after the warm-up."""
-        if not isinstance(self._phase, WarmUp):
+        if not isinstance(self._phase, WarmUp) or self._phase.unfinished:
             return None
         return self.documents_seen, self.settings.warmup_documents
 
@@ -291,7 +299,7 @@ class Engine(Learner):
 
     def _take(self, batch: DocumentBatch, measures: Measures | None) -> None:
         batch.check_features(self.settings.n_features, "engine")
-        start = 0
+        start, self._ended = 0, False
         with one_blas_thread(), progress("documents", batch.n_documents) as advance:
             while start < batch.n_documents:
                 stop = batch.n_documents
@@ -466,7 +474,11 @@ class Engine(Learner):
     def _published(self, phase: Phase) -> TopicModel:
         """Return the model of a phase, measured in the documents."""
         with one_blas_thread():
-            model = self.measures.published(phase.snapshot())
+            if isinstance(phase, WarmUp) and self._ended:
+                model = phase.whole(lambda: self.measures.samples)
+            else:
+                model = phase.snapshot()
+            model = self.measures.published(model)
         if self._following is None or "refinement" not in model.diagnostics:
             return model
         known = {**model.diagnostics, **self._following.diagnostics}
@@ -475,6 +487,10 @@ class Engine(Learner):
     def with_alpha_0(self, values: Iterable[float | None]) -> Iterator[TopicModel]:
         """Return unmeasured models for each alpha_0 (None: estimated), of one sum."""
         return with_alpha_0(self._phase, values)
+
+    def end(self) -> None:
+        """Note that the source has ended: `snapshot` fits all documents, if they are kept."""
+        self._ended = True
 
     def release(
         self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
@@ -487,7 +503,11 @@ class Engine(Learner):
     def state(self) -> State:
         """Return all that is needed to go on: arrays, and plain JSON values."""
         arrays, values = self._phase.state()
-        common = {"settings": asdict(self.settings), "counters": self.counters.state()}
+        common = {
+            "settings": asdict(self.settings),
+            "counters": self.counters.state(),
+            "ended": self._ended,
+        }
         samples, measures = self.measures.state()
         arrays, values = arrays | samples, common | values | measures
         if self._following is not None:
@@ -503,6 +523,7 @@ class Engine(Learner):
         phase = _restored(settings, counters, (dict(arrays), dict(values)))
         measures = Measures.from_state(arrays, values, settings.n_features)
         made = cls.__new__(cls)._begin(phase, measures)
+        made._ended = bool(values["ended"])
         made._following = Following.from_state(settings, (dict(arrays), dict(values)))
         return made
 

@@ -72,7 +72,7 @@ def fit(
         rounds = rounds_for(known, settings.n_components, thorough) if sweeps else None
         model = refined(
             *(model, known),
-            passes=passes_for(known.n_documents, thorough, rounds is not None),
+            passes=passes_for(known.n_documents, settings.n_components, thorough),
             rounds=rounds,
             thorough=thorough,
             quick=quick,

@@ -106,6 +106,9 @@ class EngineSettings(TopicSettings):
     seed_topics : sequence of SeedTopic, default ()
         The first topics are about these words (`streamlda.spectral.seeds`); K at most, and for
         ``whitened-tensor`` alone.
+    kept_entries : int, default 0
+        Counts of documents, 12 bytes each, that are kept until a source ends, which are fitted
+        together then. Beyond them, and with 0, the warm-up is the first `warmup_documents`.
     """
 
     warmup_documents: int = _LEFT_OPEN
@@ -116,6 +119,7 @@ class EngineSettings(TopicSettings):
     memory_documents: int | None = None
     refine: bool | None = None
     seed_topics: tuple[SeedTopic, ...] = ()
+    kept_entries: int = 0
 
     def __post_init__(self) -> None:
         if self.warmup_documents is None:

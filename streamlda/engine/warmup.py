@@ -49,17 +49,17 @@ def warmup_end(
 
 
 class WarmUpDocuments:
-    """Documents kept for a projection: at most `most`, of `WARMUP_MAX_ENTRIES` counts or so."""
+    """Documents kept to be fitted: at most `most`, of as many counts or so."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, most_entries: int = 0) -> None:
+        self.most, self.most_entries = most, max(most_entries, WARMUP_MAX_ENTRIES)
         self._parts: list[DocumentBatch] = []
-        self._documents = self._entries = 0
+        self.n_documents = self._entries = 0
 
     @property
     def missing(self) -> tuple[int, int]:
         """Documents and counts that there is room for."""
-        return self.most - self._documents, WARMUP_MAX_ENTRIES - self._entries
+        return self.most - self.n_documents, self.most_entries - self._entries
 
     @property
     def full(self) -> bool:
@@ -70,7 +70,7 @@ class WarmUpDocuments:
         """Keep a copy of documents from `start` up to the end of the warm-up; return how many."""
         part = batch.rows(start, warmup_end(batch, start, *self.missing))
         self._parts.append(part.copy())
-        self._documents += part.n_documents
+        self.n_documents += part.n_documents
         self._entries += len(part.counts)
         return part.n_documents
 
@@ -82,7 +82,7 @@ class WarmUpDocuments:
     def clear(self) -> None:
         """Keep none."""
         self._parts.clear()
-        self._documents = self._entries = 0
+        self.n_documents = self._entries = 0
 
     def state(self) -> Arrays:
         """Return them as named arrays; nothing if there are none."""

@@ -54,7 +54,6 @@ from streamlda.kernels.refinement import add_responsibilities, collapse_topics, 
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.gibbs import UNSEEN, topics_of
 from streamlda.refinement.prior import Prior
-from streamlda.refinement.schedule import LARGE
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import checked_topics, entries_by_word
 from streamlda.utils.progress import progress
@@ -94,7 +93,7 @@ PASSES_BEFORE, MORE_PASSES_BEFORE, MORE_DOCUMENTS = 1, 4, 5_000
 USUAL_SWEEPS, THOROUGH_SWEEPS = Sweeps(10, 6, 1.7), Sweeps(38, 15, 1.6)
 
 #: As many documents or more are refined by passes, and have rounds of a sampler.
-FEW_DOCUMENTS = LARGE
+FEW_DOCUMENTS = 50_000
 
 #: Inner iterations of the E-step that it begins with.
 START_ITERATIONS = 5

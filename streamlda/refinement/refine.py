@@ -1,27 +1,8 @@
 """A topic model refined over documents in memory: passes of stepwise EM, then Gibbs sweeps.
 
 `streamlda.refinement.schedule` says how many passes suit a number of documents; Gibbs sweeps follow
-where documents set aside gain by them (`streamlda.refinement.sweeping`), or on request. Medians of
-five seeds, V = 8000 (kos 6874), against 200 sweeps of tomotopy, which starts at random; times are
-in bench/README.md (``python -m bench compare``):
-
-============= ========= == =================== ========== ===== =========
-corpus        documents K  topics              perplexity NPMI  diversity
-============= ========= == =================== ========== ===== =========
-kos           3087      20 spectral            1860       0.184 0.61
-..                         4 passes            1664       0.209 0.70
-..                         tomotopy            1717       0.201 0.68
-20 newsgroups 16,962    20 spectral            1379       0.207 0.70
-..                         8 passes            1012       0.298 0.81
-..                         tomotopy            1013       0.288 0.86
-abstracts     195,000   50 spectral            1624       0.164 0.45
-..                         1 pass              1379       0.183 0.81
-..                         2 passes, 10 sweeps 1311       0.180 0.76
-..                         tomotopy            1284       0.178 0.64
-============= ========= == =================== ========== ===== =========
-
-Coherence differs by 0.005 (abstracts) to 0.015 (20 newsgroups) between seeds, more than most
-settings change it.
+where documents set aside gain by them (`streamlda.refinement.sweeping`), or on request. Figures are
+in bench/README.md (``python -m bench compare``).
 """
 
 from __future__ import annotations
@@ -49,7 +30,6 @@ from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import (
     Rounds,
     pass_settings,
-    prior_of,
     smoothing_for,
     unflattened,
 )
@@ -153,7 +133,7 @@ def refined(
         if gibbs_sweeps or samples is None:
             documents = DocumentBatch.joined([documents, aside])
     if passes:
-        stepwise = _passed(model, documents, passes, thorough, rounds is not None)
+        stepwise = _passed(model, documents, passes, thorough)
         sampled = None
         if aside is not None:
             found = replace(model, components=stepwise.components)
@@ -211,17 +191,16 @@ def refined(
     return most_prevalent_first(found, taken, fit_alpha=not done["sweeps"])
 
 
-def _passed(
-    model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool, swept: bool = False
-) -> StepwiseEM:
+def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool) -> StepwiseEM:
     """Return what passes over the documents make of a model."""
     n, K = documents.n_documents, model.n_components
-    settings = pass_settings(n, passes, K, thorough, swept)
+    settings = pass_settings(n, passes, K, thorough)
     settings = replace(
         unflattened(settings, model, documents),
         smoothing=smoothing_for(documents, K),
     )
-    alpha = prior_of(model.alpha, n, thorough, swept)
+    # What was learned of alpha with topics that overlap holds them there.
+    alpha = np.full_like(model.alpha, model.alpha.mean())
     stepwise = StepwiseEM(model.components, alpha, model.background, settings)
     with progress("refinement passes", passes) as advance:
         for _ in range(passes):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import MAX_TOPICS
@@ -80,119 +79,47 @@ def unflattened(
 
 # --- passes over a corpus --------------------------------------------------------------------
 
-#: Steps of a pass: a small corpus has fewer and a large one more.
-STEPS_PER_PASS = 100
+#: Steps of a pass, and of all passes, about; a small corpus has fewer in a pass, a large one more.
+STEPS_PER_PASS, STEPS = 100, 400
 
-#: Most passes, and the share of the background in the topics that all begin from.
-MOST_PASSES, START_FLATNESS = 20, 0.5
+#: Most passes.
+MOST_PASSES = 20
 
-
-#: What a fit has in place of a number of passes where time matters more, and where it matters less:
-#: no sweeps; or longer rounds of them, longer E-steps, and as many times as many passes below
-#: `LARGE` documents, and beyond where sweeps follow. Passes alone took perplexity of kos (K = 20)
-#: from 1489 to 1458, of 8100 abstracts by about one percent; of 60,000 (K = 50) eight took it from
-#: 1387 to 1396. With sweeps 195,000 (K = 50) had 1287, thorough 1278.
+#: A fit has these in place of a number of passes where time matters more, and where it matters
+#: less: no sweeps; or longer rounds of them, longer E-steps and twice as many passes.
 THOROUGH: Literal["thorough"] = "thorough"
 QUICK: Literal["quick"] = "quick"
-THOROUGH_PASSES, THOROUGH_BEFORE_SWEEPS, THOROUGH_ITERATIONS = 4, 2, 6
-LARGE = 50_000
+THOROUGH_TIMES = 2
 Passes = int | Literal["quick", "thorough"] | None
 
+#: The E-step is cut short: responsibilities that are not yet sharp make topics more coherent, at
+#: the cost of a percent of perplexity. Thorough passes, too.
+ITERATIONS, THOROUGH_ITERATIONS = 4, 6
 
-class CorpusSchedule(NamedTuple):
-    """Refinement of a corpus of `documents` or more.
+#: Share of the background in the topics that all begin from, and in those of the first step; it
+#: falls to 0 over half of the steps, 200 at most. Perplexity of 17,000 of 20 newsgroups, 60,000
+#: abstracts and 42,196 titles (K = 20), and 60,000 abstracts (K = 50) was 2005, 1510, 1606 and 1310
+#: with 0.6, 1986, 1506, 1590 and 1305 with 0.8.
+START_FLATNESS, ANNEALING, MOST_ANNEALING_STEPS = 0.5, 0.8, 200
 
-    `steps` is what all passes make up, about; None for one pass. `annealing` is the share of the
-    background in the topics of the first step; it falls to 0 over the part `annealed` of the steps
-    (at most `annealing_steps`): topics that are still held near the background at the end were
-    never sharp. The E-step is cut short after `inner_iterations`: responsibilities that are not yet
-    sharp make topics more coherent, at the cost of a percent of perplexity. With an `even` prior
-    all topics have the mean of alpha while they are refined; else each has that of its start.
-    """
+#: Step t weighs (1 + t)^-0.65. With (1 + t)^-0.51 and annealing from 0.85, 60,000 planted documents
+#: (K = 50, alpha_0 = 2) had an error of 0.24, with these 0.073.
+STEP_OFFSET, STEP_EXPONENT = 1.0, 0.65
 
-    documents: int
-    steps: int | None
-    annealing: float
-    annealed: float
-    inner_iterations: int
-    step_offset: float = 10.0
-    step_exponent: float = 0.7
-    even: bool = True
-    annealing_steps: int = 200
-    most_passes: int = MOST_PASSES
-
-
-#: The statistic of few documents is noisy, which anneals by itself. Long first steps suit one pass
-#: over many documents; of fewer, they suited 20 newsgroups (perplexity 1012 in place of 1019, NPMI
-#: 0.298 in place of 0.289), not 30,000 of the abstracts (1626 in place of 1602, 0.163 in place of
-#: 0.178; 200 sweeps of tomotopy had 1610 and 0.167).
-SCHEDULES = (
-    CorpusSchedule(0, 400, annealing=0.6, annealed=0.5, inner_iterations=4, even=False),
-    CorpusSchedule(5_000, 400, 0.6, 0.5, 4),
-    CorpusSchedule(10_000, 800, 0.85, 0.5, 3, step_offset=1.0, step_exponent=0.65),
-    CorpusSchedule(LARGE, 400, 0.8, 0.5, 4),
-    CorpusSchedule(150_000, None, 0.85, 0.75, 4, 1.0, 0.65, even=False),
-)
-
-
-#: From how many topics on the statistic is of more documents, by steps that fall faster; exponents
-#: for one pass and for several. On 195,000 abstracts with K = 200, one pass, perplexity was 1237
+#: From how many topics on there are half as many steps, for each takes long, and the statistic is of
+#: more documents, by steps that fall faster; exponents for one pass and for several. On 195,000 abstracts with K = 200, one pass, perplexity was 1237
 #: with 0.65 (as for fewer topics), 1195 with 0.8 and 1182 with 0.9, NPMI 0.165, 0.172 and 0.176; on
 #: 20 newsgroups with K = 100, eight passes, 1634, 1593 and 1604, 0.246, 0.248 and 0.243. The
 #: abstracts with K = 50 had 1383 with 0.65 and 1401 with 0.8.
 MANY_TOPICS, MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS = 100, 10.0, (0.9, 0.8)
 
 
-#: Passes over many documents before Gibbs sweeps. The statistic forgets as fast as it may, and its
-#: noise anneals too; sweeps make topics sharp. With 20 of them 195,000 abstracts (K = 50), two
-#: orders, had perplexity 1295 and 1304 in place of 1327 and 1328, NPMI 0.168 and 0.169 in place of
-#: 0.163 and 0.159; 60,000 (K = 50) 1327 and 1333 in place of 1339 and 1349, 100,000 (K = 20) 1511
-#: and 1522 in place of 1525 and 1524.
-BEFORE_SWEEPS = CorpusSchedule(
-    LARGE,
-    *(800, 0.85, 0.5, 4, 1.0, 0.51),
-    even=False,
-    annealing_steps=800,
-    most_passes=4,
-)
-
-
-def schedule_for(n_documents: int, swept: bool = False) -> CorpusSchedule:
-    """Return the schedule of a corpus of N documents, and whether Gibbs sweeps follow."""
-    if swept and n_documents >= BEFORE_SWEEPS.documents:
-        return BEFORE_SWEEPS
-    return next(found for found in reversed(SCHEDULES) if n_documents >= found.documents)
-
-
-def passes_for(n_documents: int, thorough: bool = False, swept: bool = False) -> int:
-    """Return how many passes over N documents topics need, by `schedule_for`.
-
-    Four below 10,000 documents, and below 3000, of which a step takes 30, up to twenty; eight below
-    50,000; four beyond, and one from 150,000 on, or with sweeps to follow from 530,000 on. Thorough
-    are `THOROUGH_PASSES` times as many below `LARGE`, beyond `THOROUGH_BEFORE_SWEEPS` times.
-    """
-    found = schedule_for(n_documents, swept)
-    times = THOROUGH_BEFORE_SWEEPS if thorough and swept else 1
-    if thorough and n_documents < LARGE:
-        times = THOROUGH_PASSES
-    if found.steps is None:
-        return times
+def passes_for(n_documents: int, n_topics: int = 1, thorough: bool = False) -> int:
+    """Return how many passes over N documents make `STEPS`, or `THOROUGH_TIMES` as many."""
     size = step_documents(n_documents // STEPS_PER_PASS)
-    return times * min(max(round(found.steps * size / max(n_documents, 1)), 1), found.most_passes)
-
-
-def prior_of(
-    alpha: NDArray[np.float64], n_documents: int, thorough: bool = False, swept: bool = False
-) -> NDArray[np.float64]:
-    """Return the prior of proportions while topics are refined by passes over N documents.
-
-    What was learned of alpha with topics that overlap holds them there. With K = 20, three seeds,
-    an even one took perplexity of 60,000 abstracts from 1600 to 1564, of 20 newsgroups from 1981 to
-    1933, of 8100 abstracts from 1787 to 1768. Of fewer documents it was no better: kos 1472 in
-    place of 1487 with NPMI 0.187 in place of 0.216, 1980 of 20 newsgroups 2416 in place of 2394.
-    """
-    even = schedule_for(n_documents, swept).even or (thorough and n_documents < LARGE)
-    return np.full_like(alpha, alpha.mean()) if even else alpha
+    steps = STEPS // 2 if n_topics >= MANY_TOPICS else STEPS
+    passes = min(max(round(steps * size / max(n_documents, 1)), 1), MOST_PASSES)
+    return THOROUGH_TIMES * passes if thorough else passes
 
 
 #: Tokens that passes add to each word of each topic, and the most of them as a share of the mean.
@@ -212,26 +139,22 @@ def smoothing_for(documents: DocumentBatch, n_topics: int) -> float:
 
 
 def pass_settings(
-    n_documents: int,
-    passes: int,
-    n_topics: int = 1,
-    thorough: bool = False,
-    swept: bool = False,
+    n_documents: int, passes: int, n_topics: int = 1, thorough: bool = False
 ) -> StepwiseEMSettings:
-    """Return the settings of these passes over N documents, and whether sweeps follow."""
-    size, found = step_documents(n_documents // STEPS_PER_PASS), schedule_for(n_documents, swept)
+    """Return the settings of these passes over N documents."""
+    size = step_documents(n_documents // STEPS_PER_PASS)
+    offset, exponent = STEP_OFFSET, STEP_EXPONENT
     if n_topics >= MANY_TOPICS:
-        exponent = MANY_TOPICS_EXPONENTS[passes > 1]
-        found = found._replace(step_offset=MANY_TOPICS_OFFSET, step_exponent=exponent)
+        offset, exponent = MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS[passes > 1]
     steps = -(-passes * n_documents // size)
     return StepwiseEMSettings(
         batch_documents=size,
-        inner_iterations=THOROUGH_ITERATIONS if thorough else found.inner_iterations,
-        step_offset=found.step_offset,
-        step_exponent=found.step_exponent,
+        inner_iterations=THOROUGH_ITERATIONS if thorough else ITERATIONS,
+        step_offset=offset,
+        step_exponent=exponent,
         start_flatness=START_FLATNESS,
-        annealing=found.annealing,
-        annealing_steps=min(found.annealing_steps, int(found.annealed * steps)),
+        annealing=ANNEALING,
+        annealing_steps=min(MOST_ANNEALING_STEPS, steps // 2),
     )
 
 

@@ -204,8 +204,9 @@ class FitLoop:
             self._save()
         # Where a signal or a failure ends a private stream may depend on what documents say.
         may_end = self._ended or not pipeline.counts_slots
-        if (pipeline.due == 0 and self._ended) or (may_end and pipeline.ends_well):
-            self._release()
+        due = self._ended and (pipeline.due == 0 or pipeline.is_unfinished)
+        if due or (may_end and pipeline.ends_well):
+            self._release(last=True)
         if not cut_short:
             self._save()
         seconds = time.monotonic() - self._start
@@ -275,9 +276,9 @@ class FitLoop:
         )
         return over and pipeline.learner is not None
 
-    def _release(self) -> None:
+    def _release(self, *, last: bool = False) -> None:
         chosen = self._pipeline.learner is not None
-        self._publish(self._pipeline.release())
+        self._publish(self._pipeline.release(last=last))
         self._clock.restart(time.monotonic())
         words = self._pipeline.vocabulary
         if not chosen and words is not None and words.kind == "selected":
@@ -314,7 +315,7 @@ class FitLoop:
     def _again(self) -> None:
         """Give once more the topics of a run that has nothing left to read."""
         if not self._settings.private:
-            self._publish(self._pipeline.release())
+            self._publish(self._pipeline.release(last=True))
             return
         file = self._settings.output.file
         model = load(file) if file is not None and Path(file).exists() else None

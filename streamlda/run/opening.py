@@ -289,7 +289,7 @@ def open_pipeline(
 
     def make(vocabulary: Vocabulary, _: object) -> Engine:
         n, left_out = vocabulary.n_features, vocabulary.too_frequent
-        own = engine_settings(settings, n, sums, left_out)
+        own = engine_settings(settings, n, sums, left_out, keeps=shared is None)
         own = seed_by_words(own, seeds, vocabulary, warn)
         return Engine(own) if shared is None else shared.engine(own)
 
@@ -306,7 +306,8 @@ def open_pipeline(
     )
     saved = None if store is None else store.newest()
     if saved is not None:
-        asked = engine_settings(settings, saved.vocabulary.n_features, sums)
+        n = saved.vocabulary.n_features
+        asked = engine_settings(settings, n, sums, keeps=shared is None)
         asked = seed_by_words(asked, seeds, saved.vocabulary, warn)
         _restore(pipeline, saved, asked, shared)
     return OpenedRun(pipeline, saved)

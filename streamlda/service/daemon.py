@@ -267,8 +267,8 @@ class Daemon:
             case m.Learn(number):
                 numbers = [n for n in self._batches if n <= number]
                 self._worker.learn([self._batches.pop(n) for n in numbers])
-            case m.Release():
-                self._worker.release()
+            case m.Release(last):
+                self._worker.release(last=last)
             case m.Checkpoint():
                 if why := self._flush_letters():
                     self._events.put(m.Failed(self._threads.now(), "dead-letters", reason=why))

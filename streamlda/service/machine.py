@@ -86,6 +86,8 @@ class Machine:
         self._dirty = self._owed = False
         # Records learned since the last release, and when a clock ends what they are of.
         self._since_release = 0
+        # A last release would give better topics than the one before did.
+        self._unfinished = False
         self._clock = SnapshotClock(rules.snapshot_seconds, counts_slots=rules.counts_slots)
         self._fraction = 1.0
         self._saved_at = 0.0
@@ -160,6 +162,7 @@ class Machine:
         self._saved_at = event.time
         self._unstored = event.unsaved
         self._since_release, self._fraction = event.since_release, event.fraction
+        self._unfinished = event.unfinished
         self._clock.restart(event.time)
         self.phase = Phase.LEARNING
         if event.snapshot:
@@ -222,6 +225,7 @@ class Machine:
             self._left_to_poll = event.slots_left - sum(records for _, records, _ in self._queue)
         self._dirty = self._owed = True
         self._since_release, self._fraction = 0, event.fraction
+        self._unfinished = event.unfinished
         self._clock.restart(event.time)
         out.append(m.LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.snapshot:
@@ -401,8 +405,8 @@ class Machine:
         if self._queue:
             return self._learn_next()
         if self.phase is Phase.DRAINING:
-            if self.rules.release_at_end and self._since_release:
-                return m.Release()
+            if self.rules.release_at_end and (self._since_release or self._unfinished):
+                return m.Release(last=True)
             return checkpoint if self._dirty else None
         return None
 

@@ -148,15 +148,16 @@ def _remedy(settings: RunSettings, too_much: int) -> str:
         return f'set memory.queue = "{(queue - too_much) // MIB} MiB"'
     hashed = settings.vocabulary.kind == "hashed"
     words = "vocabulary.hash_bits" if hashed else "vocabulary.size"
-    return f"lower {words}, topics.count, topics.oversampling or memory.queue"
+    return f"lower {words}, topics.count, topics.oversampling, memory.kept or memory.queue"
 
 
 def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     # Sums through a projection take more than a refinement from a start.
-    asked = engine_settings(settings, V, sums=settings.topics.projection_file is not None)
+    begun = settings.topics.projection_file is not None
+    asked = engine_settings(settings, V, sums=begun, keeps=not begun)
     m, t, K = asked.n_columns, asked.n_triple_columns, asked.n_components
     whitened = asked.solver == WHITENED_TENSOR
-    warmup = ENTRY_BYTES * WARMUP_MAX_ENTRIES
+    warmup = ENTRY_BYTES * max(WARMUP_MAX_ENTRIES, asked.kept_entries)
     projection = 8 * V * m
     block = 8 * BLOCK_DOCUMENTS * 3 * m
     works: dict[str, int] = {

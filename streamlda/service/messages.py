@@ -33,6 +33,8 @@ class Started(Event):
     #: Records learned since the last release, and the fraction of a window that they are of.
     since_release: int = 0
     fraction: float = 1.0
+    #: Whether a last release would give better topics than the one before.
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class ReleaseDone(Event):
     snapshot: bool
     slots_left: int | None
     fraction: float = 1.0
+    unfinished: bool = False
 
 
 class BudgetExhausted(Event):
@@ -169,11 +172,14 @@ class Learn(Instruction):
     batch: int
 
 
+@dataclass(frozen=True, slots=True)
 class Release(Instruction):
     """Make the release that is due, or store the one that was made and could not be.
 
-    Answered by `ReleaseDone` or `BudgetExhausted`.
+    The `last` one comes where the source has ended. Answered by `ReleaseDone` or `BudgetExhausted`.
     """
+
+    last: bool = False
 
 
 class Publish(Instruction):

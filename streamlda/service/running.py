@@ -188,6 +188,7 @@ def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
         snapshot=snapshots.latest() is not None,
         unsaved=found.released is not None,
         since_release=pipeline.since_release,
+        unfinished=pipeline.is_unfinished,
         fraction=pipeline.fraction_of_window,
     )
 

@@ -87,12 +87,12 @@ class Worker:
         """Learn from batches in their order; answered by one `Learned` or `Failed`."""
         self._tasks.put(lambda: self._guard("learn", lambda: self._learn(batches)))
 
-    def release(self) -> None:
+    def release(self, *, last: bool = False) -> None:
         """Answered by `ReleaseDone`, `BudgetExhausted` or `Failed`.
 
         A release that could not be stored is what the next call stores.
         """
-        self._tasks.put(lambda: self._guard("release", self._release))
+        self._tasks.put(lambda: self._guard("release", lambda: self._release(last)))
 
     def checkpoint(self) -> None:
         """Answered by `CheckpointTaken` and then `CheckpointDone`, or by `Failed`."""
@@ -153,9 +153,9 @@ class Worker:
             }
             self._status.note(budget=budget)
 
-    def _release(self) -> None:
+    def _release(self, last: bool) -> None:
         try:
-            released = self._unstored or self._pipeline.release()
+            released = self._unstored or self._pipeline.release(last=last)
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
             self._tell(BudgetExhausted(self._threads.now()))
@@ -172,7 +172,13 @@ class Worker:
         self._show()
         self._show_budget()
         pipeline = self._pipeline
-        done = ReleaseDone(self._threads.now(), made, pipeline.due, pipeline.fraction_of_window)
+        done = ReleaseDone(
+            self._threads.now(),
+            made,
+            pipeline.due,
+            pipeline.fraction_of_window,
+            pipeline.is_unfinished,
+        )
         self._tell(done)
 
     def _take(self) -> None:

@@ -161,19 +161,26 @@ def engine_settings(
     n_features: int,
     sums: bool | None = None,
     too_frequent: int | None = None,
+    *,
+    keeps: bool = False,
 ) -> EngineSettings:
     """Return the settings of an engine without privacy.
 
     `sums` says whether what it begins with is a projection; None if it begins by itself.
-    `too_frequent` words were left out of those that were learned.
+    `too_frequent` words were left out of those that were learned. An engine that `keeps` documents
+    fits those of a source that ends together, as far as `memory.kept` allows.
     """
     topics = settings.topics
+    # Sums of a warm-up that was asked for, and words that grow, go on while documents come.
+    keeps &= settings.ends and topics.warmup_documents is None
+    keeps &= settings.vocabulary.grow_every is None
     refine = False if sums or topics.refinement_passes == 0 else topics.refine
     return EngineSettings(
         n_features=n_features,
         refine=refine,
         documents_per_round=topics.documents_per_round,
         memory_documents=topics.memory_documents,
+        kept_entries=settings.memory.kept // 12 if keeps else 0,
         **_common(settings, n_features, too_frequent),
         **_given(warmup_documents=topics.warmup_documents),
     )

@@ -362,6 +362,10 @@ class MemorySettings:
         "(container, systemd unit) allows, else no limit.", unit="bytes", least=1)
     queue: int = entry(
         "bytes", 64 * MIB, "Limit of memory for documents that wait.", unit="bytes", least=MIB)
+    kept: int = entry(
+        "bytes", 192 * MIB, "Limit of memory for the documents of files, 12 bytes for each word of "
+        "one: within it they are fitted together at the end, as by StreamLDA.fit; beyond it topics "
+        "follow them as a stream.", unit="bytes", least=0)
     patience: float = entry(
         "seconds", 60.0, "How long memory may stay short before the run stops.",
         unit="seconds", least=0)

@@ -355,8 +355,15 @@ class Pipeline(Generic[LearnerT]):
             return self._learner is not None and (private is None or private.ends_well)
         return self.due is not None and (self.since_release > 0 or not self.snapshots)
 
-    def release(self) -> Released:
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a `last` release gives better topics than the one before did."""
+        return self._learner is not None and self._learner.progress.unfinished
+
+    def release(self, *, last: bool = False) -> Released:
         """Publish the due snapshot, or close the current window early: a model, or why none.
+
+        The `last` one, where the source ends, may be a fit of all documents that were kept.
 
         Raises `AccountError` where records before the position are missing, or here twice,
         `BudgetExceededError` or `LedgerError` where a private learner must not release, and
@@ -378,6 +385,8 @@ class Pipeline(Generic[LearnerT]):
                 self._learn_words()
             assert self._learner is not None
             self.flush()
+            if last:
+                self._learner.end()
             model = self._learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))

@@ -26,7 +26,7 @@ def planted(alpha_0=0.3):
     corpus = PlantedLDA(K, V, alpha_0=alpha_0, mean_length=30, topic_concentration=0.1, seed=0)
     learned, aside = parted(corpus.documents(N))
     start = StreamLDA(K, refinement_passes=0, random_state=0).fit(learned.to_csr()).to_model()
-    return corpus, learned, aside, refined(start, learned, passes=6)
+    return corpus, learned, aside, refined(start, learned, passes=2)
 
 
 @pytest.fixture(scope="module")

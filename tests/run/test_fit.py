@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streamlda.engine.engine import Engine
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
 from streamlda.run import opening
 from streamlda.run.fit import fit
 from streamlda.run.outputs import check_outputs
+from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.source import Progress, RecordBatch
@@ -192,3 +194,24 @@ def test_a_checkpoint_holds_how_text_is_read_and_a_finished_run_gives_its_topics
             InvalidSettingError, match=r"settings of its checkpoints, got (voc|sou)"
         ):
             model_of("three", **wrong)
+
+
+@pytest.mark.parametrize("every", [None, 300], ids=["once", "on the way"])
+def test_files_give_the_topics_of_a_fit_of_all_documents(tmp_path, monkeypatch, every):
+    monkeypatch.setattr("streamlda.engine.settings.REFINING_WARMUP", 400)
+    corpus = PlantedLDA(3, 90, seed=1, mean_length=40, topic_concentration=0.05)
+    texts = corpus.texts(900)
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    given = {"source.files": [str(tmp_path / "a.txt")], "topics.count": 3}
+    given |= {"vocabulary.token_pattern": r"w\d+", "checkpoint.folder": str(tmp_path / "kept")}
+    given |= {"vocabulary.max_document_frequency": 1.0, "output.file": str(tmp_path / "model")}
+    if every is not None:
+        given |= {"snapshots.every": every, "output.folder": str(tmp_path / "snapshots")}
+    asked = load_settings(None, {}, given, "fit")
+    # Cut short on the way, it comes to the same.
+    fit(load_settings(None, {}, given | {"source.max_documents": 500}, "fit"))
+    found = fit(asked)
+    batch = found.vocabulary.encode(texts).batch
+    _, fitted = Engine.fit(engine_settings(asked, batch.n_features, keeps=True), batch)
+    np.testing.assert_array_equal(found.model.components, fitted.components)
+    assert found.model.documents_seen == 900

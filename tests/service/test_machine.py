@@ -148,7 +148,7 @@ def test_a_source_that_ends_is_learned_to_its_end_unless_a_signal_comes(after):
         return
     assert told(machine, Learned(2.0)) == [Learn(2)]
     if after == "release":
-        assert told(machine, Learned(3.0)) == [m.Release()]
+        assert told(machine, Learned(3.0)) == [m.Release(last=True)]
         assert told(machine, m.ReleaseDone(4.0, True, 1000)) == [m.Publish(), m.Checkpoint(2)]
     else:
         assert told(machine, Learned(3.0)) == [m.Checkpoint(2)]

@@ -1,0 +1,74 @@
+"""Documents of a source that ends: kept, read on the way, and fitted together at the end."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.simulate import PlantedLDA
+
+K, V, WARMUP, N = 6, 300, 500, 1700
+SETTINGS = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP, kept_entries=2**24)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return PlantedLDA(
+        K, V, alpha_0=0.6, mean_length=60, topic_concentration=0.05, seed=3
+    ).documents(N)
+
+
+def learned(documents, *ends, settings=SETTINGS):
+    """Return an engine that has learned documents in batches that end here."""
+    engine = Engine(settings)
+    for start, end in zip((0, *ends), (*ends, N), strict=True):
+        engine.add(documents.rows(start, end))
+    return engine
+
+
+def test_where_a_source_ends_topics_are_those_of_a_fit(documents):
+    _, fitted = Engine.fit(SETTINGS, documents)
+    engine = learned(documents, 10, 700)
+    assert engine.progress.unfinished
+    engine.end()
+    assert not engine.progress.unfinished
+    model = engine.release()
+    assert np.array_equal(model.components, fitted.components)
+    assert model.diagnostics["refinement"] == fitted.diagnostics["refinement"]
+    assert np.array_equal(model.prevalence, fitted.prevalence)
+
+
+def test_readings_on_the_way_depend_on_the_documents_alone(documents):
+    read = Engine(SETTINGS)
+    for start in range(0, N, 100):
+        read.add(documents.rows(start, start + 100))
+        read.snapshot()
+    found = read.snapshot()
+    resumed = Engine.from_state(*learned(documents, 900).state())
+    for other in (learned(documents), resumed):
+        assert np.array_equal(other.snapshot().components, found.components)
+    # Of the first 1000, and one pass over the rest.
+    assert found.diagnostics["refinement"]["steps"] > N // 100
+
+
+def test_an_end_is_kept_in_the_state_until_documents_follow(documents):
+    engine = learned(documents)
+    engine.end()
+    resumed = Engine.from_state(*engine.state())
+    assert np.array_equal(resumed.snapshot().components, engine.snapshot().components)
+    resumed.add(documents.rows(0, 1))
+    assert resumed.progress.unfinished
+
+
+def test_a_source_beyond_the_limit_is_followed_as_a_stream(documents, monkeypatch):
+    monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", 1)
+    most = int(documents.row_pointers[1000])
+    engine = learned(documents, settings=replace(SETTINGS, kept_entries=most))
+    assert engine.refining
+    assert not engine.progress.unfinished
+    engine.end()
+    model = engine.snapshot()
+    assert model.documents_seen == N
+    assert "topic_ids" in model.diagnostics
