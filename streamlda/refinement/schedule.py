@@ -106,11 +106,10 @@ START_FLATNESS, ANNEALING, MOST_ANNEALING_STEPS = 0.5, 0.8, 200
 #: (K = 50, alpha_0 = 2) had an error of 0.24, with these 0.073.
 STEP_OFFSET, STEP_EXPONENT = 1.0, 0.65
 
-#: From how many topics on there are half as many steps, for each takes long, and the statistic is of
-#: more documents, by steps that fall faster; exponents for one pass and for several. On 195,000 abstracts with K = 200, one pass, perplexity was 1237
-#: with 0.65 (as for fewer topics), 1195 with 0.8 and 1182 with 0.9, NPMI 0.165, 0.172 and 0.176; on
-#: 20 newsgroups with K = 100, eight passes, 1634, 1593 and 1604, 0.246, 0.248 and 0.243. The
-#: abstracts with K = 50 had 1383 with 0.65 and 1401 with 0.8.
+#: From how many topics on there are half as many steps, for each takes long, and the statistic is
+#: of more documents, by steps that fall faster; exponents for one pass and for several. On 20
+#: newsgroups with K = 100, eight passes, perplexity was 1634 with 0.65, 1593 with 0.8 and 1604 with
+#: 0.9, NPMI 0.246, 0.248 and 0.243. 195,000 abstracts (K = 200) have 1156 in one pass.
 MANY_TOPICS, MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS = 100, 10.0, (0.9, 0.8)
 
 
