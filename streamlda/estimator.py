@@ -95,6 +95,8 @@ class _Fitted(Generic[T]):
 class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation learned in one pass by online tensor decomposition.
 
+    The algorithm is that of Wang and Anandkumar (NIPS 2016), and a refinement by likelihood.
+
     Parameters
     ----------
     n_components : int, default 10
@@ -188,10 +190,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     published model: they can transform, but not continue. What `score`, `perplexity` and
     `transform` return about documents is not protected.
 
-    References
-    ----------
-    Wang, Anandkumar (2016), "Online and differentially-private tensor decomposition", NIPS.
-
     Examples
     --------
     >>> from streamlda import StreamLDA
@@ -201,12 +199,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     >>> lda.components_.shape, lda.transform(X).shape
     ((3, 100), (2000, 3))
 
-    Differentially private, of 20,000 documents over public columns:
+    Differentially private, over public columns:
 
-    >>> X = PlantedLDA(3, 100, seed=0).documents(20_000).to_csr()
-    >>> lda = StreamLDA(n_components=3, epsilon=4.0, delta=1e-6, random_state=0).fit(X)
-    >>> lda.privacy_["statement"], lda.privacy_["epsilon"], lda.transform(X[:5]).shape
-    ('private', 4.0, (5, 3))
+    >>> lda.set_params(epsilon=9.0, delta=1e-4).fit(X).privacy_["statement"]
+    'private'
     """
 
     components_ = _Fitted[Array]()
@@ -221,9 +217,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     vocabulary_: Vocabulary
     #: Parameters that `partial_fit` continues with.
     _begun_with: dict[str, Any]
-    #: None after a private fit has ended: only its model is kept.
+    # The learner is None once a private fit has ended, the model until it is read or released.
     _learner: Engine | MatrixFit | None
-    #: None after further documents, and before the first full window.
     _model: TopicModel | None
 
     def __init__(
@@ -294,10 +289,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
-            Word counts. Or texts, without `epsilon`: the words of the first 20,000 are learned as
-            by ``streamlda fit``, and kept as ``vocabulary_``. Or a Dask bag of texts or of sparse
-            counts, a Dask array, or delayed matrices, learned from on the current client
-            (`streamlda.scaleout.collections`).
+            Word counts; or texts, without `epsilon`, whose words are learned from the first 20,000
+            and kept as ``vocabulary_``; or a Dask bag, array or delayed matrices, learned from on
+            the current client (`streamlda.scaleout.collections`).
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
             The user of each row, for ``privacy_unit="user"``; rows without a user add nothing.
@@ -401,15 +395,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def score(self, X: Any, y: Any = None) -> float:
         """Return the log-likelihood, in nats, of held-out halves of documents.
 
-        Document completion (`streamlda.model.evaluation.DocumentCompletion`): topic proportions
-        come from a random half of a document's tokens, the other half is scored. Only tokens can be
-        split: fractional entries are rounded to whole ones, with a warning.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
-            Word counts, or texts, of documents that were not learned from.
-        y : ignored
+        Topic proportions come from a random half of a document's tokens, the other half is scored
+        (`streamlda.model.evaluation.DocumentCompletion`). Fractional entries are rounded to whole
+        ones, with a warning. `X`, as in `transform`, should not have been learned from.
         """
         return float(self._completion(X).log_likelihood_nats)
 
@@ -504,8 +492,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _seed(self) -> int:
         if isinstance(self.random_state, int):
             return self.random_state
-        if self.random_state is None:  # NumPy's global generator, as everywhere in scikit-learn.
-            return int(np.random.randint(2**31))  # noqa: NPY002
+        # None is NumPy's global generator, as everywhere in scikit-learn.
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _settings(self, seed: int, users: Users | None = None) -> RunSettings:
@@ -531,14 +518,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             words = VocabularyLearner.by(analyzer, self.n_components)
             new.vocabulary_ = words.learn(words.beginning(texts))
         X = new._validated(X, reset=True, min_samples=1 + whole)
-        if self.n_components > X.shape[1]:
-            warnings.warn(
-                "there should be at least as many words as topics, got "
-                f"n_components={self.n_components} n_features={X.shape[1]}: the topics "
-                "beyond the words repeat the corpus frequencies; ask for fewer topics",
-                UserWarning,
-                stacklevel=3,
-            )
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
 
     def _lasting_parameters(self) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from streamlda.utils.threads import limit_threads
 FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
 PRIVATE = {"epsilon": 1.0, "delta": 1e-6}
 NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"
-FEW_WORDS = "ignore:there should be at least as many words:UserWarning"
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def fitted(X):
 
 # scikit-learn feeds its checks with fractional numbers and fewer words than the default K, and
 # skips the array API check where the environment does not switch that on.
-@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS)
+@pytest.mark.filterwarnings(FRACTIONAL)
 @pytest.mark.parametrize(
     "lda",
     [
@@ -71,7 +70,7 @@ def test_estimator_passes_all_checks_of_scikit_learn(lda):
 
 
 # Their output checks fit a data frame and transform an array.
-@pytest.mark.filterwarnings(FRACTIONAL, FEW_WORDS, NAMELESS)
+@pytest.mark.filterwarnings(FRACTIONAL, NAMELESS)
 @pytest.mark.parametrize(
     "check",
     [
@@ -276,18 +275,6 @@ def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
     with pytest.warns(UserWarning, match="whole numbers of tokens") as caught:
         StreamLDA(2, random_state=0).fit(X[:200] * 0.5)
     assert caught[0].filename == __file__
-
-
-def test_more_topics_than_words_are_warned_about_where_the_caller_stands():
-    X = np.random.default_rng(0).integers(1, 9, (50, 3))
-    lda = StreamLDA(5, random_state=0)
-    private = StreamLDA(5, epsilon=9.0, delta=1e-6, documents_per_snapshot=100)
-    for learn in (lda.partial_fit, private.partial_fit, lda.fit):
-        with pytest.warns(UserWarning, match="at least as many words as topics") as caught:
-            learn(X)
-        assert caught[0].filename == __file__
-    assert not any(lda.diagnostics_["topic_supported"][3:])
-    np.testing.assert_allclose(lda.components_[-1], lda.background_)
 
 
 def test_searches_and_pipelines_clone_set_and_show_it(X):
