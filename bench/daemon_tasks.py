@@ -357,13 +357,11 @@ def daemon_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Js
             daemon.samples(n_records)
             peak = daemon.peak_bytes()
         snapshots = len(daemon.events("snapshot"))
-        short = len(daemon.events("memory-short"))
     return {
         "documents": n_records,
         "limit_bytes": limit,
         "daemon_peak_bytes": peak,
         "snapshots": snapshots,
-        "short": short,
     }
 
 

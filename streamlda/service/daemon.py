@@ -48,9 +48,6 @@ LAST_POLL_SECONDS = 3.0
 #: How long a thread may take to end before the run is opened again, in seconds.
 STOP_SECONDS = 20.0
 
-#: Memory is short above this share of its limit, and no longer below the other.
-SHORT, RELIEVED = 0.97, 0.93
-
 
 class PollEndedError(BaseException):
     """A poll was cut off by the end; no handler of errors in a client is meant."""
@@ -82,12 +79,10 @@ class Daemon:
         status: Status,
         *,
         flush: Callable[[], str],
-        memory_limit_bytes: int | None = None,
         threads: Threads | None = None,
     ) -> None:
         self._rules, self._status = rules, status
         self._open_run, self._flush_letters = open_run, flush
-        self._limit = memory_limit_bytes
         self._threads = threads or Threads()
         self._events: SimpleQueue[m.Event] = SimpleQueue()
         #: None from a failure until it is open again; the one that failed is still to be closed.
@@ -98,7 +93,6 @@ class Daemon:
         #: Exit code, once the machine has said it.
         self.code: int | None = None
         self._refusal: Exception | None = None
-        self._short = False
         self._told_at = 0.0
         # How often the account was refused since a checkpoint was made.
         self._refused = 0
@@ -198,8 +192,8 @@ class Daemon:
 
     def _look(self, now: float) -> None:
         """Look at memory, lag and losses."""
-        resident = resident_bytes()
-        self._status.note(resident_bytes=resident, queue_bytes=self._machine.queued_bytes)
+        queued = self._machine.queued_bytes
+        self._status.note(resident_bytes=resident_bytes(), queue_bytes=queued)
         if self._source is None:
             self._status.forget_lag()
         lag = getattr(self._source, "lag", None)
@@ -213,12 +207,6 @@ class Daemon:
         lost = getattr(self._source, "lost", None)
         if lost is not None:
             self._status.note(lost=lost())
-        if self._limit is not None:
-            share = resident / self._limit
-            short = share > (RELIEVED if self._short else SHORT)
-            if short != self._short:
-                self._short = short
-                self._tell(m.MemoryPressure(now, short))
 
     def _commit(self) -> None:
         """Show offsets in the consumer group; none is ever read back from there."""
@@ -244,8 +232,6 @@ class Daemon:
                     kept.append(event)
         for each in kept:
             self._events.put(each)
-        if self._short:
-            self._events.put(m.MemoryPressure(self._threads.now(), short=True))
         self.begin(self._open_run())
 
     def _tell(self, event: m.Event) -> None:

@@ -74,7 +74,6 @@ class Machine:
         # A checkpoint is copied and being written.
         self._writing = False
         self._paused = False
-        self._memory_short_since: float | None = None
         self._source = SourceRetry()
         self._letters = Retry("dead-letters")
         self._saving = Retry("checkpoint")
@@ -139,8 +138,6 @@ class Machine:
                 self._on_failed(event, out)
             case m.SourceFailed():
                 self._on_source_failed(event, out)
-            case m.MemoryPressure():
-                self._on_memory(event, out)
             case m.SignalReceived():
                 self._on_signal(event, out)
             case m.Tick():
@@ -307,13 +304,6 @@ class Machine:
         elif fatal and self.phase is not Phase.DRAINING:
             self._end(event.code, event.time + self.rules.grace_seconds)
 
-    def _on_memory(self, event: m.MemoryPressure, out: list[m.Instruction]) -> None:
-        if not event.short:
-            self._memory_short_since = None
-        elif self._memory_short_since is None:
-            self._memory_short_since = event.time
-            out.append(m.LogLine("warning", "memory-short", {"queued_bytes": self.queued_bytes}))
-
     def _on_signal(self, event: m.SignalReceived, out: list[m.Instruction]) -> None:
         self._signals += 1
         out.append(m.LogLine("info", "signal", {"number": event.number, "count": self._signals}))
@@ -332,12 +322,7 @@ class Machine:
             out.append(m.LogLine("error", "grace-over", {"work": type(self._work).__name__}))
             self._exit(exit_codes.UNFINISHED, out)
             return
-        since = self._memory_short_since
         running = self.phase is Phase.LEARNING
-        patience = self.rules.memory_patience_seconds
-        if running and since is not None and event.time - since >= patience:
-            out.append(m.LogLine("error", "memory-short-for-too-long"))
-            self._end(exit_codes.MEMORY, event.time + self.rules.grace_seconds)
         for retry, instruction in ((self._source, m.Rebuild()), (self._publishing, m.Publish())):
             if retry.at is None or retry.waits(event.time):
                 continue
@@ -418,7 +403,7 @@ class Machine:
         limit = self.rules.queue_bytes
         full = self.queued_bytes >= (limit // 2 if self._paused else limit)
         reading = self.phase is Phase.LEARNING and bool(self._left_to_poll)
-        pause = full or not reading or self._memory_short_since is not None
+        pause = full or not reading
         if pause != self._paused:
             self._paused = pause
             out.append(m.Pause() if pause else m.Resume())

@@ -44,7 +44,7 @@ OF_GROUP = 0.9
 #: (Python 3.11, NumPy 2, Numba 0.6x, SciPy), some 20 MiB more once the kernels are loaded.
 PROCESS_BYTES = 256 * MIB
 
-#: One part in this many of the rest stays free: fetching pauses at 97 % of the limit.
+#: One part in this many of the rest stays free.
 LEFT_FREE = 16
 
 #: What the client may hold beside the queue: fetched batches, and one poll being decoded.
@@ -104,7 +104,6 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
         ("inference: models and what is fetched", inference),
         (f"the largest work at one time: {what}", largest),
     ]
-    # Near its limit the daemon pauses, which a plan that is kept should not bring about.
     return [*plan, ("what is left free", sum(size for _, size in plan) // LEFT_FREE)]
 
 

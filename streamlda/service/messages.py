@@ -117,13 +117,6 @@ class SourceFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPressure(Event):
-    """Memory is short, or no longer."""
-
-    short: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class SignalReceived(Event):
     """SIGTERM or SIGINT."""
 

@@ -29,8 +29,6 @@ class Rules:
     attempts: int = 5
     #: A source that is silent for so long is opened again.
     silent_seconds: float = 60.0
-    #: How long memory may stay short while nothing is read.
-    memory_patience_seconds: float = 60.0
     #: Stop rather than idle when no release is left.
     stop_when_exhausted: bool = False
     #: A release is due after this time, too, or after the fraction of it that a stage is.

@@ -52,7 +52,6 @@ def rules_of(settings: RunSettings) -> Rules:
         # A daemon that stops for one more rejected record would tell of that record.
         breaker_share=1.0 if settings.private else settings.breaker.share,
         attempts=settings.breaker.attempts,
-        memory_patience_seconds=settings.memory.patience,
         stop_when_exhausted=settings.snapshots.when_exhausted == "stop",
         snapshot_seconds=settings.snapshots.seconds,
         counts_slots=settings.private,
@@ -131,7 +130,6 @@ def run(settings: RunSettings) -> int:
             lambda: run_of(open_found()),
             status,
             flush=letters.try_to_flush,
-            memory_limit_bytes=memory_limit(settings),
         )
         code = daemon.run(run_of(found))
         if code and (message := found.spending):

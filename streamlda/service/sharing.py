@@ -14,7 +14,6 @@ from streamlda.run.parts import RejectsFile
 from streamlda.service import messages as m
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.lease import Lease, check_beginning
-from streamlda.service.memory import memory_limit
 from streamlda.service.opening import Letters
 from streamlda.service.partitions import Partitions, PartitionsWorker
 from streamlda.service.rules import Retry, Rules
@@ -77,7 +76,6 @@ def run_shared(
         open_run,
         status,
         flush=letters.try_to_flush,
-        memory_limit_bytes=memory_limit(settings),
     )
     return daemon.run(open_run())
 

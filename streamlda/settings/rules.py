@@ -41,10 +41,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
         *("topics.projection_file", "topics.seeds", "topics.refine", "vocabulary.grow_every"),
         "cluster.dask",
     ),
-    ("topics.representative_documents",): ("topics.representative_texts",),
-    ("cluster.dask",): ("cluster.shards",),
     ("http.token",): ("http.operator_token",),
-    ("infer.topic",): ("infer.group", "infer.disclose"),
     ("privacy.unit", "user"): ("privacy.documents_per_user",),
     ("privacy.epsilon",): (
         *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
@@ -154,8 +151,6 @@ def _are_partitions(given: str) -> bool:
 SOURCE: Rules = {
     "{infer.topic} must be set for Kafka, which has no end: name the topic to write":
         lambda s: _reads_topic(s) and s.command == INFER and not s.infer.topic,
-    "{source.max_documents} must be left out for Kafka: infer reads it without end":
-        lambda s: _reads_topic(s) and s.command == INFER and s.given("source.max_documents"),
     "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka":
         lambda s: _reads_topic(s) and not (s.kafka.bootstrap and s.kafka.topic),
     "{source.files} must name files, or {kafka.topic} a topic":
@@ -172,20 +167,10 @@ SOURCE: Rules = {
         lambda s: (s.source.format == "registry") != (s.registry.url is not None),
     "{source.format} registry needs {source.kind} kafka":
         lambda s: s.source.format == "registry" and not _reads_topic(s),
-    "{registry.username} and {registry.password} go together":
-        lambda s: (s.registry.username is None) != (s.registry.password is None),
-    "{source.files} must name documents: pass a file of settings by --config":
-        lambda s: s.command == RUN and any(name.endswith(".toml") for name in s.source.files),
-    "{source.allow_gaps} must not be set for files that are read once: they have none":
-        lambda s: s.source.kind == "files" and s.source.allow_gaps,
     f"{{source.time_field}} {RECORD_TIME} needs {{source.kind}} kafka":
         lambda s: s.source.time_field == RECORD_TIME and not _reads_topic(s),
     "standard input (-) must be the only source":
         lambda s: "-" in s.source.files and (len(s.source.files) > 1 or s.source.kind != "files"),
-    "{source.delimiter} must be left out for standard input, which has no columns":
-        lambda s: s.source.files == ("-",) and s.source.delimiter is not None,
-    "{source.compression} must be left out for standard input: decompress it first":
-        lambda s: s.source.files == ("-",) and s.source.compression not in ("infer", "none"),
     f"{{kafka.token}} must be set for {OAUTHBEARER}":
         lambda s: _logs_in_by(s, OAUTHBEARER) and not s.kafka.token,
     "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL":
@@ -250,8 +235,6 @@ OUTPUTS: Rules = {
         lambda s: (s.output.topic or s.dead_letters.topic) and not s.kafka.bootstrap,
     "{http.token} must be set unless {http.host} is loopback":
         lambda s: s.http.port and s.http.host not in LOOPBACK and not s.http.token,
-    "{infer.topic} must be set for {infer.top}":
-        lambda s: s.command != INFER and s.infer.top and not s.infer.topic,
     "{infer.topic} needs {kafka.topic}, not files":
         lambda s: s.infer.topic and s.source.kind != "kafka",
     "{infer.topic} must be a topic of its own":

@@ -366,9 +366,6 @@ class MemorySettings:
         "bytes", 192 * MIB, "Limit of memory for the documents of files, 12 bytes for each word of "
         "one: within it they are fitted together at the end, as by StreamLDA.fit; beyond it topics "
         "follow them as a stream.", unit="bytes", least=0)
-    patience: float = entry(
-        "seconds", 60.0, "How long memory may stay short before the run stops.",
-        unit="seconds", least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

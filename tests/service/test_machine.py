@@ -301,18 +301,6 @@ def test_a_private_daemon_does_not_stop_for_one_more_rejected_record(private):
     assert machine.phase is (Phase.LEARNING if private else Phase.STOPPED)
 
 
-def test_short_memory_pauses_and_in_the_end_stops():
-    machine = started(memory_patience_seconds=30)
-    assert told(machine, m.MemoryPressure(1.0)) == [Pause()]
-    assert told(machine, Polled(2.0, 10, 10)) == [Learn(1)]
-    assert told(machine, m.MemoryPressure(3.0, short=False)) == [m.Resume(), Poll(10)]
-    assert told(machine, m.MemoryPressure(4.0)) == [Pause()]
-    told(machine, Learned(5.0))
-    assert told(machine, Tick(33.9)) == []
-    assert told(machine, Tick(34.0)) == [m.Checkpoint(1)]
-    assert saved(machine, 35.0) == [m.Exit(71)]
-
-
 @pytest.mark.parametrize("code", [70, 74, 78])
 @pytest.mark.parametrize("what", ["learn", "release"])
 def test_work_that_fails_half_way_ends_with_its_code_and_without_saving(what, code):

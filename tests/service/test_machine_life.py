@@ -188,10 +188,6 @@ class Life(RuleBasedStateMachine):
         self.time += seconds
         self.tell(Tick(self.time))
 
-    @rule(short=rarely(3))
-    def memory(self, short):
-        self.tell(m.MemoryPressure(self.time, short))
-
     @rule()
     def fail_to_publish(self):
         self.tell(m.Failed(self.time, "publish"))

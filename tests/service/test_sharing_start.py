@@ -1,16 +1,12 @@
 """The topics that daemons of a shared topic begin with, and those of more documents later."""
 
 import math
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceAwayError
-from streamlda.service.lease import Lease, check_beginning, make_beginning
-from streamlda.service.status import Status
-from streamlda.settings.load import load_settings
+from streamlda.service.lease import check_beginning, make_beginning
 from streamlda.storage.merge import merge_checkpoints
 from streamlda.storage.partitions import (
     PROJECTION,
@@ -20,10 +16,7 @@ from streamlda.storage.partitions import (
     take_lease,
 )
 from streamlda.storage.projection import load_projection
-from streamlda.storage.snapshots import Snapshots
-from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
-from tests.service.long_stream import as_json
 
 pytestmark = pytest.mark.long
 
@@ -51,32 +44,6 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
     ):
         with pytest.raises(InvalidSettingError, match=said):
             check_beginning(replace(settings, **other), folder, beginning)
-
-
-def test_a_stream_that_has_ended_begins_with_what_it_has(shared, topics, tmp_path, monkeypatch):
-    """From one warm-up on; the topics of six are better, and are waited for while more comes."""
-    for name, seconds in (("IDLE_SECONDS", 0.2), ("PATIENCE_SECONDS", 1e9)):
-        monkeypatch.setattr(f"streamlda.service.lease.{name}", seconds)
-    more = {"topics__alpha_0": 0.1, "topics__warmup_documents": 500, "vocabulary__hash_bits": 7}
-    given = shared.settings("here", kafka__partitions="0/1", topics__refine=True, **more)
-    settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
-    folder, status = open_shared_folder(shared.path), Status(private=False, stream="s")
-    lease = Lease(settings, folder, status, Snapshots(tmp_path / "out"))
-    documents = as_json(texts(700))
-    topics.fill(shared.topic, documents[:300], documents[300:400])
-    with ThreadPoolExecutor() as pool:
-        begun = pool.submit(make_beginning, lease.settings, folder, status)
-        wait_until(lambda: status.status()["warmup"] == {"documents": 400, "of": 500})
-        time.sleep(0.5)
-        assert Beginning.read(folder) is None
-        topics.send(shared.topic, documents[400:], 1)
-        wait_until(lambda: status.status()["warmup"] == {"documents": 700, "of": 3000}, 60)
-        time.sleep(1.5)
-        assert Beginning.read(folder) is None
-        monkeypatch.setattr("streamlda.service.lease.PATIENCE_SECONDS", 0.0)
-        begun.result(60)
-    assert load_projection(folder / PROJECTION).refines
-    check_beginning(settings, folder, Beginning.read(folder))
 
 
 @pytest.fixture

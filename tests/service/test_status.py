@@ -1,8 +1,6 @@
 """The daemon's figures: what the loop wrote is what the page and Prometheus are told."""
 
 import json
-import sys
-import threading
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -10,7 +8,6 @@ from datetime import datetime
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamlda.errors import MissingExtraError
 from streamlda.service import messages as m
 from streamlda.service.daemon import Daemon
 from streamlda.service.machine import Machine
@@ -312,29 +309,6 @@ def test_counters_of_metrics_begin_with_the_process_and_those_of_status_with_the
     assert found["rejects_total", ("reason", "worse")] == 5
     assert found["releases_total",] == 1
     assert found["rounds_total",] == 0
-
-
-def test_threads_lose_no_count(status):
-    def work():
-        for _ in range(500):
-            status.count("bytes", "", 2)
-            status.count("dead_letters", "bad")
-            status.status()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert status.status()["bytes"] == 4000
-    assert status.status()["dead_letters"] == {"bad": 2000}
-
-
-def test_without_the_package_metrics_say_what_to_install(status, monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(MissingExtraError, match=r"prometheus-client.*extra http"):
-        Metrics(status).text()
-    assert status.status()["stream"] == "a topic"
 
 
 def test_what_the_log_says_is_away_or_back_the_status_knows_already(status, monkeypatch):

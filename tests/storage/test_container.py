@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -167,30 +166,20 @@ def inside(header, change):
 
 #: Changes of the header (h), one for each way in which it can be wrong.
 CHANGED = {
-    "array missing a member": lambda h: h["sums"].pop("dtype"),
-    "array not an object": lambda h: h.update(sums=3),
     "arrays exchanged": lambda h: h.update(sums=h["steps"], steps=h["sums"]),
     "dtype NumPy has not": lambda h: h["text"].update(dtype="F8_E5M2"),
     "dtype of the same size": lambda h: h["sums"].update(dtype="I64"),
     "shape of the same size": lambda h: h["sums"].update(shape=[3, 2]),
     "shape negative": lambda h: h["sums"].update(shape=[-2, -3]),
-    "shape of bool": lambda h: h["sums"].update(shape=[True, 6]),
     "shape huge and empty": lambda h: h.update(
         none={"dtype": "U8", "shape": [0, 2**63, 2], "data_offsets": [56, 56]}
     ),
-    "too many dimensions": lambda h: h["sums"].update(shape=[2, 3] + [1] * 99),
     "offsets overlap": lambda h: h["steps"].update(data_offsets=[40, 48]),
     "offsets beyond the end": lambda h: h["text"].update(shape=[900], data_offsets=[56, 956]),
     "data that nobody owns": lambda h: h.pop("text"),
     "no metadata": lambda h: h.pop("__metadata__"),
-    "metadata null": lambda h: h.update(__metadata__=None),
-    "metadata not text": lambda h: h["__metadata__"].update(streamlda=3),
     "not JSON inside": lambda h: inside(h, lambda text: "{"),
-    "list inside": lambda h: inside(h, lambda text: "[]"),
-    "empty object inside": lambda h: inside(h, lambda text: "{}"),
     "deep inside": lambda h: inside(h, lambda text: '{"a":' + "[" * 200_000),
-    "long number inside": lambda h: inside(h, lambda text: "9" * 9999),
-    "space inside": lambda h: inside(h, lambda text: text + " "),
     "twice inside": lambda h: inside(h, lambda text: text.replace("{", '{"format":"a",', 1)),
     "NaN inside": lambda h: inside(h, lambda text: text.replace("2.5", "NaN")),
 }
@@ -248,18 +237,6 @@ def test_what_is_refused_is_named(tmp_path):
 def output_of(script, *arguments):
     command = [sys.executable, "-c", script, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def test_an_array_is_held_once_after_reading_and_a_claimed_size_is_not_allocated(scratch, valid):
-    write_arrays(scratch, KIND, 1, {"sums": np.ones((1000, 500))}, {})
-    tracemalloc.start()
-    found = read_arrays(scratch, KIND, 1)
-    assert tracemalloc.get_traced_memory()[0] == pytest.approx(4_000_000, rel=0.05)
-    del found
-    tracemalloc.reset_peak()
-    assert content(scratch, (2**40).to_bytes(8, "little") + valid[8:]) is None
-    assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

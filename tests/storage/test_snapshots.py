@@ -13,9 +13,8 @@ from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics
 from streamlda.model.matching import distances
 from streamlda.model.topic_model import load
-from streamlda.storage import snapshots as module
 from streamlda.storage import store as store_module
-from streamlda.storage.snapshots import CACHED_MODELS, Snapshots
+from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import MESSAGE_WORDS, Store
 from streamlda.text.vocabulary import Vocabulary
 from tests.service.planted import model, over_time, private, shifted, topics, words
@@ -87,15 +86,6 @@ def test_a_published_number_keeps_its_model(folder):
         with pytest.raises(InvalidSettingError, match=f"number={number}"):
             made.publish(number, model(topics()))
     assert {p: (p.stat().st_ino, p.read_bytes()) for p in folder.iterdir()} == before
-
-
-def test_a_publication_that_failed_half_way_is_made_whole_later(folder):
-    made = published(folder, topics())
-    index(folder, 2).mkdir()
-    with pytest.raises(OSError, match="directory"):
-        made.publish(2, model(shifted(topics(), 0.1)))
-    index(folder, 2).rmdir()
-    assert ids(made, 2) == [1, 2, 3, 4]
 
 
 def test_topics_for_viewers_are_plain_json(folder):
@@ -241,18 +231,6 @@ def test_a_damaged_snapshot_is_skipped_and_the_rest_goes_on(folder, caplog):
     again = Snapshots(folder)
     again.publish(4, model(topics()))
     assert ids(again, 4) == [5, 6, 7, 8]
-
-
-def test_few_models_are_held_and_the_last_ones_are_not_read_again(folder, monkeypatch):
-    made = published(folder, *[topics()] * 6)
-    assert len(made._models) == CACHED_MODELS
-    read = []
-    monkeypatch.setattr(module, "load", lambda path: read.append(path.name) or load(path))
-    assert made.model(6) is made.model(6)
-    made.summaries()
-    assert read == []
-    made.model(1)
-    assert read == ["snapshot-000001"]
 
 
 def test_only_a_statement_that_bears_out_its_claim_makes_private(folder):
