@@ -24,8 +24,7 @@ from streamlda.service.machine import Machine, Phase
 from streamlda.service.rules import Rules
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
-from streamlda.service.threads import Threads
-from streamlda.service.worker import Committed, Worker
+from streamlda.service.worker import Committed, Threads, Worker
 from streamlda.stream.source import Position, RecordBatch, Source, poll
 from streamlda.utils import exit_codes
 from streamlda.utils.process import resident_bytes

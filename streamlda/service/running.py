@@ -5,32 +5,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from streamlda.checks import require
+from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import RejectsFile, dead_letter_sink, name_stream, snapshot_sink
-from streamlda.service.daemon import Daemon, Run
+from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
-from streamlda.service.lease import Lease
+from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log
 from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
 from streamlda.service.opening import Letters, open_source, wait_for
-from streamlda.service.rules import Rules
-from streamlda.service.sharing import run_shared, shares_partitions
+from streamlda.service.partitions import Partitions, PartitionsWorker
+from streamlda.service.rules import Retry, Rules
+from streamlda.service.shared_source import SharedSource
 from streamlda.service.signals import end_at_signals
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
-from streamlda.settings.rules import shared_clashes
+from streamlda.settings.rules import GROUP, shared_clashes
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB, HttpSettings
-from streamlda.storage.partitions import open_shared_folder
+from streamlda.storage.partitions import Beginning, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
+from streamlda.stream.source import Position, Source
 
 #: How long the end waits for the results that are being written; others are made again.
 INFERENCE_SECONDS = 2.0
@@ -113,10 +118,8 @@ def run(settings: RunSettings) -> int:
 
         def run_of(found: OpenedRun) -> Run:
             def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
-                # Without a group there is nowhere to show offsets.
-                committed = commit if settings.kafka.group else lambda position, note: None
                 return Worker(
-                    *(found.pipeline, store, status, tell, committed, ledger),
+                    *(found.pipeline, store, status, tell, _commits(settings, commit), ledger),
                     unstored=found.released,
                 )
 
@@ -146,7 +149,7 @@ def open_letters(settings: RunSettings, status: Status, opened: ExitStack) -> Le
 
 
 def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
-    """Run a daemon that shares partitions with others."""
+    """Learn the partitions that are ours, as they come and go; return the exit code."""
     refused = shared_clashes(settings)
     named = "; ".join(refused).translate({ord(brace): None for brace in "{}"})
     require(not refused, named, partitions=settings.kafka.partitions)
@@ -159,7 +162,60 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     letters = open_letters(settings, status, opened)
     lease = Lease(settings, folder, status, snapshots)
     _infer(settings, snapshots, status, opened)
-    return run_shared(settings, rules_of(settings), folder, lease, status, letters, opened)
+    lease.start()
+    beginning = _wait_for_beginning(folder, lease, status)
+    check_beginning(settings, folder, beginning)
+    rejects = settings.source.rejects
+    file = None if rejects is None else opened.enter_context(RejectsFile(rejects, append=True))
+    partitions = Partitions(
+        *(settings, folder, beginning, lease, None if file is None else file.write),
+        on_account=lambda reason: status.count_failure("account", reason),
+    )
+    workers: list[PartitionsWorker] = []
+
+    def worker_of(tell: Callable[[Event], None], commit: Committed) -> PartitionsWorker:
+        workers.append(PartitionsWorker(partitions, status, tell, _commits(settings, commit)))
+        return workers[0]
+
+    def open_shared(position: Position | None) -> Source:
+        found: Any = SharedSource(
+            *(settings, partitions, status, workers[0].in_order),
+            letters=letters,
+            show=status.show,
+        )
+        return cast("Source", found)
+
+    def open_run() -> Run:
+        return Run(open_shared, worker_of, Started(time.monotonic(), NEVER_BY_ITSELF))
+
+    # Snapshots are made from checkpoints, and not by what learns.
+    rules = replace(rules_of(settings), snapshot_seconds=None, release_at_end=False)
+    daemon = Daemon(rules, open_run, status, flush=letters.try_to_flush)
+    return daemon.run(open_run())
+
+
+def shares_partitions(settings: RunSettings) -> bool:
+    """Return whether a daemon keeps a state for each partition, for others to resume from."""
+    chosen = settings.kafka.partitions
+    return settings.source.kind == "kafka" and (chosen == GROUP or "/" in chosen)
+
+
+def _commits(settings: RunSettings, commit: Committed) -> Committed:
+    """Return what shows offsets in the consumer group, if there is one."""
+    return commit if settings.kafka.group else lambda position, note: None
+
+
+def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> Beginning:
+    """Wait until what daemons share is there: made here, by whoever has the lease, or given."""
+    retry = Retry("beginning")
+    while (found := Beginning.read(folder)) is None:
+        lease.check()
+        reason = (lease.prevented or "made-here") if lease.held else "made-by-another"
+        status.show(retry.stalled(time.monotonic(), reason))
+        status.beat()
+        time.sleep(TICK_SECONDS)
+    status.show(retry.done(time.monotonic()))
+    return found
 
 
 def _infer(settings: RunSettings, snapshots: Snapshots, status: Status, opened: ExitStack) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streamlda.service import messages as m
 from streamlda.service.logs import log
-from streamlda.service.supervisor import Supervisor
+from streamlda.service.signals import Supervisor
 from streamlda.stream.event_time import InNoBin
 
 if TYPE_CHECKING:

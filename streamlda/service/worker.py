@@ -1,9 +1,15 @@
-"""The daemon's threads: one that works on the engine, one that writes what was copied from it."""
+"""The daemon's threads: one that works on the engine, one that writes what was copied from it.
+
+Tests carry out step by step what `Threads` does in threads.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
 
 from streamlda.errors import AccountError, BudgetExceededError
 from streamlda.learner import NEVER_BY_ITSELF
@@ -22,13 +28,61 @@ from streamlda.service.messages import (
     ReleaseDone,
 )
 from streamlda.service.status import Status
-from streamlda.service.threads import Threads
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released
 from streamlda.stream.source import Position, RecordBatch
 from streamlda.utils.exit_codes import exit_code
+
+_T = TypeVar("_T")
+
+
+class Lane:
+    """A thread that carries out tasks, one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name=f"streamlda-{name}", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
+    def put(self, task: Callable[[], None]) -> None:
+        """Carry out a task after those before it; it must not raise."""
+        self._tasks.put(task)
+
+    def end(self) -> None:
+        """Take no more tasks."""
+        self._tasks.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Wait until all tasks are done; return whether they are."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+
+class Threads:
+    """Real threads, and the monotonic clock."""
+
+    def now(self) -> float:
+        """Return the time in seconds, by a clock that never goes back."""
+        return time.monotonic()
+
+    def lane(self, name: str) -> Lane:
+        """Return a new thread for tasks."""
+        return Lane(name)
+
+    def start(self, work: Callable[[], None], name: str) -> None:
+        """Carry out one task in a thread of its own."""
+        Thread(target=work, name=name, daemon=True).start()
+
+    def wait(self, queue: SimpleQueue[_T], seconds: float) -> _T:
+        """Return what comes next in a queue; raise `queue.Empty` after some seconds."""
+        return queue.get(timeout=seconds)
+
 
 #: Called with the position of a checkpoint that is on the disk, and a note of its ledger.
 Committed = Callable[[Position, str], None]

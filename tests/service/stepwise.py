@@ -13,8 +13,7 @@ from streamlda.service import messages as m
 from streamlda.service.daemon import Daemon, PollEndedError, Run
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
-from streamlda.service.threads import Threads
-from streamlda.service.worker import Worker
+from streamlda.service.worker import Threads, Worker
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
 from streamlda.stream.source import WHOLE, Progress, RecordBatch, RecordLocation, Reject, stand

@@ -11,7 +11,7 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda.service.logs import log, log_failure, reason_of, start_logging
-from streamlda.service.supervisor import Supervisor
+from streamlda.service.signals import Supervisor
 
 LOGGERS = (None, "streamlda", "streamlda_connectors")
 
