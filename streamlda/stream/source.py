@@ -1,6 +1,6 @@
 """Interface of sources: a stream of documents that is polled, and resumed from a position.
 
-A connector is a class with the methods of `Source`, load_entry_point under the entry-point group
+A connector is a class with the methods of `Source`, announced under the entry-point group
 ``streamlda.connectors``. It owns no thread, never blocks longer than the timeout of a poll, and can
 resume from a position that somebody else stored.
 """
@@ -170,44 +170,30 @@ class RecordBatch:
 
     def select(self, kept: Sequence[bool]) -> RecordBatch:
         """Return the records that are kept, of a batch with their locations."""
-        left_out = {at[:2] for at, keep in zip(self.locations, kept, strict=True) if not keep}
-        return RecordBatch(
-            list(compress(self.texts, kept)),
-            [each for each in self.rejects if each[:2] not in left_out],
-            self.exhausted,
-            list(compress(self.locations, kept)),
-            list(compress(self.users, kept)),
-            list(compress(self.times, kept)),
-            self.fields,
-            self.damage,
-            self.newest,
-            self.behind,
-        )
+        columns = {
+            name: list(compress(getattr(self, name), kept))
+            for name in ("texts", "locations", "users", "times")
+        }
+        left = {at[:2] for at in columns["locations"]}
+        return replace(self, **columns, rejects=[r for r in self.rejects if r[:2] in left])
 
     def get_documents(self, first: int) -> LocatedTexts:
         """Return the documents; locations as of `get_locations`."""
-        kept = [text is not None for text in self.texts]
-        texts = [text for text in self.texts if text is not None]
-        return LocatedTexts(
-            texts,
-            list(compress(self.get_locations(first), kept)),
-            list(compress(self.times or [None] * self.n_records, kept)),
-            sum(map(len, texts)),
-        )
+        kept, texts = [text is not None for text in self.texts], self.documents
+        locations = list(compress(self.get_locations(first), kept))
+        times = list(compress(self.times or [None] * self.n_records, kept))
+        return LocatedTexts(texts, locations, times, sum(map(len, texts)))
 
     def check(self, max_records: int) -> None:
         """Raise `SourceError` if the rules above are broken; the message names no user."""
-        n_records = self.n_records
-        columns = (self.locations, self.users, self.times)
-        aligned = all(len(each) in (0, n_records) for each in columns)
+        columns = ("texts", "locations", "users", "times")
+        sizes = {name: len(getattr(self, name)) for name in columns}
+        aligned = {*sizes.values()} <= {0, self.n_records}
         require(
-            aligned and self.n_blanks >= 0 and n_records <= max_records,
+            aligned and self.n_blanks >= 0 and self.n_records <= max_records,
             "a batch must hold one text or None, location, user and time for each of its records, "
             "and no more of them than its poll allows",
-            texts=n_records,
-            locations=len(self.locations),
-            users=len(self.users),
-            times=len(self.times),
+            **sizes,
             documents=self.n_documents,
             rejects=len(self.rejects),
             max_records=max_records,
