@@ -178,7 +178,7 @@ def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None)
     analyzer : str or callable, optional
         What finds the words of texts, for a model that was made with ``"module:function"``: this
         name, or the function. The file has only the name, and a function that a file names is not
-        called unless the user names it too. Those that packages announce need not be given.
+        called unless the user names it too.
 
     Raises
     ------

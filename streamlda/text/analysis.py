@@ -1,24 +1,29 @@
-"""Settings that split a text into words."""
+"""Settings that split a text into words, and phrases: runs of words that count as one."""
 
 from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log
 from typing import Any
 
 from streamlda.text import functions, stop_words
 from streamlda.text.cleaning import STEPS, clean_text
 from streamlda.text.faults import check, fault
 from streamlda.text.functions import Analyze, UnreadableTextError
-from streamlda.text.phrases import build_joiner, learn_phrases
 from streamlda.text.scripts import TURKISH, find_letter_words, fold_text
 
 #: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
 #: underscore. It has no marks, and its texts are not composed.
 LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
+
+
+#: Least NPMI of the words of a phrase that is learned, 1 where they are never apart, and fewest
+#: times that it is met.
+LEAST_NPMI, LEAST_COUNT = 0.5, 10
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,8 @@ class TextAnalyzer:
         words are dropped, before n-grams are made. They are read as texts are (``"New York"`` as
         ``"new york"``, stop words dropped), and kept as a sorted tuple.
     function : str or callable, optional
-        Finds the words in place of `token_pattern`: an entry point of ``streamlda.analyzers``,
-        ``"module:function"``, or a function from a text to the list of its words. Kept by name.
+        Finds the words in place of `token_pattern`: ``"module:function"``, or a function from a
+        text to the list of its words. Kept by name.
         Its words are lower-cased; those without a letter are dropped. It must look at the text
         alone: then equal documents are equal, and a private run keeps its promise.
 
@@ -302,3 +307,50 @@ def _tidy_ngram_range(ngram_range: Collection[int]) -> tuple[int, int]:
     whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (shortest, longest))
     check(whole and 1 <= shortest <= longest, "ngrams", ngram_range=ngram_range)
     return shortest, longest
+
+
+def build_joiner(phrases: Iterable[str]) -> Callable[[list[str]], list[str]]:
+    """Return the function that joins each phrase to one word, the longest first.
+
+    Time O(words), and a run for each length of the phrases that begin with a word.
+    """
+    known = frozenset(phrases)
+    lengths: dict[str, set[int]] = {}
+    for phrase in known:
+        words = phrase.split()
+        lengths.setdefault(words[0], set()).add(len(words))
+    tried = {word: sorted(found, reverse=True) for word, found in lengths.items()}
+
+    def join(words: list[str]) -> list[str]:
+        if tried.keys().isdisjoint(words):
+            return words
+        joined, at = [], 0
+        while at < len(words):
+            end = at + 1
+            for length in tried.get(words[at], ()):
+                if " ".join(words[at : at + length]) in known:
+                    end = at + length
+                    break
+            joined.append(" ".join(words[at:end]))
+            at = end
+        return joined
+
+    return join
+
+
+def learn_phrases(counts: Mapping[str, int], most: int) -> tuple[str, ...]:
+    """Return the most frequent pairs of words that meet far more often than by chance, sorted.
+
+    `counts` are of words and of neighbours, joined by a space. The normalized pointwise mutual
+    information of a pair is log(p(a b) / (p(a) p(b))) / -log p(a b), of shares of all tokens.
+    """
+    tokens = sum(count for word, count in counts.items() if " " not in word)
+    found = []
+    for pair, count in counts.items():
+        first, _, second = pair.partition(" ")
+        if count < LEAST_COUNT or not second or not (counts.get(first) and counts.get(second)):
+            continue
+        chance = counts[first] / tokens * counts[second]
+        if log(count / chance) >= LEAST_NPMI * log(tokens / count):
+            found.append((-count, pair))
+    return tuple(sorted(pair for _, pair in sorted(found)[:most]))

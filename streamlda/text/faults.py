@@ -41,7 +41,7 @@ _FAULTS = Faults(
             "stored function": "the analyzer of a file must be a name",
             "stored phrases": "the phrases of a file must be a list of text",
             "table": "the table must hold twice the words to learn; raise max_table_words",
-            "unknown analyzer": "an analyzer must be module:function or a known name",
+            "unknown analyzer": "an analyzer must be module:function",
         },
         InsufficientDataError: {"room": _ROOM},
         InvalidDocumentsError: {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from streamlda.checks import failure
@@ -12,16 +11,13 @@ from streamlda.text.faults import check, fault
 
 Analyze = Callable[[str], list[str]]
 
-#: Group of entry points in which packages announce analyzers.
-GROUP = "streamlda.analyzers"
-
 _NAMED = "module", "qualname"
 
 #: The text that an analyzer is tried on before it is used.
 PROBE = "A text with several words."
 
-# A name from a model file is not called until the user or an installed package has named it too:
-# ``os:system`` is a function from a text as well.
+# A name from a model file is not called until the user has named it too: ``os:system`` is a
+# function from a text as well.
 _ALLOWED: dict[str, Analyze] = {}
 
 
@@ -32,9 +28,8 @@ class UnreadableTextError(Exception):
 def allow(function: str | Analyze, name: str | None = None) -> str:
     """Let a function be called for texts, and return its name.
 
-    `function` is the name of an entry point in the group ``streamlda.analyzers``, or
-    ``"module:function"``, or the function itself, by default named after its definition; models
-    keep `name`. `InvalidSettingError` if it cannot be imported or is no analyzer.
+    `function` is ``"module:function"``, or the function itself, by default named after its
+    definition; models keep `name`. `InvalidSettingError` if it cannot be imported or is none.
     """
     if isinstance(function, str):
         found = _import_analyzer(function)
@@ -59,8 +54,6 @@ def is_allowed(name: str) -> bool:
 
 def find(name: str) -> Analyze:
     """Return the analyzer that a model or checkpoint names, or raise `VocabularyError`."""
-    if name not in _ALLOWED and ":" not in name:
-        allow(name)
     if name not in _ALLOWED:
         raise fault("analyzer of a model", option=f"--set vocabulary.analyzer={name}")
     return _ALLOWED[name]
@@ -88,18 +81,13 @@ def call_analyzer(function: Analyze, text: str) -> list[str]:
 
 def _import_analyzer(name: str) -> Any:
     module, _, attribute = name.partition(":")
+    check(bool(attribute), "unknown analyzer", analyzer=name)
     try:
-        if attribute:
-            found: Any = import_module(module)
-            for part in attribute.split("."):
-                found = getattr(found, part)
-            return found
-        announced = entry_points(group=GROUP)
-        if name in announced.names:
-            return announced[name].load()
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
     except Exception as error:
         rule = f"an analyzer must be importable: {type(error).__name__}: {error}"
         remedy = "install its package, or put its folder on PYTHONPATH"
         raise failure(rule, analyzer=name, remedy=remedy) from error
-    known = ", ".join(sorted(announced.names)) or "none"
-    raise fault("unknown analyzer", analyzer=name, announced_by_packages=known)
+    return found

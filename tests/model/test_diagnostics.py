@@ -49,7 +49,6 @@ def fitted(planted, n_components, documents, seed):
     ("planted", "wanted", "words", "documents"),
     [
         (5, 8, 300, 2000),
-        (10, 4, 500, 10_000),
         (6, 6, 300, 12_000),
         (25, 10, 500, 4000),
     ],

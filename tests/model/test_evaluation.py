@@ -42,7 +42,7 @@ def test_completion_prefers_the_planted_topics():
 
 def test_completion_equals_a_computation_by_hand():
     """The split is repeated here; fold-in and score are computed with dense arrays."""
-    batch, components, alpha, background = planted_corpus(40)
+    batch, components, alpha, background = planted_corpus(10)
     observed = np.random.default_rng(7).binomial(batch.counts.astype(np.int64), 0.5)
     held_out = batch.counts - observed
     mixed = 0.9 * components + 0.1 * background

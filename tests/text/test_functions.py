@@ -3,7 +3,6 @@
 import json
 import pickle
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
@@ -68,20 +67,6 @@ def test_the_words_of_a_function_are_counted_as_others_are():
     encoded = learned.encode(TEXTS)
     assert encoded.unreadable == (2,)
     assert encoded.batch.to_csr().toarray().tolist() == [[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 2]]
-
-
-def test_an_announced_analyzer_is_found_by_its_name(monkeypatch):
-    class Announced:
-        names = ("letters",)
-
-        def __getitem__(self, name):
-            return SimpleNamespace(load=lambda: by_letters)
-
-    monkeypatch.setattr(functions, "entry_points", lambda group: Announced())
-    monkeypatch.setattr(functions, "_ALLOWED", {})
-    stored = TextAnalyzer.from_metadata({**TextAnalyzer().metadata(), "function": "letters"})
-    # No user has to name it: an installed package does.
-    assert stored.build_analyzer()("ab-cd") == ["ab", "cd"]
 
 
 def test_what_a_file_names_is_called_only_when_the_user_has_named_it(monkeypatch):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from streamlda import load
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.phrases import LEAST_NPMI, build_joiner, learn_phrases
+from streamlda.text.analysis import LEAST_NPMI, TextAnalyzer, build_joiner, learn_phrases
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
 

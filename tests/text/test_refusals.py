@@ -110,7 +110,7 @@ def selected(words, selection):
         (stored(colour=2), SETTINGS, "colour"),
         (analyzer(function="no.such.module:split"), SETTINGS, "ModuleNotFoundError"),
         (analyzer(function="tests.text.test_functions:missing"), SETTINGS, "AttributeError"),
-        (analyzer(function="unheard-of"), SETTINGS, "known name"),
+        (analyzer(function="unheard-of"), SETTINGS, "must be module:function"),
         (analyzer(function="tests.text.test_functions:TEXTS"), SETTINGS, "list of words"),
         (analyzer(function="tests.text.test_functions:a_string"), SETTINGS, "returned str"),
         (
