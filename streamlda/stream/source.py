@@ -170,7 +170,7 @@ class RecordBatch:
 
     def select(self, kept: Sequence[bool]) -> RecordBatch:
         """Return the records that are kept, of a batch with their locations."""
-        columns = {
+        columns: dict[str, Any] = {
             name: list(compress(getattr(self, name), kept))
             for name in ("texts", "locations", "users", "times")
         }
