@@ -132,14 +132,10 @@ def pair_spectrum(diagnostics: Mapping[str, Any]) -> Spectrum | None:
 def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     """Say how many topics the word pairs of the documents tell apart, where they tell.
 
-    With k topics the pair moment has rank k. So where the k-th eigenvalue is far above the next
-    one and above what noise reaches (`CLEAR_DROP`), which is all that the others are, there are k.
-    Text has no such end: its eigenvalues fall smoothly, into the noise or beyond what the fit
-    looked at, and no number is named. One direction is the word frequencies, and no topic. The
-    noise must have been tested on other documents than the projection was made of
-    (`streamlda.spectral.support`). A fit looks at K + 20 directions.
-
-    Time and memory O(t).
+    With k topics the pair moment has rank k: where the k-th eigenvalue is far above the next one
+    (`CLEAR_DROP`) and above what noise reaches, there are k. The eigenvalues of text fall smoothly,
+    and no number is named. The noise must have been tested on other documents than the projection
+    was made of (`streamlda.spectral.support`). A fit looks at K + 20 directions.
     """
     published = numbers(diagnostics, "mixed_with_background")
     asked = diagnostics.get("topics_asked")
@@ -346,16 +342,11 @@ class NearTopic(NamedTuple):
 
 
 def exclusivity(components: Array, *, n: int = NPMI_WORDS) -> Array:
-    """Return how much the most probable words of each topic are its own.
+    """Return how much the most probable words of each topic are its own. Time O(K V).
 
-    The mean of ``p(w | k) / sum_j p(w | j)`` over the top words, by their probability in the topic:
-    the exclusivity of Bischof & Airoldi [1]_ without a reference to other words. Time O(K V),
-    memory O(K V). From 1 / K, where all topics are the same, to 1, where no other has these words.
-
-    References
-    ----------
-    .. [1] Bischof, Airoldi (2012), "Summarizing topical content with word frequency and
-       exclusivity", ICML.
+    The mean of ``p(w | k) / sum_j p(w | j)`` over the top words, by their probability in the topic
+    (Bischof and Airoldi 2012, without a reference to other words): 1 / K where all topics are the
+    same, 1 where no other topic has these words.
     """
     at_least(1, n=n)
     top = top_words(components, min(n, components.shape[1]))

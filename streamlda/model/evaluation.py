@@ -56,23 +56,9 @@ class DocumentCompletion:
     folded in on its observed half, and the held-out half is scored with
     ``p(w) = sum_k theta_k * ((1 - smoothing) * components[k, w] + smoothing * background[w])``.
     The split is drawn in stream order from one generator, so it does not depend on how the
-    documents are cut into batches. Memory O(K * V), independent of documents seen.
-
-    Parameters
-    ----------
-    components : ndarray of shape (K, V)
-        Probability of each word in each topic.
-    alpha : ndarray of shape (K,)
-        Parameters of the Dirichlet prior, above 0.
-    background : ndarray of shape (V,)
-        Probability of each word over all documents: the unigram baseline.
-    smoothing : float, default 0.01
-        Weight of the background in every topic, in 0..1. With 0, a held-out word that is in no
-        topic makes the perplexity infinite.
-    seed : int, default 0
-        Seed of the split; results compare only under the same seed.
-    max_iterations, tolerance
-        As in `streamlda.model.inference.topic_proportions`.
+    documents are cut into batches; results compare only under the same `seed`. With a `smoothing`
+    of 0, a held-out word that is in no topic makes the perplexity infinite. Topics, prior and
+    background are those of `TopicModel`. Memory O(K * V).
     """
 
     def __init__(

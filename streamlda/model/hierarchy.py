@@ -158,12 +158,8 @@ class FlatMap(NamedTuple):
 def flat_map(distances: Array) -> FlatMap:
     """Place points so that straight lines are as near to their distances as two dimensions allow.
 
-    Classical multidimensional scaling [1]_: the two leading eigenvectors of ``-J D^2 J / 2``, with
-    D^2 the squared distances and J the centring. Time O(K^3), memory O(K^2).
-
-    References
-    ----------
-    .. [1] Torgerson (1952), Psychometrika 17, 401-419.
+    Classical multidimensional scaling (Torgerson 1952): the two leading eigenvectors of
+    ``-J D^2 J / 2``, with D^2 the squared distances and J the centring. Time O(K^3).
     """
     K = len(distances)
     centring = np.eye(K) - 1.0 / K

@@ -24,7 +24,7 @@ from streamlda.errors import InvalidDocumentsError
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
-from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, words_to_bytes, write
+from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
@@ -70,7 +70,16 @@ class Topics:
     def __post_init__(self) -> None:
         for name in ARRAYS:
             _set(self, name, read_only(name, getattr(self, name)))
-        check_shapes(self.components, self.alpha, self.background)
+        shape = self.components.shape
+        check(
+            len(shape) == 2
+            and 0 not in shape
+            and (self.alpha.shape, self.background.shape) == (shape[:1], shape[1:]),
+            "shapes",
+            components=shape,
+            alpha=self.alpha.shape,
+            background=self.background.shape,
+        )
         check_probabilities("components", self.components)
         check_probabilities("background", self.background)
         low = self.alpha.min()
@@ -83,7 +92,9 @@ class Topics:
         utc_time("created", self.created)
         self._check_shares()
         if self.vocabulary is not None:
-            check_vocabulary(self.vocabulary, self.n_features)
+            words, columns = self.vocabulary.n_features, self.n_features
+            check(words == columns, "vocabulary", words=words, columns=columns)
+            to_json(vocabulary_parts(self.vocabulary)[0])
 
     def _check_shares(self) -> None:
         """Check what is said of each topic: it must be said of K."""
@@ -172,7 +183,7 @@ class Topics:
         Returns
         -------
         list of K lists of (word, probability)
-            Hashed words as `Vocabulary.feature_name` names them; ids without a vocabulary.
+            Ids without a vocabulary.
         """
         at_least(1, n=n)
         top = top_words(self.components, min(n, self.n_features)).tolist()
@@ -226,14 +237,9 @@ class Topics:
         return topic_proportions(documents, self.smoothed, self.alpha)
 
     def encode(self, texts: Sequence[str]) -> DocumentBatch:
-        """Return texts as counts of the words of the model, (n_documents, V); others are left out.
+        """Return texts as counts of the words of the model, (n_documents, V); O(characters).
 
-        Time and memory O(characters).
-
-        Raises
-        ------
-        VocabularyError
-            If the model has no vocabulary.
+        `VocabularyError` if the model has no vocabulary.
         """
         if self.vocabulary is None:
             raise fault("no vocabulary")
@@ -265,8 +271,6 @@ class Topics:
 
         Equal models give equal bytes. Time and file size O(K V); memory twice the file's size.
 
-        Permissions follow the umask.
-
         Raises
         ------
         OSError
@@ -288,22 +292,6 @@ def read_only(name: str, array: Any) -> NDArray[np.float64]:
     rule = f"{name} must be finite, got {name} with NaN or infinity"
     require(np.isfinite(values).all(), rule, remedy="fit the model again")
     return values
-
-
-def check_shapes(
-    components: NDArray[np.float64], alpha: NDArray[np.float64], background: NDArray[np.float64]
-) -> None:
-    """Refuse arrays that are not of K topics over V words."""
-    shape = components.shape
-    check(
-        len(shape) == 2
-        and 0 not in shape
-        and (alpha.shape, background.shape) == (shape[:1], shape[1:]),
-        "shapes",
-        components=shape,
-        alpha=alpha.shape,
-        background=background.shape,
-    )
 
 
 def check_probabilities(name: str, values: NDArray[np.float64]) -> None:
@@ -329,16 +317,3 @@ def plain_object(name: str, value: Any) -> dict[str, Any]:
     )
     plain: dict[str, Any] = json.loads(to_json(dict(value)))
     return plain
-
-
-def check_vocabulary(vocabulary: Vocabulary, n_features: int) -> None:
-    """Refuse words that are not those of the columns, or cannot be stored."""
-    check(
-        vocabulary.n_features == n_features,
-        "vocabulary",
-        words=vocabulary.n_features,
-        columns=n_features,
-    )
-    to_json(vocabulary.metadata())
-    if vocabulary.listed is not None:
-        words_to_bytes(vocabulary.listed)

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
 from glob import has_magic
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import fsspec
 
-from streamlda.checks import failure, one_of, require
-from streamlda.errors import SourceError, StreamLDAError
+from streamlda.checks import Faults, one_of
+from streamlda.errors import InvalidSettingError, SourceError, StreamLDAError
 
 #: File name endings and the compressions they stand for.
 COMPRESSION_SUFFIXES = {
@@ -62,8 +61,28 @@ AUTO = ("auto", "auto-lines", "auto-file")
 #: Errors of a link that leads nowhere, or to itself.
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
-_failure = partial(failure, error=SourceError)
-_require = partial(require, error=SourceError)
+_FAULTS = Faults(
+    {
+        SourceError: {
+            "empty": "a directory or glob must contain files; check the spelling; hidden files do "
+            "not count",
+            "gone": "a path must exist; check the spelling, or use the full path",
+            "none": "a file source must be given at least 1 path; name a file or directory",
+            "special": "a path must be a regular file or a directory; read a pipe with the "
+            "connector stdin",
+            "twice": "each file must be named once; leave out one of the paths that lead to it",
+            "unread": "a path must be readable; check its permissions",
+            "url": "a URL must be one that fsspec can open; check protocol and address, or install "
+            "what it needs",
+        },
+        InvalidSettingError: {
+            "compressed": "a Parquet file must not be compressed as a whole; decompress it first",
+            "mail": f"mail and HTML are not read; extract their text first ({HOW_TO_EXTRACT}), or "
+            "leave these files out",
+        },
+    }
+)
+_fault, _check = _FAULTS.make, _FAULTS.check
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -125,11 +144,7 @@ def _name_faults(given: str) -> Iterator[None]:
         raise
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise _failure(
-            "a URL must be one that fsspec can open",
-            path=given,
-            remedy=f"check protocol and address, or install what it needs ({said})",
-        ) from error
+        raise _fault("url", path=given, reason=said) from error
 
 
 def name_part(name: str, part: tuple[int, int]) -> str:
@@ -156,12 +171,7 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     files: dict[str, StoredFile] = {}
     for given in named_paths(paths):
         for file in _expand(given, format, compression):
-            if file.name in files:
-                raise _failure(
-                    "each file must be named once",
-                    name=file.name,
-                    remedy="leave out one of the paths that lead to it",
-                )
+            _check(file.name not in files, "twice", name=file.name)
             files[file.name] = file
     return list(files.values())
 
@@ -169,22 +179,13 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
 def named_paths(paths: Paths) -> list[str]:
     """Return the paths as text, or raise `SourceError` if there is none."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    _require(
-        listed,
-        "a file source must be given at least 1 path",
-        paths=[],
-        remedy="name a file or directory",
-    )
+    _check(listed, "none", paths=[])
     return [os.fspath(path) for path in listed]
 
 
 def not_a_file(path: str) -> StreamLDAError:
     """Return the error for a path to a pipe, a socket or a device."""
-    return _failure(
-        "a path must be a regular file or a directory",
-        path=path,
-        remedy="read a pipe with the connector stdin",
-    )
+    return _fault("special", path=path)
 
 
 def _expand(given: str, format: str, compression: str | None) -> list[StoredFile]:
@@ -200,25 +201,13 @@ def _list_files(file_system: Any, path: str, given: str) -> list[dict[str, Any]]
     try:
         found = _list(file_system, path)
     except FileNotFoundError as error:
-        raise _failure(
-            "a path must exist",
-            path=given,
-            remedy="check the spelling, or use the full path",
-        ) from error
+        raise _fault("gone", path=given) from error
     except SourceError:
         raise
     except OSError as error:
-        raise _failure(
-            "a path must be readable",
-            path=error.filename or given,
-            remedy=f"check its permissions ({error.strerror or error})",
-        ) from error
-    _require(
-        found,
-        "a directory or glob must contain files",
-        path=given,
-        remedy="check the spelling; hidden files do not count",
-    )
+        path = error.filename or given
+        raise _fault("unread", path=path, reason=error.strerror or str(error)) from error
+    _check(found, "empty", path=given)
     return found
 
 
@@ -294,22 +283,12 @@ def _describe(
     if by_name is not None:
         suffix = posixpath.splitext(stem)[1]
     text = "file" if format == "auto-file" else "text"
-    require(
-        suffix not in UNREAD_SUFFIXES or format not in ("auto", "auto-file"),
-        "mail and HTML are not read",
-        name=name,
-        remedy=f"extract their text first ({HOW_TO_EXTRACT}), or leave these files out",
-    )
+    _check(suffix not in UNREAD_SUFFIXES or format not in ("auto", "auto-file"), "mail", name=name)
     by_suffix = FORMAT_SUFFIXES.get(suffix, text)
     found_format = by_suffix if format in AUTO else format
     found_compression = by_name if compression == "infer" else compression
-    require(
-        found_format != "parquet" or found_compression is None,
-        "a Parquet file must not be compressed as a whole",
-        name=name,
-        compression=found_compression,
-        remedy="decompress it first",
-    )
+    whole = found_format != "parquet" or found_compression is None
+    _check(whole, "compressed", name=name, compression=found_compression)
     size = info.get("size")
     return StoredFile(
         file_system=file_system,

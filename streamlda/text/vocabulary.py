@@ -122,15 +122,10 @@ class Vocabulary:
 
     @classmethod
     def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
-        """Return the vocabulary of a UTF-8 file with one word a line.
+        """Return the vocabulary of a UTF-8 file with one word a line; O(file).
 
-        White space around a word and blank lines are ignored. Time and memory O(file).
-
-        Raises
-        ------
-        VocabularyError
-            If the file cannot be read, holds no word, or has a line that repeats a word or is
-            not UTF-8 (with its number, from 1).
+        White space around a word and blank lines are ignored. `VocabularyError` if the file cannot
+        be read, holds no word, or has a line that repeats a word or is not UTF-8 (with its number).
         """
         try:
             lines = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
@@ -162,30 +157,12 @@ class Vocabulary:
 
         The words are those of scikit-learn's ``CountVectorizer(max_features=size,
         min_df=min_document_frequency, max_df=max_document_frequency)``; among equally frequent
-        words the alphabetically first are taken. The result depends on the texts: see
-        `data_dependent`.
+        words the alphabetically first are taken. A word in at most `few_documents` is in none too
+        many. Texts are taken one at a time.
 
-        Time O(characters). Memory O(max_table_words), however long the stream: about 200 bytes
-        a word. If more distinct words are met, the rarest are forgotten and may be undercounted
-        by at most `undercount` tokens: then a word near a limit (the last to get into `size`,
-        or with a document frequency near a bound) may be chosen differently. Words that clear
-        the limits by more than `undercount` are chosen right.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            Consumed once, one text at a time.
-        size : int, optional
-            Most words to take, the most frequent first; None for all.
-        min_document_frequency, max_document_frequency : int or float
-            Leave out words in fewer or more documents than this: a number of documents if int,
-            a share of all documents from 0 to 1 if float.
-        few_documents : int, default 0
-            Leave out no word in at most this number of documents for being in too many.
-        analyzer : TextAnalyzer, optional
-            How texts are split.
-        max_table_words : int
-            Most candidate words held while learning; at least ``2 * size``.
+        Time O(characters), memory O(max_table_words), some 200 bytes a word. If more distinct words
+        are met, the rarest are forgotten and undercounted, by at most `undercount` tokens: then a
+        word near a limit may be chosen differently.
 
         Raises
         ------
@@ -232,9 +209,8 @@ class Vocabulary:
     ) -> Vocabulary:
         """Return the vocabulary of words that were chosen privately, in this order.
 
-        `words` are those that a private selection released, or the first of them; `analyzer` split
-        the texts for it. `selection` is the record of the guarantee in plain JSON values, see
-        `streamlda.privacy.selection.WordSelection.metadata`. It is copied.
+        `analyzer` split the texts for it. `selection` is the record of the guarantee in plain JSON
+        values (`streamlda.privacy.selection.WordSelection.metadata`), and is copied.
         """
         analyzer = analyzer or TextAnalyzer()
         return cls("selected", _list_words(words), None, analyzer, selection=selection)
@@ -320,10 +296,7 @@ class Vocabulary:
     ) -> Vocabulary:
         """Return the vocabulary of this `metadata` and what it `listed`.
 
-        Raises
-        ------
-        VocabularyError
-            If a value is missing or wrong, or the words are not those that belong to it.
+        `VocabularyError` if a value is missing or wrong, or the words are not those it belongs to.
         """
         listed = None if words is None else tuple(words)
         try:
@@ -349,24 +322,13 @@ class Vocabulary:
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the column of each token, in order, text after text.
 
-        Time O(characters), memory O(characters): 4 bytes each for a moment. Stop words leave no
-        gap. With n-grams the order within a text is by length first: all single tokens, then all
-        pairs, and so on, so that only the single tokens stand next to their neighbours in the
-        text. Texts in ASCII under the default pattern, without n-grams, are read by a kernel that
-        lets other threads go on; all others take several times as long. `unreadable` gets the
-        numbers of texts that the user's analyzer fails on, which have no tokens.
-
-        Returns
-        -------
-        ids : ndarray of shape (n_tokens,), int32
-            Columns; -1 for a token that is not in the vocabulary.
-        offsets : ndarray of shape (n_documents + 1,), int64
-            Text n owns ``ids[offsets[n]:offsets[n + 1]]``.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If `texts` is one string, or an item is not a string.
+        Time and memory O(characters). Columns are int32, -1 for a token outside the vocabulary;
+        text n owns ``ids[offsets[n]:offsets[n + 1]]``. Stop words leave no gap. With n-grams the
+        order within a text is by length first: only single tokens stand next to their neighbours.
+        Texts in ASCII under the default pattern, without n-grams, are read by a kernel that lets
+        other threads go on; all others take several times as long. `unreadable` gets the numbers of
+        texts that the user's analyzer fails on, which have no tokens. `InvalidDocumentsError` if
+        `texts` is one string, or an item is none.
         """
         return self._encoder.token_ids(list(check_texts(texts)), unreadable)
 
