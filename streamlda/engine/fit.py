@@ -17,11 +17,17 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import warmup_end
 from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import choice_of, parted, spread
+from streamlda.refinement.choice import (
+    choice_of,
+    parted,
+    predicts_better,
+    refutes_alpha_0,
+    spread,
+)
 from streamlda.refinement.measures import Samples
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import QUICK, THOROUGH, Passes, passes_for, rounds_for
-from streamlda.spectral.topics import ESTIMATE
+from streamlda.spectral.topics import ESTIMATE, LEAST_TOPICS
 from streamlda.utils.progress import progress
 from streamlda.utils.threads import one_blas_thread
 
@@ -37,6 +43,40 @@ def fit(
     passes: Passes = None,
     gibbs_sweeps: int = 0,
     samples: Callable[[], Samples] | None = None,
+) -> tuple[Phase, TopicModel]:
+    """Return topics of documents in memory, and the phase that goes on from there.
+
+    They are those of `_fit`. Where the documents refute alpha_0, those of an alpha_0 that is
+    estimated replace them, unless they predict documents set aside worse, which both have learned
+    at last. Moments of two topics have no estimate.
+    """
+    given = _fit(settings, documents, passes, gibbs_sweeps, samples)
+    model = given[1]
+    asked = settings.alpha_0
+    if asked is None or settings.n_components < LEAST_TOPICS or not refutes_alpha_0(model, asked):
+        return given
+    free = replace(settings, alpha_0=None)
+    phase, other = _fit(free, documents, passes, gibbs_sweeps, samples)
+    n = int(documents.usable.sum())
+    if predicts_better(model, other, parted(documents, numbers=spread(n))[1]):
+        return given
+    estimate = {
+        "value": other.alpha_0,
+        "identified": True,
+        "reason": f"the topics of alpha_0={asked:g} fit documents with a larger one",
+    }
+    other = with_estimate(other, estimate)
+    if isinstance(phase, Rounds):
+        return replace(phase, settings=settings, choice=phase.choice | {ESTIMATE: estimate}), other
+    return Refinement.of_model(settings, phase.counters, other), other
+
+
+def _fit(
+    settings: EngineSettings,
+    documents: DocumentBatch,
+    passes: Passes,
+    gibbs_sweeps: int,
+    samples: Callable[[], Samples] | None,
 ) -> tuple[Phase, TopicModel]:
     """Return topics of documents in memory, and the phase that goes on from there.
 

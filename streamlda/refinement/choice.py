@@ -3,25 +3,14 @@
 Some of the first 20,000 documents are set aside, or as many of all where these are in memory. Both
 models predict half of the tokens of each from the other half
 (`streamlda.model.evaluation.DocumentCompletion`). The refinement is kept if it gains, document by
-document, more than 1.5 standard errors and a quarter of a percent of perplexity. On text a
-refinement gains 5 standard errors or more, 6 to 25 percent of perplexity.
+document, more than `ERRORS` standard errors. On text it gains 5 standard errors or more, 6 to 25
+percent of perplexity.
 
-Where it gains less than 3 percent, two things count that have nothing to do with how near topics
-are to the true ones. The prior: with a false alpha_0 the start, which was made with it, predicts
-better than better topics do. And noise: it costs more than topics that are too much alike do (five
-topics, alpha_0 = 50, 2000 documents: a refinement gained 0.013 (5 standard errors), and had 1.3
-times the error). So each has the prior that fits it to documents that were learned, and is mixed
-with the background as far as that helps it to predict. In doubt the start stays, for spectral
-topics are consistent where documents follow the model with the alpha_0 they were made with, and
-mean-field inference has an error that no number of documents removes. If the prior that fits has
-another alpha_0, they are not: made with too small a one, the refinement is kept in doubt; made with
-too large a one, what predicts better is kept. So too where the prior that fits the refinement is
-nearer to the alpha_0 given (20 topics, alpha_0 = 50, 20,000 documents: 34 in place of 23, with 0.86
-times the error and a gain of 0.0004 to 0.0009). And of two topics, which moments of any alpha_0
-suit, where it is estimated: the start has the largest that predicts well, and predicts well for
-that. With 5 for 50 (1000 words, 2000 documents) it had 1.4 times the error, and was 0.00001 better
-(0.03 standard errors). But with 5 for 5 and 20,000 documents it had 0.3 times the error, and was
-0.0055 better: it stays where it is so by more than chance, unless more than one alpha_0 is good.
+Where it gains less than 3 percent, each has the prior that fits it to documents that were learned:
+with a false alpha_0 the start, which was made with it, predicts better than better topics do. In
+doubt the start stays, for spectral topics are consistent where documents follow the model with the
+alpha_0 they were made with, and mean-field inference has an error that no number of documents
+removes.
 
 Optimism is why the start must not know these documents either: topics of p free numbers fit n
 tokens of their own documents better than new ones by about p / n nats a token, which for a small
@@ -31,7 +20,7 @@ corpus is more than a refinement gains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -43,7 +32,6 @@ from streamlda.model.evaluation import DocumentCompletion
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import FREE_ALPHA_DOCUMENTS, fitted_alpha
 from streamlda.refinement.sample import Drawn
-from streamlda.spectral.topics import ESTIMATE, LEAST_TOPICS
 
 Array = NDArray[np.float64]
 
@@ -54,10 +42,8 @@ Array = NDArray[np.float64]
 #: with every twentieth 1667 and 0.205, refined without a choice 1664 and 0.210.
 ASIDE = np.concatenate([np.arange(5, 401, 5), np.arange(420, 20_001, 20)])
 
-#: What a gain must be above: standard errors, and nats a token. By less, planted topics with the
-#: smaller error were beaten (5 topics, alpha_0 = 20, 2000 documents: 0.0023 to 0.0042), or errors
-#: were within a fifth.
-LEAST_ERRORS, LEAST_GAIN = 1.5, 0.0025
+#: Standard errors that a gain must exceed.
+ERRORS = 2.0
 
 #: Longest document that is compared, in medians of their lengths. Of 330 manual pages set aside 7
 #: were longer and had three tenths of the tokens: with them a refinement gained 0.74 nats a token
@@ -68,19 +54,13 @@ LONGEST = 10
 #: 0.0001 of those at 1e-4, in 60 % of the time; with 0.01 they were off by up to 0.0009.
 TOLERANCE = 1e-3
 
-#: With 20 topics, alpha_0 = 50 and 100,000 documents a refinement gained 0.01 on spectral topics of
-#: the first 20,000, and had 1.9 times the error of those of all. On text gains are 0.05 to 0.3, and
-#: the first comparison is the only one.
-CLOSE_GAIN = 0.03
+#: Nats a token. On text gains are 0.05 to 0.3, and the first comparison is the only one.
+CLOSE_GAIN = 0.05
 
-#: Shares of the background that topics are mixed with, as long as each helps.
-FLATNESSES = (0.15, 0.3, 0.45)
-
-#: How many times alpha_0 the sum of the prior that fits is at least, or below 1 at most, if topics
-#: were made with a false one. Fitted to 1000 planted documents of 40 to 200 tokens, 2 to 20 topics,
-#: it was 0.62 to 0.82 for 1, and with topics made with 1 1.8 to 3.9 for 5, 2.6 to 10 for 20, 0.13
-#: to 0.18 for 0.2 and 0.02 for 0.02. Of 80 documents it was 1.7 to 4.4 for 5.
-LARGER_ALPHA_0, SMALLER_ALPHA_0 = 1.3, 0.35
+#: How many times alpha_0 the sum of the prior that fits is at least where topics were made with too
+#: small a one. Fitted to 1000 planted documents of 40 to 200 tokens, 2 to 20 topics, it was 0.62 to
+#: 0.82 for 1, and with topics made with 1 1.8 to 3.9 for 5, 2.6 to 10 for 20.
+LARGER_ALPHA_0 = 1.3
 
 #: How many times the alpha_0 of a model the one that fits may be, if its prior is to be taken for
 #: true, with few topics and with `SEVERAL_TOPICS` or more. Of text it was up to 1.4 times with 20
@@ -89,12 +69,6 @@ LARGER_ALPHA_0, SMALLER_ALPHA_0 = 1.3, 0.35
 #: drawn further. Of kos (K = 20) it is 1.46, 1.34, 1.26 and at the tenth draw 1.02. Of 28 planted
 #: corpora, alpha_0 from 0.5 to 20, every fit was the same as with all draws.
 MOST_ALPHA_0, MOST_OF_SEVERAL, SEVERAL_TOPICS, SURE_OF_LESS = 1.7, 3.0, 20, 0.9
-
-#: What a start that was made with too small an alpha_0, or an unknown one, must gain to stay, in
-#: nats a token. Made with 1, for 20 and 50, it had up to 1.6 times the error and gained 0.0025 (two
-#: topics) to 0.0155 (fifty). One that was made with too large an alpha_0 need only gain: it had the
-#: smaller error then.
-LEAST_GAIN_OF_FALSE = 0.02
 
 
 class Choice(NamedTuple):
@@ -178,11 +152,6 @@ def documents_before(learned: int) -> int:
     return learned + int(np.searchsorted(others, learned, side="right"))
 
 
-def any_alpha_0(n_topics: int, estimate: dict[str, Any] | None) -> bool:
-    """Return whether moments suit any alpha_0, and the estimate is what predicts well."""
-    return n_topics < LEAST_TOPICS and estimate is not None
-
-
 def choose(
     start: TopicModel,
     refined: TopicModel,
@@ -192,47 +161,26 @@ def choose(
 ) -> Choice:
     """Compare both on documents set aside, which neither learned. Time O(nnz K) about 30 times.
 
-    A refinement that gains less than `CLOSE_GAIN` is compared more closely, in up to 10 times the
-    time, with the priors that fit both to some of the documents `learned`; and then with the rival
-    as well, which takes its time to be made: spectral topics of all documents, where the start is
-    of the first.
+    A refinement that gains less than `CLOSE_GAIN` is compared with the priors that fit both to some
+    of the documents `learned`, in up to 10 times the time; and then with the rival as well, which
+    takes its time to be made: spectral topics of all documents, where the start is of the first.
     """
     tokens, background = _of_like_length(_tokens(aside)), start.background
     # One background, so that all leave the same words out.
     first, second = (_scored(model, tokens, background) for model in (start, refined))
-    found = _compared(first, second, LEAST_GAIN, LEAST_ERRORS)
+    found = _compared(first, second)
     if found.gain is None or (found.refined and found.gain >= CLOSE_GAIN):
         return found
-    drawn, given, estimate = _drawn(learned), start.alpha_0, start.diagnostics.get(ESTIMATE)
-    if not any_alpha_0(start.n_components, estimate):
-        estimate = None
-    second = _at_best(refined, tokens, background, drawn)
+    drawn = _drawn(learned)
 
-    def against(other: TopicModel) -> Choice:
-        first = _at_best(other, tokens, background, drawn)
-        return _compared(first, second, *_least(first.alpha_0, second.alpha_0, given, estimate))
+    def at_best(model: TopicModel) -> _Scored:
+        return _scored(replace(model, alpha=_fitted(model, drawn)), tokens, background)
 
-    found = against(start)
+    second = at_best(refined)
+    found = _compared(at_best(start), second)
     if rival is not None and found.refined:
-        found = against(rival())
+        found = _compared(at_best(rival()), second)
     return found._replace(alpha_0=second.alpha_0)
-
-
-def _least(
-    of_start: float, of_refined: float, given: float, estimate: dict[str, Any] | None
-) -> tuple[float, float]:
-    """Return what a gain must be above, in nats a token and standard errors, by alpha_0 that fit.
-
-    `given` is the alpha_0 that the start was made with, by an `estimate` where it is `any_alpha_0`.
-    """
-    is_open = estimate is not None and not estimate["identified"]
-    if is_open or of_refined > LARGER_ALPHA_0 * given:
-        return -LEAST_GAIN_OF_FALSE, 0.0
-    if estimate is not None:
-        return -LEAST_GAIN_OF_FALSE, -LEAST_ERRORS
-    if _nearer(of_refined, of_start, given) or of_refined < SMALLER_ALPHA_0 * min(given, 1.0):
-        return 0.0, 0.0
-    return LEAST_GAIN, LEAST_ERRORS
 
 
 def chosen(
@@ -260,6 +208,13 @@ def alpha_0_of(model: TopicModel, documents: DocumentBatch) -> float:
     return float(_fitted(model, _drawn(documents)).sum())
 
 
+def refutes_alpha_0(model: TopicModel, given: float) -> bool:
+    """Return whether a fit found its alpha_0 too small, where a choice was close or sweeps came."""
+    fits = model.diagnostics.get(_NAME, {}).get("alpha_0") or 0.0
+    refuted: bool = model.diagnostics.get("refinement", {}).get("alpha_0_refuted", False)
+    return refuted or fits > LARGER_ALPHA_0 * given
+
+
 def has_too_small_alpha_0(model: TopicModel, documents: DocumentBatch) -> bool:
     """Return whether `alpha_0_of` is above `MOST_ALPHA_0` times that of the model.
 
@@ -270,43 +225,11 @@ def has_too_small_alpha_0(model: TopicModel, documents: DocumentBatch) -> bool:
     return float(_fitted(model, _drawn(documents), SURE_OF_LESS * most).sum()) > most
 
 
-def refutes(usual: TopicModel, estimated: TopicModel, aside: DocumentBatch) -> bool:
-    """Return whether documents set aside refute an estimate of alpha_0, in favour of the usual one.
-
-    Topics made with it predict them worse, by `CLOSE_GAIN` or with a prior that fits which is
-    nearer to the usual one. Topics made with a large alpha_0 are noisy: made with 53 for 50 (5
-    topics, 2000 documents; 20 fits them) they predicted worse by 0.016 than made with 1, and had
-    0.4 times the error.
-    """
-    tokens, background = _of_like_length(_tokens(aside)), estimated.background
-    first, second = (_scored(model, tokens, background) for model in (estimated, usual))
-    found = _compared(first, second, 0.0, LEAST_ERRORS)
-    if not found.refined:
-        return False
-    fits = alpha_0_of(estimated, aside)
-    assert found.gain is not None
-    return found.gain >= CLOSE_GAIN or _nearer(usual.alpha_0, estimated.alpha_0, fits)
-
-
-def _nearer(one: float, other: float, alpha_0: float) -> bool:
-    """Return whether one alpha_0 is less times away from a third than the other is."""
-    return abs(math.log(one / alpha_0)) < abs(math.log(other / alpha_0))
-
-
-def best_predicting(models: Iterable[TopicModel], aside: DocumentBatch) -> list[TopicModel]:
-    """Return the models that predict documents which they did not learn best, or as well as that.
-
-    As well are those within `LEAST_ERRORS` standard errors of the best.
-    """
-    tokens = _tokens(aside)
-    scored = [(model, _scored(model, tokens, model.background).scores) for model in models]
-    best = max((scores for _, scores in scored), key=math.fsum)
-    most = LEAST_ERRORS * math.sqrt(len(best))
-    return [
-        model
-        for model, scores in scored
-        if math.fsum(best - scores) <= most * float((best - scores).std())
-    ]
+def predicts_better(one: TopicModel, other: TopicModel, aside: DocumentBatch) -> bool:
+    """Return whether one model predicts documents better than another, by more than `ERRORS`."""
+    tokens, background = _of_like_length(_tokens(aside)), other.background
+    first, second = (_scored(model, tokens, background) for model in (other, one))
+    return _compared(first, second).refined
 
 
 def _of_like_length(tokens: DocumentBatch) -> DocumentBatch:
@@ -347,23 +270,8 @@ def _fitted(model: TopicModel, drawn: Drawn, less_than: float = 0.0) -> Array:
     return fitted_alpha(free, drawn, less_than)[0]
 
 
-def _at_best(model: TopicModel, tokens: DocumentBatch, background: Array, drawn: Drawn) -> _Scored:
-    """Return the score with the prior that fits `drawn`, and as flat as predicts best."""
-    found = None
-    for flatness in (0.0, *FLATNESSES):
-        topics = (1 - flatness) * model.components + flatness * background
-        flat = replace(model, components=topics)
-        flat = replace(flat, alpha=_fitted(flat, drawn))
-        tried = _scored(flat, tokens, background)
-        if found is not None and math.fsum(tried.scores - found.scores) <= 0:
-            return found
-        found = tried if found is None else tried._replace(alpha_0=found.alpha_0)
-    assert found is not None
-    return found
-
-
-def _compared(start: _Scored, refined: _Scored, least: float, errors: float) -> Choice:
-    """Return which predicts better: the refinement by a gain above some nats and errors."""
+def _compared(start: _Scored, refined: _Scored) -> Choice:
+    """Return which predicts better: the refinement if it gains more than `ERRORS`."""
     held_out = start.completion.scored_tokens
     if not held_out:
         return Choice(False, len(start.scores))
@@ -372,7 +280,7 @@ def _compared(start: _Scored, refined: _Scored, least: float, errors: float) -> 
     gain = math.fsum(difference)
     error = math.sqrt(len(difference)) * float(difference.std())
     return Choice(
-        gain > least * held_out and (not errors or gain > errors * error),
+        gain > ERRORS * error,
         found.documents,
         found.perplexity,
         refined.completion.result().perplexity,

@@ -89,6 +89,10 @@ def refined(
     not much better, they must predict better than a `rival` too. What is measured is so in the
     `samples` of all these documents, which are asked for at last; without them, some are taken.
 
+    A sampler of a false prior predicts better and has worse topics: with 20 planted topics, alpha_0
+    = 20, fitted with 1, passes had an error of 0.59, and with sweeps 0.80. So there are no sweeps
+    if the alpha_0 that fits the documents is many times the one given: ``alpha_0_refuted``.
+
     Topics are the most prevalent first, after seeded ones. Settings say ``refinement_passes`` and
     ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
     spectral model each one began as (``start_topics``). What the spectral fit said of its topics is
@@ -118,8 +122,12 @@ def refined(
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
     collapsed, before = None, passes_before(documents.n_documents, quick)
-    if passes and aside is not None:
+    refuted = False
+    if passes and aside is not None and suits(documents, model.n_components):
         collapsed = _collapsed(model, documents, before, thorough)
+        learned = replace(model, components=collapsed.components, alpha=collapsed.alpha)
+        refuted = has_too_small_alpha_0(learned, documents)
+        collapsed = None if refuted else collapsed
     if collapsed is not None and aside is not None:
         found = replace(model, components=collapsed.components)
         model, kept = chosen(model, found, aside, documents, rival)
@@ -139,7 +147,9 @@ def refined(
             found = replace(model, components=stepwise.components)
             if rounds is not None:
                 passed = replace(found, alpha=stepwise.alpha)
-                sampled = swept(passed, documents, aside, rounds, seed)
+                free = model.settings.get("alpha_0", 1.0) is None
+                refuted = refuted or (not free and has_too_small_alpha_0(passed, documents))
+                sampled = None if refuted else swept(passed, documents, aside, rounds, seed)
             if sampled is not None:
                 found = replace(model, components=sampled.unaware, alpha=sampled.alpha)
             model, kept = chosen(model, found, aside, documents, rival)
@@ -177,6 +187,7 @@ def refined(
     known = of_start(model.diagnostics)
     known["warnings"] += warnings
     done["start_topics"] = [*range(model.n_components)]
+    done |= {"alpha_0_refuted": True} if refuted else {}
     found = replace(
         model,
         components=components,
@@ -212,13 +223,8 @@ def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: 
 
 def _collapsed(
     model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool
-) -> CollapsedVariational | None:
-    """Return what passes and collapsed sweeps make of few documents, None where passes are better.
-
-    Of a false alpha_0 see `sweeping`.
-    """
-    if not suits(documents, len(model.alpha)):
-        return None
+) -> CollapsedVariational:
+    """Return what passes and collapsed sweeps make of few documents."""
     alpha = np.full_like(model.alpha, model.alpha.mean())
     passed = _passed(model, documents, passes, thorough)
     sweeps = sweeps_for(thorough)
@@ -230,8 +236,7 @@ def _collapsed(
         relaxation=sweeps.relaxation,
     )
     found.sweep(sweeps.before)
-    learned = replace(model, components=found.components, alpha=alpha)
-    return None if has_too_small_alpha_0(learned, documents) else found
+    return found
 
 
 def most_prevalent_first(

@@ -7,10 +7,6 @@ before, with one prior for both. What is kept learns these documents at last.
 
 The sum of alpha stays: fitted to the tokens drawn it was 1.4 for these abstracts with perplexity
 1345 in place of 1341, and 0.43 for 40,000 titles of six words with 1857 in place of 1791.
-
-A sampler of a false prior predicts better and has worse topics: with 20 planted topics, alpha_0 =
-20, fitted with 1, passes had an error of 0.59, and with sweeps 0.80. So there are none if the
-alpha_0 that fits the documents is many times the one given (`streamlda.refinement.choice`).
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import gain_of, has_too_small_alpha_0
+from streamlda.refinement.choice import gain_of
 from streamlda.refinement.gibbs import GibbsSampler, topics_of
 from streamlda.refinement.schedule import Rounds
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
@@ -54,8 +50,6 @@ def swept(
     more, and for each round that of scoring the documents set aside twice.
     """
     free = model.settings.get("alpha_0", 1.0) is None
-    if not free and has_too_small_alpha_0(model, documents):
-        return None
     settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=model.seeds)
     sampler = GibbsSampler(documents, model.components, model.alpha, settings)
     kept, totals, sweeps = model, None, 0
