@@ -85,7 +85,8 @@ def test_documents_that_follow_the_model_are_as_well_refined_as_summed():
 
 def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
     learned, _ = parted(documents.rows(0, WARMUP))
-    start = fed(engine(refine=False), learned).snapshot().diagnostics
+    # The documents refute an alpha_0 of 1.
+    start = fed(engine(refine=False, alpha_0=None), learned).snapshot().diagnostics
     learner = fed(engine(), documents, 0, 2000)
     model = learner.snapshot(settings={"stream": "s"})
     found = dict(model.diagnostics)
@@ -261,12 +262,12 @@ def test_a_stream_of_many_topics_begins_without_triple_sums(documents, many, siz
 
 
 def test_documents_in_memory_of_many_topics_begin_by_themselves(documents, many, monkeypatch):
-    """Neither the start nor a comparison takes triple sums."""
+    """The start takes no triple sums."""
     monkeypatch.setattr("streamlda.engine.fit.summed", lambda *_: pytest.fail("summed"))
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 2000)
-    monkeypatch.setattr("streamlda.refinement.choice.CLOSE_GAIN", 10.0)
-    _, by_documents = Engine.fit(EngineSettings(**TEXT), documents)
+    settings = EngineSettings(**TEXT, alpha_0=3.0)
+    _, by_documents = Engine.fit(settings, documents)
     assert "refinement" in by_documents.diagnostics
     assert by_documents.documents_seen == len(documents)
-    _, again = Engine.fit(EngineSettings(**TEXT), documents)
+    _, again = Engine.fit(settings, documents)
     np.testing.assert_array_equal(by_documents.components, again.components)
