@@ -11,7 +11,6 @@ from fsspec.utils import seek_delimiter
 from streamlda.stream.listing import FilePart, StoredFile
 from streamlda_connectors.checks import fault
 from streamlda_connectors.compressed import BLOCK_BYTES, BlockReader
-from streamlda_connectors.json_values import detect_layout
 from streamlda_connectors.lines import (
     BYTE_ORDER_MARK,
     CsvHeader,
@@ -22,6 +21,7 @@ from streamlda_connectors.lines import (
     csv_fields,
     csv_parser,
     decoder,
+    detect_layout,
     json_parser,
     text_parser,
 )

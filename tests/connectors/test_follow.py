@@ -10,7 +10,7 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda.stream.source import Reject
-from streamlda_connectors.follow import FollowSource, tracked_file
+from streamlda_connectors.follow import FollowSource, watch
 from tests.connectors.logs import Log, texts, without_rights
 
 
@@ -138,7 +138,7 @@ def test_permission_lost_and_regained(follow):
 
 
 def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
-    monkeypatch.setattr(tracked_file, "MAX_OPEN", 16)
+    monkeypatch.setattr(watch, "MAX_OPEN", 16)
     n_files = 200
     for i in range(n_files):
         (tmp_path / f"{i:05}.txt").write_text(f"document {i}\n")
@@ -149,7 +149,7 @@ def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
         seen += source.poll(60, 5.0).documents
         half = half or (len(seen), source.position())
     assert seen == [f"document {i}" for i in range(n_files)]
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + tracked_file.MAX_OPEN
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + watch.MAX_OPEN
     assert len(json.dumps(dict(source.position()))) < 120 * n_files
     Log(tmp_path / "00007.txt").write("more")
     texts(source, ["more"])

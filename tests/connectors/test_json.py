@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamlda.stream.source import Reject
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.json_values import JsonSplitter
+from streamlda_connectors.lines import JsonSplitter
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 

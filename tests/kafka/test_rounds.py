@@ -11,7 +11,7 @@ from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.kafka import KafkaSource
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
-from streamlda_connectors.kafka.rounds import Rounds
+from streamlda_connectors.kafka.partitions import Rounds
 from streamlda_connectors.records import BatchBuilder, ReadOptions
 
 #: A log: the offset that it begins with, and which offsets from there on hold a record.

@@ -9,7 +9,7 @@ import pytest
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.privacy.ledger.evidence import Evidence
-from streamlda_connectors.kafka.rounds import BLOCK
+from streamlda_connectors.kafka.partitions import BLOCK
 from tests.kafka.topics import wait_until
 from tests.private.pipelines import published
 from tests.service.daemon_process import Daemon, changed, few_or, texts

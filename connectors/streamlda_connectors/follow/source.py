@@ -11,8 +11,7 @@ from streamlda.stream.listing import Paths
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, count_at, unreadable
 from streamlda_connectors.follow.listing import check_paths
-from streamlda_connectors.follow.tracked_file import TrackedFile
-from streamlda_connectors.follow.watch import Watch
+from streamlda_connectors.follow.watch import TrackedFile, Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 

@@ -1,21 +1,19 @@
 """Documents in the records of a Kafka topic, at offsets that the caller stores.
 
-Reading: ``source`` has the connector, ``reader`` keeps it at its offsets, ``decoding`` makes
-documents of records (with ``registry`` and ``schemas`` of those that have a schema, with
-``letters`` of dead letters), ``share`` says which partitions are ours. Writing: ``dead_letters``,
-and ``values`` for snapshots. Both, in transactions: ``exchange``. ``client``
-has what is read and written, and how to reach the brokers; ``consumer`` and ``producer`` are all
-that is asked of the package kafka-python, ``connection`` is how it connects and what its errors
-mean; ``security`` has the settings of TLS and SASL.
+Reading: ``source`` has the connector, ``reader`` keeps it at its offsets, ``partitions`` says which
+are ours and in what order, ``decoding`` makes documents of records (with ``registry`` of those that
+have a schema). ``writing`` has snapshots and dead letters, ``exchange`` does both in transactions.
+``client`` has what is read, and how to reach the brokers; ``consumer`` is all that is asked of the
+package kafka-python for reading, ``connection`` is how it connects and what its errors mean;
+``security`` has the settings of TLS and SASL.
 """
 
 from streamlda_connectors.kafka.client import Record
-from streamlda_connectors.kafka.dead_letters import DeadLetters
 from streamlda_connectors.kafka.exchange import KafkaExchange
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.kafka.source import KafkaSource
-from streamlda_connectors.kafka.writing import SnapshotTopic
+from streamlda_connectors.kafka.writing import DeadLetters, SnapshotTopic
 
 __all__ = [
     "DeadLetters",

@@ -23,9 +23,9 @@ from streamlda_connectors.kafka.connection import (
 )
 from streamlda_connectors.kafka.consumer import Client, described
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
+from streamlda_connectors.kafka.partitions import after_gap
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security
-from streamlda_connectors.kafka.share import after_gap
 from streamlda_connectors.kafka.writing import BATCH_BYTES, LINGER_SECONDS, close_producer
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 

@@ -21,8 +21,7 @@ from streamlda_connectors.kafka.client import (
 )
 from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.endings import NO_ANSWER
-from streamlda_connectors.kafka.rounds import Rounds
-from streamlda_connectors.kafka.share import Share, Standing, after_gap, read_position
+from streamlda_connectors.kafka.partitions import Rounds, Share, Standing, after_gap, read_position
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from streamlda_connectors.checks import check_open
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
+from streamlda_connectors.kafka.partitions import Share
 from streamlda_connectors.kafka.reader import TopicReader
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security, check_names
-from streamlda_connectors.kafka.share import Share
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
 #: Of partitions that the members of a consumer group share.
