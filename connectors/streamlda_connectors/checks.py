@@ -9,6 +9,7 @@ from typing import Any
 from streamlda.checks import Faults, failure, require
 from streamlda.errors import (
     InvalidSettingError,
+    SinkAwayError,
     SourceAwayError,
     SourceError,
     SourceRefusedError,
@@ -20,12 +21,32 @@ from streamlda.stream.source import Position
 _FAULTS = Faults(
     {
         InvalidSettingError: {
+            "answers topic": "answers must go to another topic than the documents come from; name "
+            "another one",
+            "certificates": "the files of certificates and keys must be readable, and in PEM; "
+            "correct their names, permissions, contents or password",
             "compressed": "compressed files cannot be followed; read them from files",
             "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
             "end; leave it out to find it by the header",
             "encoding": "encoding must be a text codec that extends ASCII; convert the data to "
             "UTF-8",
+            "fixed order": "fixed_order must not have allow_gaps: a gap is not the same at each "
+            "reading",
+            "group to show": "group must be set to show offsets",
+            "letters topic": "dead letters must have a topic of their own, which is not read as "
+            "well; name another one",
             "mail": f"mail and HTML are not read; extract their text first ({HOW_TO_EXTRACT})",
+            "member": "a member of a group must name it, and give partitions up; set both, or "
+            "choose partitions",
+            "partitions": "partitions must be 'all', numbers, or 'i/n' with 0 <= i < n; write "
+            "'0/2' and '1/2' for the halves of a topic",
+            "registry": "a registry and the format registry go together; name both, or neither",
+            "registry certificates": "the certificates to trust of a schema registry must be "
+            "readable; name a file of certificates in PEM",
+            "registry login": "a user of a schema registry and one source of the password go "
+            "together; set username, and password_file or password_env",
+            "registry url": "the url of a schema registry must begin with http:// or https://, and "
+            "name no user; set a username and the file of its password apart",
             "timeout": "a poll must be given 0 seconds or more",
             "url": "only local files can be followed; read others from files",
         },
@@ -42,15 +63,44 @@ _FAULTS = Faults(
             "install it, or leave it out of packages",
             "replay": "a stream must be replayed from its start; send the same input again, or "
             "start from the beginning",
+            "records": "records must be readable; check the disks of the brokers, then poll again",
             "shorter": "a file ends before what was read of it; restore it, or start from the "
             "beginning",
+            "snapshot refused": "the brokers must take a snapshot; check that they run and that "
+            "all in-sync replicas answer, then publish again",
+            "snapshot size": "a snapshot must fit into one message; raise max.message.bytes of the "
+            "topic (and socket.request.max.bytes of the brokers above 100 MiB), or choose fewer "
+            "topics or words",
+            "snapshots": "a topic of snapshots must be readable to its end; check the disks of the "
+            "brokers and the retention of the topic, then read again",
             "stream": "a stream must be readable; redirect a file or pipe to it",
         },
+        SinkAwayError: {
+            # Where no restart is needed, only somebody who corrects the topic.
+            "letters refused": "the brokers must take dead letters; check the topic, its "
+            "max.message.bytes and the access rules, then try again",
+            "letters late": "the brokers must take dead letters in time; check that they run and "
+            "that all in-sync replicas answer, then try again",
+        },
         SourceAwayError: {
+            "answer": "the brokers must answer; wait, or check that they run",
             "directory": "the directory of a file that is not read to its end is missing; bring "
             "it back, or start from the beginning",
+            "reading": "the brokers must send what they have in time; check that they run, then "
+            "read again",
+            "topic": "a topic must exist; create it, or correct its name; who waits for it goes on "
+            "then",
         },
         SourceRefusedError: {
+            "another topic": "a topic must stay the same while it is read; start from the "
+            "beginning if it was replaced by another",
+            "chosen partitions": "the chosen partitions must exist; name others, or add partitions "
+            "to the topic",
+            "compacted": "the topic of snapshots must be compacted; set it to compact with "
+            "kafka-configs, or name a topic that is not there yet (to see the policy, the access "
+            "right DescribeConfigs is needed)",
+            "cut log": "a log must not be cut before what was read of it; the brokers lost "
+            "records: start with allow_gaps to go on without what was written there since",
             "paths": "the position was made with other paths; name the same paths, and perhaps "
             "more, or start from the beginning",
             "position": "a position must be one that position() of this connector returned; start "

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from streamlda.checks import failure, require
+from streamlda.checks import failure
 from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
@@ -19,6 +19,7 @@ from streamlda.errors import (
     StreamLDAError,
 )
 from streamlda.stream.credentials import OAUTHBEARER
+from streamlda_connectors.checks import check
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.endings import (
     TOPIC_MISSING,
@@ -110,14 +111,13 @@ def tls_context(security: Security) -> ssl.SSLContext:
             )
     except (OSError, ValueError) as error:
         problem = type(error).__name__
-    require(
+    check(
         not problem,
-        "the files of certificates and keys must be readable, and in PEM",
+        "certificates",
         ca_file=security.ca_file,
         certificate_file=security.certificate_file,
         key_file=security.key_file,
         problem=problem,
-        remedy="correct their names, permissions, contents or password",
     )
     return context
 

@@ -14,8 +14,8 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from streamlda.checks import failure
 from streamlda.errors import MissingExtraError, SourceAwayError
+from streamlda_connectors.checks import fault
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -33,7 +33,7 @@ from streamlda_connectors.kafka.connection import (
     milliseconds,
     refused,
 )
-from streamlda_connectors.kafka.endings import REMEDIES, TOPIC_MISSING, Endings
+from streamlda_connectors.kafka.endings import TOPIC_MISSING, Endings
 
 logger = logging.getLogger(__name__)
 
@@ -260,12 +260,7 @@ def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, 
         cluster = admin.describe_cluster()["cluster_id"]
     code = topic["error_code"] or (0 if topic["partitions"] else 3)
     if code == kafka.errors.UnknownTopicOrPartitionError.errno:
-        found = failure(
-            "a topic must exist",
-            topic=name,
-            remedy=f"{REMEDIES[TOPIC_MISSING]}; who waits for it goes on then",
-            error=SourceAwayError,
-        )
+        found = fault("topic", topic=name)
         assert isinstance(found, SourceAwayError)
         found.reason = TOPIC_MISSING
         raise found

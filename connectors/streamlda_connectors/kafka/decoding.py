@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from streamlda.checks import at_least, one_of, require
+from streamlda.checks import at_least, one_of
 from streamlda.errors import StreamLDAError
 from streamlda.stream.event_time import RECORD_TIME, in_range
-from streamlda_connectors.checks import check_has_fields
+from streamlda_connectors.checks import check, check_has_fields
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.registry import Registry, RegistryDecoder
 from streamlda_connectors.lines import json_parser, value_parser
@@ -163,12 +163,7 @@ def _seconds(milliseconds: int) -> float | None:
 def _make_parser(format: str, options: ReadOptions, registry: Registry | None) -> Parser:
     """Return the parser of values of a format."""
     one_of(FORMATS, format=format)
-    require(
-        (format == "registry") == (registry is not None),
-        "a registry and the format registry go together",
-        format=format,
-        remedy="name both, or neither",
-    )
+    check((format == "registry") == (registry is not None), "registry", format=format)
     if registry is not None:
         return RegistryDecoder(registry, options)
     check_has_fields(format, options.user_field, options.time_field, options.id_field)

@@ -11,9 +11,9 @@ from time import monotonic
 from typing import Any
 
 from streamlda.checks import one_of, require
-from streamlda.errors import SourceAwayError, SourceError, SourceRefusedError
+from streamlda.errors import SourceError, SourceRefusedError
 from streamlda.stream.sink import Answer, Received
-from streamlda_connectors.checks import check_open
+from streamlda_connectors.checks import check, check_open
 from streamlda_connectors.kafka.client import Broken, ClientSettings, OutOfRange, Run
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
@@ -143,8 +143,7 @@ on_reject, registry, security
         security: Security | Mapping[str, Any] | None = None,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
-        other = "answers must go to another topic than the documents come from"
-        require(topic != output_topic, other, topic=topic, remedy="name another one")
+        check(topic != output_topic, "answers topic", topic=topic)
         options = ReadOptions(text_field, "utf-8", max_document_bytes, None, None, id_field)
         schemas = None if registry is None else Registry.of(registry)
         self._decoding = Decoding(topic, format, options, on_reject, schemas)
@@ -330,14 +329,8 @@ on_reject, registry, security
         """Raise `SourceAwayError` if the brokers have not answered for `SILENT_SECONDS`."""
         silent = self._member.silent()
         seconds = max(silent.values(), default=monotonic() - self._member.heard)
-        require(
-            seconds <= SILENT_SECONDS,
-            "the brokers must answer",
-            topic=self._settings.topic,
-            silent_seconds=round(seconds, 1),
-            remedy="wait, or check that they run",
-            error=SourceAwayError,
-        )
+        values = {"topic": self._settings.topic, "silent_seconds": round(seconds, 1)}
+        check(seconds <= SILENT_SECONDS, "answer", **values)
 
     def lag(self) -> dict[int, int | None]:
         """Return how many offsets each partition held is behind its end; None if not known."""

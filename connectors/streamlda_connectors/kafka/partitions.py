@@ -8,10 +8,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from streamlda.checks import failure, require
-from streamlda.errors import SourceRefusedError
 from streamlda.stream.source import Position
-from streamlda_connectors.checks import check_same, not_a_position
+from streamlda_connectors.checks import check, check_same, fault, not_a_position
 from streamlda_connectors.kafka.client import Bounds, Identity, Record, Run
 
 
@@ -39,11 +37,7 @@ class Share:
             self.listed = set(partitions)
             self.name = sorted(self.listed)
             return
-        raise failure(
-            "partitions must be 'all', numbers, or 'i/n' with 0 <= i < n",
-            partitions=partitions,
-            remedy="write '0/2' and '1/2' for the halves of a topic",
-        )
+        raise fault("partitions", partitions=partitions)
 
     def of(self, known: set[int]) -> set[int]:
         """Return those of the `known` partitions that are ours."""
@@ -54,15 +48,9 @@ class Share:
     def first(self, known: set[int], topic: str) -> set[int]:
         """Return what is ours when starting; `SourceRefusedError` if a partition is missing."""
         ours = self.of(known)
-        require(
-            ours and (self.listed is None or ours == self.listed),
-            "the chosen partitions must exist",
-            partitions=self.name,
-            topic=topic,
-            n_partitions=len(known),
-            remedy="name others, or add partitions to the topic",
-            error=SourceRefusedError,
-        )
+        there = {"topic": topic, "n_partitions": len(known)}
+        whole = self.listed is None or ours == self.listed
+        check(ours and whole, "chosen partitions", partitions=self.name, **there)
         return ours
 
 

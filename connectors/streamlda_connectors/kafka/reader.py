@@ -7,10 +7,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from time import monotonic
 
-from streamlda.checks import failure, require
+from streamlda.checks import failure
 from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError
 from streamlda.stream.source import Log, Position
-from streamlda_connectors.checks import check_open
+from streamlda_connectors.checks import check, check_open, fault
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -198,28 +198,19 @@ class TopicReader:
             self._rebuild()
             if self._rebuilds <= MAX_REBUILDS:
                 return
-        raise failure(
-            "records must be readable",
+        raise fault(
+            "records",
             topic=self._settings.topic,
             offsets=self._next,
             rebuilds=MAX_REBUILDS,
             problem=f"{type(error).__name__} {error}",
-            remedy="check the disks of the brokers, then poll again",
-            error=SourceError,
         ) from error
 
     def _note_truncation(self) -> None:
         # The log may have grown beyond our offset again: its bounds would not tell.
         if not self._allow_gaps:
             self._truncated = True
-            raise failure(
-                "a log must not be cut before what was read of it",
-                topic=self._settings.topic,
-                offsets=self._next,
-                remedy="the brokers lost records: start with allow_gaps to go on without what was "
-                "written there since",
-                error=SourceRefusedError,
-            )
+            raise fault("cut log", topic=self._settings.topic, offsets=self._next)
         logger.warning(
             "topic %s was cut; reading goes on at the same offsets or the end", self._settings.topic
         )
@@ -229,15 +220,9 @@ class TopicReader:
         self._drop_client()
         client = Client(self._settings)
         try:
-            require(
-                client.identity() == self._identity,
-                "a topic must stay the same while it is read",
-                topic=self._settings.topic,
-                topic_id=client.identity().topic_id,
-                topic_id_before=self._identity.topic_id,
-                remedy="start from the beginning if it was replaced by another",
-                error=SourceRefusedError,
-            )
+            found, before = client.identity(), self._identity
+            ids = {"topic_id": found.topic_id, "topic_id_before": before.topic_id}
+            check(found == before, "another topic", topic=self._settings.topic, **ids)
             self._go_to(client, self._next)
             client.pause(self._paused)
         except BaseException:

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import orjson
 
-from streamlda.checks import failure, require
+from streamlda.checks import failure
 from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
@@ -28,6 +28,7 @@ from streamlda.errors import (
     StreamLDAError,
 )
 from streamlda.stream.credentials import read_secret
+from streamlda_connectors.checks import check, fault
 from streamlda_connectors.kafka.security import check_names
 from streamlda_connectors.lines import Field, document_reader, json_parser, read_field
 from streamlda_connectors.records import Document, ReadOptions, Rejected
@@ -73,20 +74,13 @@ class Registry:
     def __post_init__(self) -> None:
         parts = [urlsplit(url.strip()) for url in self.url.split(",")]
         # The url itself is in no message, for it may hold a password.
-        require(
-            all(
-                p.scheme in ("http", "https") and p.hostname and "@" not in p.netloc for p in parts
-            ),
-            "the url of a schema registry must begin with http:// or https://, and name no user",
-            remedy="set a username and the file of its password apart",
+        plain = all(
+            p.scheme in ("http", "https") and p.hostname and "@" not in p.netloc for p in parts
         )
+        check(plain, "registry url")
         sources = (self.password_file, self.password_env)
-        require(
-            sources.count(None) == (1 if self.username else 2),
-            "a user of a schema registry and one source of the password go together",
-            username=self.username,
-            remedy="set username, and password_file or password_env",
-        )
+        one = sources.count(None) == (1 if self.username else 2)
+        check(one, "registry login", username=self.username)
 
     @classmethod
     def of(cls, registry: Self | Mapping[str, Any]) -> Self:
@@ -230,12 +224,7 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ValueError) as error:
         problem = type(error).__name__
-    raise failure(
-        "the certificates to trust of a schema registry must be readable",
-        ca_file=ca_file,
-        problem=problem,
-        remedy="name a file of certificates in PEM",
-    )
+    raise fault("registry certificates", ca_file=ca_file, problem=problem)
 
 
 #: Turns a record without its frame into a document; raises `Rejected`.

@@ -7,9 +7,9 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from streamlda.checks import one_of, require
+from streamlda.checks import one_of
 from streamlda.stream.source import Position, Progress, RecordBatch
-from streamlda_connectors.checks import check_open
+from streamlda_connectors.checks import check, check_open
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
@@ -127,12 +127,8 @@ request_timeout_seconds
         **settings: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
-        require(
-            not (fixed_order and allow_gaps),
-            "fixed_order must not have allow_gaps: a gap is not the same at each reading",
-            fixed_order=fixed_order,
-            allow_gaps=allow_gaps,
-        )
+        clash = {"fixed_order": fixed_order, "allow_gaps": allow_gaps}
+        check(not (fixed_order and allow_gaps), "fixed order", **clash)
         options = ReadOptions(
             text_field, "utf-8", max_document_bytes, user_field, time_field, id_field
         )
@@ -148,13 +144,8 @@ request_timeout_seconds
             None if registry is None else Registry.of(registry),
         )
         joins = partitions == GROUP
-        require(
-            not joins or (give_up is not None and group),
-            "a member of a group must name it, and give partitions up",
-            partitions=partitions,
-            group=group,
-            remedy="set both, or choose partitions",
-        )
+        complete = not joins or (give_up is not None and group)
+        check(complete, "member", partitions=partitions, group=group)
         self._group = group
         super().__init__(
             # The group takes offsets of its members alone.
@@ -234,7 +225,7 @@ request_timeout_seconds
         No offset is ever read back: call it after the position is durable elsewhere. The `note`, of
         a few hundred characters at most, lies beside each.
         """
-        require(self._group, "group must be set to show offsets", group=None)
+        check(self._group, "group to show", group=None)
         shown = self._member or self._client
         if shown is not None:
             shown.commit({int(n): at for n, at in position["offsets"].items()}, note)

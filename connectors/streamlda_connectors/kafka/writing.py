@@ -12,14 +12,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least
 from streamlda.errors import (
     SinkAwayError,
-    SourceAwayError,
-    SourceError,
-    SourceRefusedError,
     StreamLDAError,
 )
+from streamlda_connectors.checks import check, check_open, fault
 from streamlda_connectors.kafka.client import Bounds, Broken, ClientSettings, OutOfRange, Record
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
@@ -77,8 +75,7 @@ class TopicWriter:
     `Security`, or a mapping of its attributes. `client_id`: name in the brokers' logs and quotas.
     """
 
-    #: What is written, as messages name it, and the settings of a topic that is made.
-    what: ClassVar[str]
+    #: Settings of a topic that is made.
     made_with: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
@@ -114,7 +111,7 @@ class TopicWriter:
 
         Raises `SourceError` if the brokers cannot be reached or refuse, or the writer is closed.
         """
-        self._check_open()
+        check_open(self._closed)
         if self._producer is not None:
             return self._producer
         kafka, settings = self._kafka, self._settings
@@ -201,15 +198,6 @@ class TopicWriter:
             raise future.exception
         return bool(future.succeeded())
 
-    def _check_open(self) -> None:
-        require(
-            not self._closed,
-            f"a topic of {self.what}s must be open",
-            closed=True,
-            remedy="make a new one",
-            error=SourceError,
-        )
-
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
@@ -235,7 +223,6 @@ class SnapshotTopic(TopicWriter):
     takes the last value of a key. Not safe for several threads.
     """
 
-    what = "snapshot"
     made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
 
     def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
@@ -263,27 +250,18 @@ class SnapshotTopic(TopicWriter):
             self._drop_producer()
             # The brokers' may be lower by now.
             known = self._limit is not None and message.n_bytes > self._limit
-            raise failure(
-                "a snapshot must fit into one message",
+            raise fault(
+                "snapshot size",
                 topic=self._settings.topic,
                 bytes=message.n_bytes,
                 limit=self._limit if known else None,
-                remedy="raise max.message.bytes of the topic (and socket.request.max.bytes of the "
-                "brokers above 100 MiB), or choose fewer topics or words",
-                error=SourceError,
             ) from error
         except errors.KafkaError as error:
             problem = type(error).__name__
         # What waits would pile up, value by value, while the brokers are away.
         self._drop_producer()
-        raise failure(
-            "the brokers must take a snapshot",
-            topic=self._settings.topic,
-            bytes=message.n_bytes,
-            problem=problem,
-            remedy="check that they run and that all in-sync replicas answer, then publish again",
-            error=SourceError,
-        )
+        about = {"topic": self._settings.topic, "bytes": message.n_bytes}
+        raise fault("snapshot refused", **about, problem=problem)
 
     def newest(self, key: str) -> bytes | None:
         """Return the last value of a key, or None if there is none.
@@ -307,14 +285,8 @@ class SnapshotTopic(TopicWriter):
                         return None if last is None else last.value
                     reach *= 8
         except (Broken, OutOfRange) as error:
-            raise failure(
-                "a topic of snapshots must be readable to its end",
-                topic=self._settings.topic,
-                error_type=type(error).__name__,
-                remedy="check the disks of the brokers and the retention of the topic, then read "
-                "again",
-                error=SourceError,
-            ) from error
+            problem = type(error).__name__
+            raise fault("snapshots", topic=self._settings.topic, problem=problem) from error
 
     def _read(self, client: Client, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
         """Yield the records within the bounds, partition by partition in the order of the log."""
@@ -334,26 +306,13 @@ class SnapshotTopic(TopicWriter):
             if runs or at != before:
                 deadline = monotonic() + timeout
             elif monotonic() > deadline:
-                raise failure(
-                    "the brokers must send what they have in time",
-                    timeout_seconds=timeout,
-                    topic=self._settings.topic,
-                    offsets=at,
-                    remedy="check that they run, then read again",
-                    error=SourceAwayError,
-                )
+                about = {"topic": self._settings.topic, "timeout_seconds": timeout}
+                raise fault("reading", **about, offsets=at)
 
     def _check_topic(self, settings: Mapping[str, str]) -> None:
         policy = settings.get("cleanup.policy", "unknown")
-        require(
-            "compact" in policy.split(","),
-            "the topic of snapshots must be compacted",
-            topic=self._settings.topic,
-            **{"cleanup.policy": policy},
-            remedy="set it to compact with kafka-configs, or name a topic that is not there yet "
-            "(to see the policy, the access right DescribeConfigs is needed)",
-            error=SourceRefusedError,
-        )
+        about = {"topic": self._settings.topic, "cleanup.policy": policy}
+        check("compact" in policy.split(","), "compacted", **about)
 
 
 def _is_later(record: Record, other: Record) -> bool:
@@ -390,8 +349,6 @@ class DeadLetters(TopicWriter):
     threads.
     """
 
-    what = "dead letter"
-
     def __init__(
         self,
         topic: str,
@@ -413,12 +370,8 @@ class DeadLetters(TopicWriter):
         is still pending after `request_timeout_seconds`; `SourceError` if the letters are closed.
         """
         # Letters about letters would never end.
-        require(
-            record.topic != self._settings.topic,
-            "dead letters must have a topic of their own, which is not read as well",
-            topic=self._settings.topic,
-            remedy="name another one",
-        )
+        own = record.topic != self._settings.topic
+        check(own, "letters topic", topic=self._settings.topic)
         message = _write_letter(record, reason)
         n_bytes = message.n_bytes + LETTER_BYTES
         room = max(0, self._max_pending - n_bytes)
@@ -439,7 +392,7 @@ class DeadLetters(TopicWriter):
 
     def _settle(self, wanted_bytes: int, deadline: float) -> None:
         """Forget what the brokers have; wait until at most `wanted_bytes` are pending."""
-        self._check_open()
+        check_open(self._closed)
         try:
             while self._pending:
                 self._open_producer()
@@ -452,14 +405,8 @@ class DeadLetters(TopicWriter):
         except self._kafka.errors.KafkaError as error:
             raise self._give_up(error) from error
         if self._pending_bytes > wanted_bytes:
-            late = failure(
-                "the brokers must take dead letters in time",
-                topic=self._settings.topic,
-                pending=len(self._pending),
-                pending_bytes=self._pending_bytes,
-                remedy="check that they run and that all in-sync replicas answer, then try again",
-                error=SinkAwayError,
-            )
+            about = {"topic": self._settings.topic, "pending": len(self._pending)}
+            late = fault("letters late", **about, pending_bytes=self._pending_bytes)
             assert isinstance(late, SinkAwayError)
             late.reason = NO_ANSWER
             raise late
@@ -478,15 +425,8 @@ class DeadLetters(TopicWriter):
 
     def _give_up(self, error: Exception) -> StreamLDAError:
         self._drop_producer()
-        return failure(
-            "the brokers must take dead letters",
-            topic=self._settings.topic,
-            pending=len(self._pending),
-            problem=type(error).__name__,
-            remedy="check the topic, its max.message.bytes and the access rules, then try again",
-            # Where no restart is needed, only somebody who corrects the topic.
-            error=SinkAwayError,
-        )
+        about = {"topic": self._settings.topic, "pending": len(self._pending)}
+        return fault("letters refused", **about, problem=type(error).__name__)
 
 
 def _write_letter(record: Record, reason: str) -> Message:
