@@ -333,21 +333,24 @@ class DeadLetters(TopicWriter):
     the record in milliseconds, the reason, the size in bytes and the SHA-256 of its value) and
     the headers ``__connect.errors.topic``, ``.partition``, ``.offset`` and ``.exception.message``
     (the reason; the names are those of Kafka Connect), and ``streamlda.sha256``. Its timestamp is
-    that of the record, as in Kafka Connect: brokers refuse one that is far ahead of their clock.
-    The text is not in it: it is private data. The hash of a short value can be guessed, so who may
-    read the topic matters all the same.
+    that of the record, as in Kafka Connect, for brokers refuse one that is far ahead of their
+    clock. The text is not in it: it is private data. The hash of a short value can be guessed, so
+    who may read the topic matters all the same.
 
     Letters are durable when `flush` returns. A letter is written once unless the connection has
     to be replaced or the process ends before `flush`: then it may be there twice, with the same
     key. Time O(bytes) a letter, about 50 us; memory at most about twice `max_pending_bytes`.
 
-    The topic is made with one partition and the brokers' settings if it is missing.
+    The topic is made with one partition and ``message.timestamp.type=LogAppendTime`` if it is
+    missing: brokers then keep letters about old records as long as others.
     `request_timeout_seconds` is the longest wait for the brokers when connecting, and when too much
     is pending; the other options are those of `streamlda_connectors.kafka.writing.TopicWriter`.
 
     After an error nothing that was put is lost: the next call tries again. Not safe for several
     threads.
     """
+
+    made_with = {"message.timestamp.type": "LogAppendTime"}  # noqa: RUF012 - the base says ClassVar
 
     def __init__(
         self,
