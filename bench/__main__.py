@@ -15,7 +15,7 @@ from bench.contenders import CONTENDERS
 from bench.entrants import ENTRANTS, missing
 from bench.measure import ROOT, Harness, describe_corpus
 from bench.papers.data import DOWNLOADS
-from bench.papers.runner import reproduce
+from bench.papers.runner import list_data, reproduce
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.scenarios import ALL, BY_ID
 from bench.sittings import add_measurements, estimate
@@ -52,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="2000 documents; stores nothing here"
     )
     papers = commands.add_parser("papers", help="run a figure or a theorem of a paper again")
-    papers.add_argument("name", nargs="?", choices=REPRODUCTIONS, help="list them if left out")
+    papers.add_argument(
+        "name", nargs="?", choices=[*REPRODUCTIONS, "data"], help="list if left out"
+    )
     papers.add_argument("--fast", action="store_true", help="small sizes")
     papers.add_argument("--output", "-o", type=Path, default=Path(), help="for NAME.png, NAME.csv")
     for name, asked in DOWNLOADS.items():
@@ -166,6 +168,9 @@ def papers(asked: argparse.Namespace) -> int:
         return 0
     files = {name: path for name in DOWNLOADS if (path := getattr(asked, name)) is not None}
     try:
+        if asked.name == "data":
+            list_data(files)
+            return 0
         reproduce(
             REPRODUCTIONS[asked.name],
             files,

@@ -80,6 +80,7 @@ def count_words(blocks: Callable[[], Blocks], size: int, path: str) -> int:
         flags.append(held_out)
     X, out = scipy.sparse.vstack(found, "csr"), np.concatenate(flags)
     arrays: dict[str, Any] = {"n_features": np.array(X.shape[1])}
+    arrays["words"] = np.array(vocabulary.words)
     for part, rows in (("train", X[~out]), ("held_out", X[out])):
         arrays |= {f"{part}.counts": rows.data, f"{part}.word_ids": rows.indices}
         arrays[f"{part}.row_pointers"] = rows.indptr.astype(np.int64)
@@ -98,3 +99,9 @@ def read_counts(path: str, part: str) -> DocumentBatch:
         names = ("counts", "word_ids", "row_pointers")
         counts, word_ids, row_pointers = (file[f"{part}.{name}"] for name in names)
         return DocumentBatch(counts, word_ids, row_pointers, int(file["n_features"]))
+
+
+def read_words(path: str) -> Any:
+    """Return the words of the columns that `count_words` stored."""
+    with np.load(path, allow_pickle=False) as file:
+        return file["words"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -42,30 +41,8 @@ class Scenario:
     details: Callable[[Json], str] | None = None
     #: What it is measured by: `python -m bench COMMAND`.
     command: str = "run"
-
-
-class Verdict(NamedTuple):
-    """Whether a paper's claim comes out, None where the sizes are too small to say, and why."""
-
-    agrees: bool | None
-    because: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reproduction(Scenario):
-    """A scenario that runs a figure or a theorem of a paper again."""
-
-    #: What the paper says.
-    claim: str
-    #: What cases do, by the name of their task.
-    tasks: tuple[Callable[[Json, Json, int], Json], ...]
-    verdict: Callable[[Json], Verdict]
-    #: Rows of its CSV.
-    table: Callable[[Json], list[Json]]
-    #: Draw <id>.png into a folder.
-    draw: Callable[[Json, Path], None]
-    #: Files that only its user has, by the option that names them.
-    data: tuple[str, ...] = ()
+    #: Whether its targets know themselves what small sizes cannot decide.
+    judges_small: bool = False
 
 
 def series(result: Json, case: str, key: str) -> list[Any]:
@@ -95,7 +72,9 @@ def documents_per_second(result: Json, case: str) -> list[float]:
 def judged(scenario: Scenario, result: Json) -> list[Figure]:
     """Return the figures of a result; small sizes reach no target, so theirs are not judged."""
     found = scenario.figures(result)
-    return [figure._replace(met=None) for figure in found] if result["quick"] else found
+    if scenario.judges_small or not result["quick"]:
+        return found
+    return [figure._replace(met=None) for figure in found]
 
 
 def mark(epsilon: float) -> str:

@@ -204,7 +204,7 @@ class Harness:
         self._corpus = describe_corpus(self._path)
         every = self._held_out_every
         digest, package = self._corpus["sha256"][:16], version("streamlda")
-        name = f"{digest}-{self._text_field}-{every}-{package}.npz"
+        name = f"{digest}-{self._text_field}-{every}-{package}-words.npz"
         folder = Path(tempfile.gettempdir()) / f"streamlda-bench-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         self._inputs = {

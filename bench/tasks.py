@@ -215,9 +215,7 @@ TASKS = {
         *WA16_SOLVERS_TASKS,
     )
 } | {
-    task.__name__: whole(task)
-    for reproduction in REPRODUCTIONS.values()
-    for task in reproduction.tasks
+    reproduction.task.__name__: whole(reproduction.task) for reproduction in REPRODUCTIONS.values()
 }
 
 

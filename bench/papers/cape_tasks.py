@@ -12,9 +12,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.sparse import csr_matrix
+from sklearn.datasets import load_digits
 
 from bench.kinds import Json
 from bench.papers.data import read_covertype, read_mnist
+from streamlda.documents import DocumentBatch
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
+from streamlda.papers.imtiaz_sarwate.metrics import (
+    captured_energy,
+    component_error,
+    matched_component_error,
+)
+from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
+from streamlda.papers.imtiaz_sarwate.promise import Promise
+from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
+from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 
 #: Of the mixtures.
 VARIANCE = 0.05
@@ -52,7 +67,6 @@ class Planted(NamedTuple):
 
 def skewed(n: int, least: float, most: float) -> Any:
     """Return n shares from `least` to `most` that sum to 1 and grow as a power of their place."""
-    from scipy.optimize import brentq
 
     places = np.linspace(0, 1, n)
 
@@ -74,10 +88,6 @@ def planted_topics(parameters: Json, rng: np.random.Generator) -> Planted:
     Topics "half-normal" are those of the authors: the positive parts of random orthonormal
     columns. "Dirichlet(0.1)" have more distinct words, and shares from 0.014 to 0.38.
     """
-    from scipy.sparse import csr_matrix
-
-    from streamlda.documents import DocumentBatch
-    from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite
 
     d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
     if parameters["truth"] == "half-normal":
@@ -103,8 +113,6 @@ def planted_mixture(parameters: Json, rng: np.random.Generator) -> Planted:
     Their program scales by the largest norm, and has the least variance of each site's samples for
     sigma^2: less than that, so that rare components are off without any noise. Neither is private.
     """
-    from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite
-
     d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
     means = orthonormal(d, k, rng)
     samples = means[rng.choice(k, size=n, p=linear(k))]
@@ -138,16 +146,14 @@ def learned(
     planted: Planted, parameters: Json, method: str, epsilon: float, delta: float, rng: Any
 ) -> tuple[Any, int]:
     """Return what one method makes of all sites, in the units of the metric."""
-    from streamlda.papers.imtiaz_sarwate.gaussian_mixture import learn_mixture
-    from streamlda.papers.imtiaz_sarwate.promise import Promise
-    from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-    from streamlda.papers.imtiaz_sarwate.single_topic import learn_topics
 
     scheme, route, calibration = METHODS[method]
     sizes = [site.documents for site in planted.sites]
     network = SimulatedSites(sizes, Promise(epsilon, delta, calibration), scheme)
     ours = route == "ours"
-    asked = planted.sites if ours else planted.as_published, parameters["components"], network
+    # Without privacy nothing is scaled down: samples have the radius of the largest.
+    whole = not ours or scheme == "pooled"
+    asked = planted.as_published if whole else planted.sites, parameters["components"], network
     if parameters["model"] == "topics":
         topics = learn_topics(*asked, route="whitened" if ours else "paper", rng=rng)
         return topics.components, topics.found
@@ -160,7 +166,6 @@ def learned(
 
 def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure q_comp of every method at every (epsilon, delta), with fresh noise in every run."""
-    from streamlda.papers.imtiaz_sarwate.metrics import component_error, matched_component_error
 
     rng = np.random.default_rng([seed, parameters["documents"], parameters["dimension"]])
     draw = {"topics": planted_topics, "mixture": planted_mixture}[parameters["model"]]
@@ -191,7 +196,6 @@ def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
 
 def random_error(components: Any, model: str, rng: np.random.Generator) -> float:
     """Return q_comp of components drawn without any data, as the authors draw them."""
-    from streamlda.papers.imtiaz_sarwate.metrics import component_error
 
     k, d = components.shape
     errors = []
@@ -211,8 +215,6 @@ def samples_of(data: str, n: int, rng: np.random.Generator, inputs: Json) -> Any
         variances = np.concatenate([np.linspace(10, 1, 50), 0.5 * rng.random(150)])
         return rng.standard_normal((n, 200)) * np.sqrt(variances)
     if data == "digits":
-        from sklearn.datasets import load_digits
-
         found = load_digits().data[rng.permutation(1797)[:n]]
     elif data in ("MNIST", "Covertype"):
         read = read_mnist if data == "MNIST" else read_covertype
@@ -242,11 +244,6 @@ def cover_types(n: int, rng: np.random.Generator) -> Any:
 
 def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure q_CE of every method, over that of the best subspace, at every point."""
-    from streamlda.papers.imtiaz_sarwate.metrics import captured_energy
-    from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
-    from streamlda.papers.imtiaz_sarwate.promise import Promise
-    from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-    from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 
     rng = np.random.default_rng([seed, parameters["documents"]])
     k, n_sites = parameters["components"], parameters["sites"]

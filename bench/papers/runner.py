@@ -6,19 +6,51 @@ import csv
 import io
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.corpus import Blocks, count_words, texts_of_lines, texts_of_reviews
-from bench.kinds import Json, Reproduction, Verdict, judged
+from bench.kinds import Json
 from bench.papers.cape import STAND_INS
-from bench.papers.data import check, missing
+from bench.papers.data import DOWNLOADS, check, missing
+from bench.papers.study import Reproduction, rows
 from streamlda.checks import require
 from streamlda.container import whole_file
 from streamlda.errors import InsufficientDataError
 
-#: Words of Figure 3 of DP-LDA, and the least documents of a corpus for it.
+#: Words of a corpus for DP-LDA, and the least documents of it.
 VOCABULARY_SIZE, LEAST_DOCUMENTS = 8000, 1000
+
+
+def reproduce(
+    reproduction: Reproduction,
+    files: Mapping[str, Path],
+    folder: Path,
+    *,
+    fast: bool = False,
+    stand_ins: bool = False,
+) -> None:
+    """Run a reproduction, write its picture and its table, and print figures and verdict."""
+    contenders = check_files(reproduction, files, stand_ins)
+    folder.mkdir(parents=True, exist_ok=True)
+    result = run(reproduction, files, contenders, fast=fast)
+    written = write(reproduction, result, folder)
+    print(f"{reproduction.id}: {reproduction.claim}")
+    for figure in reproduction.figures(result):
+        mark = {None: "not judged", True: "met", False: "missed"}[figure.met]
+        target = "" if figure.target == "-" else f" ({figure.target}: {mark})"
+        print(f"  {figure.name}: {figure.measured}{target}")
+    print(f"{reproduction.verdict(result).line}{' (small sizes)' if fast else ''}")
+    print(f"written: {', '.join(map(str, written))}")
+
+
+def list_data(files: Mapping[str, Path]) -> None:
+    """Print where to get each file that only its user has, and check those that are given."""
+    for name, asked in DOWNLOADS.items():
+        if name in files:
+            check(name, files[name])
+        state = "checked" if name in files else f"pass it: --{name} FILE"
+        print(f"{name:10} {asked.address} (SHA-256 {asked.sha256}), {state}")
 
 
 def is_archive(path: Path) -> bool:
@@ -65,39 +97,22 @@ def run(
     contenders: tuple[str, ...],
     *,
     fast: bool,
-    on_case: Callable[[str, int, int], object],
 ) -> Json:
-    """Measure every case, and return a result as the benchmarks store it.
-
-    Parameters
-    ----------
-    reproduction : Reproduction
-    files : mapping from str to Path
-        The user's, by the option that names them.
-    contenders : tuple of str
-        Of `check_files`.
-    fast : bool
-        Small sizes, once.
-    on_case : callable
-        Is given what is measured next, how many were measured and how many there are.
-    """
+    """Measure every case, once in a fast run, and return a result as the benchmarks store it."""
     cases = reproduction.cases(fast, contenders)
-    repeats = 1 if fast else reproduction.repeats
-    tasks = {task.__name__: task for task in reproduction.tasks}
     inputs: Json = {name: str(path) for name, path in files.items()}
     runs: list[Json] = []
     with tempfile.TemporaryDirectory() as folder:
         if "corpus" in reproduction.data:
             corpus, counts = files["corpus"], str(Path(folder) / "counts")
             inputs["counts"] = counts
-            on_case("counting words", 0, repeats * len(cases))
             read = texts_of_reviews if is_archive(corpus) else texts_of_lines
             check_documents(read(corpus), corpus)
             count_words(lambda: read(corpus), VOCABULARY_SIZE, counts)
-        for repeat in range(repeats):
+        for repeat in range(1 if fast else reproduction.repeats):
             for case in cases:
-                on_case(case.label, len(runs), repeats * len(cases))
-                measured = tasks[case.task](case.parameters, inputs, repeat)
+                print(f"{case.label}, repeat {repeat}", file=sys.stderr, flush=True)
+                measured = reproduction.task(case.parameters, inputs, repeat)
                 runs.append({"case": case.label, "repeat": repeat, "measured": measured})
     listed = {case.label: {"task": case.task, "parameters": case.parameters} for case in cases}
     return {"scenario": reproduction.id, "quick": fast, "cases": listed, "runs": runs}
@@ -105,54 +120,15 @@ def run(
 
 def write(reproduction: Reproduction, result: Json, folder: Path) -> list[Path]:
     """Write <id>.png and <id>.csv, each whole or not at all; return both."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     picture, table = (folder / f"{reproduction.id}.{ending}" for ending in ("png", "csv"))
     with tempfile.TemporaryDirectory() as drawn:
         reproduction.draw(result, Path(drawn))
         with whole_file(picture) as file:
             file.write((Path(drawn) / picture.name).read_bytes())
-    rows = reproduction.table(result)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
+    text, points = io.StringIO(), list(rows(reproduction.panels(result)))
+    writer = csv.DictWriter(text, list(points[0]))
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(points)
     with whole_file(table) as file:
         file.write(text.getvalue().encode())
     return [picture, table]
-
-
-def reproduce(
-    reproduction: Reproduction,
-    files: Mapping[str, Path],
-    folder: Path,
-    *,
-    fast: bool = False,
-    stand_ins: bool = False,
-) -> None:
-    """Run a reproduction, write its picture and its table, and print figures and verdict."""
-    contenders = check_files(reproduction, files, stand_ins)
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def on_case(label: str, done: int, cases: int) -> None:
-        print(f"{done + 1} of {cases}: {label}", file=sys.stderr, flush=True)
-
-    result = run(reproduction, files, contenders, fast=fast, on_case=on_case)
-    written = [str(path) for path in write(reproduction, result, folder)]
-    print(f"{reproduction.id}: {reproduction.claim}")
-    for figure in judged(reproduction, result):
-        mark = {None: "", True: ", met", False: ", missed"}[figure.met]
-        target = "" if figure.target == "-" else f" ({figure.target}{mark})"
-        print(f"  {figure.name}: {figure.measured}{target}")
-    print(f"{line_of(reproduction.verdict(result))}{' (small sizes)' if fast else ''}")
-    print(f"written: {', '.join(written)}")
-
-
-def line_of(verdict: Verdict) -> str:
-    """Return a verdict as one line."""
-    if verdict.agrees is None:
-        return f"not judged: {verdict.because}"
-    return (
-        f"agrees: {verdict.because}" if verdict.agrees else f"does not, because {verdict.because}"
-    )

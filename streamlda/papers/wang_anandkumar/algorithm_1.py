@@ -9,14 +9,19 @@ the best restart is kept and deflated. It answers `DeflatedPower` exactly, for a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.papers.wang_anandkumar.tensors import DenseTensor, SymmetricTensor
+from streamlda.papers.wang_anandkumar.tensors import (
+    DenseTensor,
+    ImplicitTensor,
+    SymmetricTensor,
+)
 from streamlda.spectral.power import DeflatedPower, unit_columns
 
 Array = NDArray[np.float64]
@@ -37,11 +42,12 @@ SETTLED = 1e-6
 class PowerResult:
     """Eigenpairs with what became of each, largest eigenvalue first, and L and R as used.
 
-    Eigenvectors are unit columns, signed so that eigenvalues are positive where the order is odd.
-    The status is the first that applies of:
+    Eigenvectors are unit columns, signed so that eigenvalues are positive where the order is odd;
+    where it is even, an eigenvalue has a sign that no vector changes, and size is what counts. The
+    status is the first that applies of:
 
-    - "no eigenvalue above zero": nothing positive is left of the tensor, up to `ROUNDING`;
-    - "below noise floor": the eigenvalue is at most the noise floor;
+    - "no eigenvalue above zero": nothing is left of the tensor, up to `ROUNDING`;
+    - "below noise floor": the size of the eigenvalue is at most the noise floor;
     - "unfinished": one more iteration would move the vector by more than `SETTLED`;
     - "found": the vector has settled and its eigenvalue stands out.
     """
@@ -75,7 +81,7 @@ def suggest_iterations(dimension: int) -> int:
 
 
 def robust_tensor_power(
-    tensor: SymmetricTensor | Array,
+    tensor: SymmetricTensor | Array | Sequence[Any],
     n_components: int,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
@@ -85,11 +91,12 @@ def robust_tensor_power(
 ) -> PowerResult:
     """Decompose a symmetric tensor by WA16 Algorithm 1, and say what was not found.
 
-    Time k (R + 1) answers at L columns each, memory O(d (k + L)) beside the tensor.
+    Time k (R + 1) answers at L columns each, memory O(d (k + L)) beside the tensor; twice that
+    where the order is even, for eigenvalues below zero.
 
     Parameters
     ----------
-    tensor : SymmetricTensor or ndarray of shape (d, ..., d)
+    tensor : SymmetricTensor or array_like of shape (d, ..., d)
     n_components : int
         k, at most d.
     n_restarts, n_iterations : int, optional
@@ -111,24 +118,54 @@ def robust_tensor_power(
     InvalidDocumentsError
         If a tensor answers with NaN or infinity.
     """
-    source = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
+    source = as_tensor(tensor)
     require(
         noise_floor is None or 0 <= noise_floor < math.inf,
         "the noise floor must be finite and at least 0",
         noise_floor=noise_floor,
         remedy="leave it out to accept every positive eigenvalue",
     )
-    method = DeflatedPower(
-        source.dimension,
-        n_components,
-        n_restarts=suggest_restarts(n_components) if n_restarts is None else n_restarts,
-        n_iterations=suggest_iterations(source.dimension) if n_iterations is None else n_iterations,
-        order=source.order,
-        seed=seed,
+    restarts = suggest_restarts(n_components) if n_restarts is None else n_restarts
+    iterations = suggest_iterations(source.dimension) if n_iterations is None else n_iterations
+
+    def decomposed(queried: SymmetricTensor) -> PowerResult:
+        method = DeflatedPower(
+            queried.dimension,
+            n_components,
+            n_restarts=restarts,
+            n_iterations=iterations,
+            order=queried.order,
+            seed=seed,
+        )
+        while not method.finished:
+            method.advance(*queried.apply(method.probes))
+        return judged(method, queried, noise_floor)
+
+    above = decomposed(source)
+    if source.order % 2:
+        return above
+    negated = ImplicitTensor(source.dimension, lambda u: -source.apply(u)[0], source.order)
+    return largest_of(above, decomposed(negated))
+
+
+def as_tensor(tensor: SymmetricTensor | Array | Sequence[Any]) -> SymmetricTensor:
+    """Return arrays and nested lists as a `DenseTensor`, and tensors as they are."""
+    return DenseTensor(tensor) if isinstance(tensor, np.ndarray | Sequence) else tensor
+
+
+def largest_of(above: PowerResult, below: PowerResult) -> PowerResult:
+    """Join the components of T and of -T: the k largest in size, what was not found last."""
+    k, status = len(above.status), above.status + below.status
+    values = np.concatenate([above.eigenvalues, below.eigenvalues])
+    missing = np.array([one == "no eigenvalue above zero" for one in status])
+    kept = np.lexsort((-values, missing))[:k]
+    signs = np.where(np.arange(2 * k) < k, 1.0, -1.0)
+    return replace(
+        above,
+        eigenvalues=(signs * values)[kept],
+        eigenvectors=np.hstack([above.eigenvectors, below.eigenvectors])[:, kept],
+        status=tuple(status[i] for i in kept),
     )
-    while not method.finished:
-        method.advance(*source.apply(method.probes))
-    return judged(method, source, noise_floor)
 
 
 def judged(
@@ -141,9 +178,8 @@ def judged(
     before = np.triu(vectors.T @ vectors, k=1) ** (tensor.order - 1)
     images = tensor.apply(vectors)[0] - vectors @ (values[:, None] * before)
     onward = unit_columns(images, vectors)
-    # Where p is even, a negative eigenvalue turns its vector around at every step.
-    apart = (np.linalg.norm(onward - sign * vectors, axis=0) for sign in (1, -1))
-    moves = np.minimum(*apart)
+    # A negative eigenvalue turns its vector around at every step.
+    moves = np.linalg.norm(onward - np.where(values < 0, -vectors, vectors), axis=0)
     nothing = ROUNDING * max(values.max(), 0.0)
 
     def status(value: float, move: float) -> Status:

@@ -9,13 +9,19 @@ The smallest l_i |v_i'theta| is of the order l_min / sqrt(d), so noise above tha
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, require
-from streamlda.papers.wang_anandkumar.algorithm_1 import PowerResult, robust_tensor_power
-from streamlda.papers.wang_anandkumar.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
+from streamlda.papers.wang_anandkumar.algorithm_1 import (
+    PowerResult,
+    as_tensor,
+    robust_tensor_power,
+)
+from streamlda.papers.wang_anandkumar.tensors import ImplicitTensor, SymmetricTensor
 from streamlda.spectral.power import unit_columns
 
 Array = NDArray[np.float64]
@@ -41,7 +47,7 @@ def random_marginal(tensor: SymmetricTensor, theta: Array) -> Array:
 
 
 def random_marginal_power(
-    tensor: SymmetricTensor | Array,
+    tensor: SymmetricTensor | Array | Sequence[Any],
     n_components: int,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
@@ -60,7 +66,7 @@ def random_marginal_power(
 
     Parameters
     ----------
-    tensor : SymmetricTensor of order 3 or ndarray of shape (d, d, d)
+    tensor : SymmetricTensor of order 3 or array_like of shape (d, d, d)
     n_components : int
         k, at most d.
     n_restarts, n_iterations, noise_floor
@@ -80,7 +86,7 @@ def random_marginal_power(
     InvalidSettingError, InvalidDocumentsError
         As `robust_tensor_power`; also if the order is not 3 or there is no marginal.
     """
-    queried = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
+    queried = as_tensor(tensor)
     d = queried.dimension
     at_least(1, n_components=n_components, n_marginals=n_marginals)
     require(

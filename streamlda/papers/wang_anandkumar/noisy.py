@@ -14,7 +14,7 @@ discrete and comes from `streamlda.privacy.mechanism`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -56,8 +56,11 @@ class Schedule:
 
     Parameters
     ----------
-    epsilon, delta : float
-        For all queries together; epsilon in nats.
+    epsilon : float or None
+        Asked for all queries together, in nats; None with `noise_multipliers`, to be told by
+        `NoisyPower.epsilon`.
+    delta : float
+        Of all queries together.
     neighbours : Neighbours
     calibration : {"exact", "advanced", "paper"}, default "exact"
         ``"exact"``: K Gaussian queries with noise multiplier z are sqrt(K)/z-GDP, so
@@ -65,15 +68,28 @@ class Schedule:
         `streamlda.papers.wang_anandkumar.compositions.advanced_noise_multiplier`. ``"paper"``: the
         paper's formula, `streamlda.papers.wang_anandkumar.compositions.wang_anandkumar`; only for
         comparison.
+    noise_multipliers : sequence of float, optional
+        Standard deviation / l2_sensitivity of the queries of each round, in place of those of a
+        calibration: a schedule of one's own.
     """
 
-    epsilon: float
+    epsilon: float | None
     delta: float
     neighbours: Neighbours
     calibration: str = "exact"
+    noise_multipliers: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        between(1e-6, accounting.MAX_EPSILON, epsilon=self.epsilon)
+        require(
+            self.epsilon is not None or self.noise_multipliers is not None,
+            "noise needs an epsilon or noise multipliers to follow from",
+            epsilon=self.epsilon,
+            remedy="give one of them",
+        )
+        if self.epsilon is not None:
+            between(1e-6, accounting.MAX_EPSILON, epsilon=self.epsilon)
+        for noise_multiplier in self.noise_multipliers or ():
+            between(1e-6, 1e12, noise_multiplier=noise_multiplier)
         between(1e-290, 0.5, delta=self.delta)
         remedy = "take 'exact', which needs the least noise"
         one_of(CALIBRATIONS, calibration=self.calibration, remedy=remedy)
@@ -81,6 +97,7 @@ class Schedule:
     def noise_multiplier(self, queries: int) -> float:
         """Return standard deviation / l2_sensitivity of each of K queries of the same tensor."""
         at_least(1, queries=queries)
+        assert self.epsilon is not None
         return _noise_multiplier(self.epsilon, self.delta, queries, self.calibration)
 
 
@@ -99,8 +116,9 @@ class NoisyPower:
     Public, not protected by the noise: d, k, L, R, seeds of the starts, epsilon, delta, neighbours
     with the map, n and the magnitude, every noisy answer, and hence every u and standard deviation.
 
-    Private is what is released by `SecureNoise` under the calibration "exact" or "advanced"; see
-    `private`, and `tv_distance_bound` for what drawing adds to delta. For documents, that holds for
+    Whether answers are private, and at which epsilon, follows from the noise of all rounds by exact
+    accounting, whatever a schedule says of itself: `private`, `epsilon`, `statement`; see
+    `tv_distance_bound` for what drawing adds to delta. For documents, that holds for
     the tensor of E[P3] alone (alpha_0 = 0).
 
     **Replay**: one `tensor` answers all rounds, whose costs add up: `event`. **Live**: without
@@ -138,6 +156,14 @@ class NoisyPower:
         self._done: list[GaussianRelease] = []
         self.rounds, self.queries_per_round = planned(method)
         at_least(1, queries=self.queries)
+        given = schedule.noise_multipliers
+        require(
+            given is None or len(given) == self.rounds,
+            "there must be one noise multiplier for each round",
+            noise_multipliers=0 if given is None else len(given),
+            rounds=self.rounds,
+            remedy="give as many",
+        )
 
     @property
     def queries(self) -> int:
@@ -147,14 +173,42 @@ class NoisyPower:
 
     @property
     def noise_multiplier(self) -> float:
-        """Standard deviation over sensitivity of each query."""
+        """Standard deviation over sensitivity of each query of the next round."""
+        return self._multiplier(len(self._done))
+
+    def _multiplier(self, number: int) -> float:
+        given = self.schedule.noise_multipliers
+        if given is not None:
+            # A live method may refine after its rounds.
+            return given[min(number, self.rounds - 1)]
         queries = self.method.probes.shape[1] if self._tensor is None else self.queries
         return self.schedule.noise_multiplier(queries)
 
     @property
+    def epsilon(self) -> float:
+        """What all rounds cost, at the delta of the schedule, by exact accounting."""
+        whole = self._planned
+        event = Parallel(whole.events) if self._tensor is None else whole
+        return accounting.epsilon_spent(event, self.schedule.delta)
+
+    @property
     def private(self) -> bool:
-        """Whether the answers may be called (epsilon, delta)-differentially private."""
-        return self._noise.secure and self.schedule.calibration != "paper"
+        """Tell whether noise is secure and costs no more than the epsilon that was asked."""
+        asked = self.schedule.epsilon
+        return self._noise.secure and (asked is None or self.epsilon <= asked)
+
+    @property
+    def statement(self) -> str:
+        """One paragraph to publish beside the components."""
+        asked, delta = self.schedule.epsilon, self.schedule.delta
+        if not self._noise.secure:
+            return "not private: the noise was seeded."
+        cost = f"epsilon {self.epsilon:.4g}, delta {delta:g} by exact accounting of all rounds"
+        if not self.private:
+            return f"not private at epsilon {asked:g}: the noise costs {cost}."
+        unit = {"entry": "entry of the tensor", "add-remove": "document (add-remove)"}
+        changed = unit.get(self.schedule.neighbours.notion, "document (replace-one)")
+        return f"private: {cost}, for each {changed}."
 
     @property
     def tv_distance_bound(self) -> float:
@@ -176,8 +230,8 @@ class NoisyPower:
 
     @property
     def _planned(self) -> Composed:
-        each = GaussianRelease(self.noise_multiplier / math.sqrt(self.queries_per_round))
-        return Composed([each] * self.rounds)
+        root = math.sqrt(self.queries_per_round)
+        return Composed([GaussianRelease(self._multiplier(i) / root) for i in range(self.rounds)])
 
     @property
     def spent(self) -> Composed | Parallel:

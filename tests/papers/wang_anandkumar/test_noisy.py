@@ -290,13 +290,51 @@ def test_live_rounds_cost_one_round_in_parallel_and_go_on():
     assert Budget(1.0, DELTA).fits(power.spent)
 
 
-def test_only_secure_noise_of_a_proven_calibration_is_called_private():
-    tensor, private = orthonormal()[0], set()
+def test_privacy_follows_from_what_is_spent():
+    tensor = orthonormal()[0]
     for name, noise in itertools.product(CALIBRATIONS, (SecureNoise(), SeededNoise(0))):
-        schedule = Schedule(1.0, DELTA, entries(), name)
-        if NoisyPower(deflated(), tensor, schedule, noise).private:
-            private.add((name, type(noise)))
-    assert private == {("exact", SecureNoise), ("advanced", SecureNoise)}
+        power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, entries(), name), noise)
+        assert power.private == power.statement.startswith("private: ") == noise.secure
+        assert power.epsilon <= 1.0
+    # All calibrations keep the promise; two of them need far less than they use.
+    assert power.epsilon < 0.3
+
+
+class Half(Schedule):
+    """A schedule that claims what another one keeps."""
+
+    def noise_multiplier(self, queries):
+        return 0.5 * super().noise_multiplier(queries)
+
+
+def test_a_schedule_of_ones_own_is_accounted_as_it_is():
+    tensor, rounds = orthonormal()[0], K * (R + 1)
+    half = NoisyPower(deflated(), tensor, Half(1.0, DELTA, entries()), SecureNoise())
+    assert not half.private
+    assert half.epsilon == pytest.approx(epsilon_of(2 * mu_of(1.0, DELTA), DELTA), rel=1e-6)
+    assert half.statement.startswith("not private at epsilon 1: the noise costs epsilon 2.")
+    multipliers = np.linspace(50, 80, rounds).tolist()
+    spent = epsilon_of(math.sqrt(sum(L / z**2 for z in multipliers)), DELTA)
+    for asked, private in ((None, True), (1.01 * spent, True), (0.99 * spent, False)):
+        schedule = Schedule(asked, DELTA, entries(), noise_multipliers=multipliers)
+        own = NoisyPower(deflated(), tensor, schedule, SecureNoise())
+        assert own.epsilon == pytest.approx(spent, rel=1e-9)
+        assert own.private is private
+        own.step()
+        assert own.noise_multiplier == multipliers[1]
+    with pytest.raises(InvalidSettingError, match="one noise multiplier for each round"):
+        NoisyPower(
+            deflated(),
+            tensor,
+            Schedule(None, DELTA, entries(), noise_multipliers=[1.0]),
+            SecureNoise(),
+        )
+    with pytest.raises(InvalidSettingError, match="an epsilon or noise multipliers"):
+        Schedule(None, DELTA, entries())
+    # Live, each tensor pays for one round: the dearest counts.
+    live_schedule = Schedule(None, DELTA, entries(), noise_multipliers=multipliers)
+    alone = NoisyPower(deflated(), None, live_schedule, SecureNoise())
+    assert alone.epsilon == pytest.approx(epsilon_of(math.sqrt(L) / 50, DELTA), rel=1e-9)
 
 
 def test_probes_and_answers_that_do_not_fit_get_no_noise():

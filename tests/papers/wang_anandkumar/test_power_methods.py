@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.papers.wang_anandkumar.algorithm_1 import (
     robust_tensor_power,
     suggest_iterations,
@@ -65,9 +65,11 @@ def test_what_the_tensor_does_not_hold_is_not_called_found():
     assert zero.status == (NOTHING, NOTHING)
     assert not zero.eigenvalues.any()
     # Of an even order, no sign of the vector makes a negative eigenvalue positive.
-    found = robust_tensor_power(FactoredTensor([-3.0, 1.0], orthonormal(4, 2, 23), order=4), 3)
-    assert found.status == ("found", NOTHING, NOTHING)
-    assert found.eigenvalues[0] == pytest.approx(1.0)
+    vectors = orthonormal(4, 2, 23)
+    found = robust_tensor_power(FactoredTensor([-3.0, 1.0], vectors, order=4), 3)
+    assert found.status == ("found", "found", NOTHING)
+    np.testing.assert_allclose(found.eigenvalues[:2], [-3.0, 1.0])
+    np.testing.assert_allclose(np.abs(found.eigenvectors[:, :2].T @ vectors), np.eye(2), atol=1e-8)
     found = random_marginal_power(FactoredTensor([1.0], orthonormal(6, 1, 3)), 3)
     assert found.status == ("found", NOTHING, NOTHING)
 
@@ -133,3 +135,12 @@ def test_whitening_stands_less_noise_than_the_power_method():
     assert one > 3 * power
     # More marginals help, and make up for it only in part.
     assert power < many < one
+
+
+def test_lists_are_arrays():
+    array = composed(np.array([2.0, 1.0]), orthonormal(4, 2, 5))
+    for decompose in (robust_tensor_power, random_marginal_power):
+        found = decompose(array.tolist(), 2)
+        np.testing.assert_array_equal(found.eigenvalues, decompose(array, 2).eigenvalues)
+    with pytest.raises(InvalidSettingError):
+        robust_tensor_power([[1.0, 2.0], [3.0, 4.0]], 1)

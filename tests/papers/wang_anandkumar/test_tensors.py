@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from bench.papers.wa16_figure_1 import noise_tensor
+from bench.papers.wa16_noise import noise_tensor
 from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm, z_eigenpairs
 from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,

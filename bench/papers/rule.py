@@ -1,0 +1,164 @@
+"""One rule for all verdicts: they follow from the figures shown, and from nothing else.
+
+1. A figure with a target is met, missed, or open where the size of the run does not decide.
+2. Trials are drawn again with replacement. A figure is met if `CERTAIN` of these resamples meet its
+   target, and missed if as many do not.
+3. A law is judged beside its rivals: it must fit best, by the least ratio of largest to smallest
+   measured value over its own. A law may have an exponent that is fitted, within limits.
+4. A count of comparisons is judged by sign: as many must be won as no coin would win.
+5. The verdict is "does not" if a figure is missed, else "not judged" if one is open or none has a
+   target, else "agrees".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.stats import binom
+
+from bench.kinds import Figure
+
+CERTAIN, RESAMPLES = 0.95, 400
+
+
+class Verdict(NamedTuple):
+    """Whether a paper's claim comes out, None where that is open, and why."""
+
+    agrees: bool | None
+    because: str
+
+    @property
+    def line(self) -> str:
+        start = {None: "not judged: ", True: "agrees: ", False: "does not, because "}
+        return f"{start[self.agrees]}{self.because}"
+
+
+def verdict_of(figures: Iterable[Figure]) -> Verdict:
+    asked = [figure for figure in figures if figure.target != "-"]
+    missed = [figure for figure in asked if figure.met is False]
+    if missed:
+        return Verdict(False, said(missed))
+    if unknown := [figure for figure in asked if figure.met is None]:
+        return Verdict(None, f"this size does not decide {said(unknown)}")
+    return Verdict(True, said(asked)) if asked else Verdict(None, "the paper claims nothing here")
+
+
+def said(figures: Iterable[Figure]) -> str:
+    return "; ".join(f"{f.name}: {f.measured} (target: {f.target})" for f in figures)
+
+
+def decided(hits: Any) -> bool | None:
+    """Judge resamples of 1 (met), 0 (missed) and nan (neither)."""
+    hits = np.asarray(hits, dtype=float)
+    known = hits[~np.isnan(hits)]
+    if len(known) < CERTAIN * len(hits):
+        return None
+    share = known.mean()
+    return True if share >= CERTAIN else False if share <= 1 - CERTAIN else None
+
+
+class Law(NamedTuple):
+    """Values in proportion to shape(x)^p; p is 1, or fitted between limits."""
+
+    name: str
+    shape: Callable[[Any], Any]
+    least: float = 1.0
+    most: float = 1.0
+
+
+def power(exponent: float, of: str = "d") -> Law:
+    return Law(f"{of}^{exponent:g}", lambda x: np.asarray(x, dtype=float) ** exponent)
+
+
+def misfits(samples: Mapping[float, Any], law: Law) -> Any:
+    """Return the largest over the smallest value after division by the law, for every resample."""
+    logs = np.log(np.stack([np.asarray(values) for values in samples.values()], axis=-1))
+    shape = np.log(law.shape(np.array(list(samples), dtype=float)))
+    shape = shape - shape.mean()
+    centred = logs - logs.mean(axis=-1, keepdims=True)
+    across = float(shape @ shape)
+    p = np.clip(centred @ shape / across if across else 1.0, law.least, law.most)
+    return np.exp(np.ptp(centred - np.multiply.outer(p, shape), axis=-1))
+
+
+def judge_law(
+    name: str, samples: Mapping[float, Any], laws: Sequence[Law], claimed: Collection[str]
+) -> Figure:
+    """Ask that a claimed law fits best; `samples` has the resamples of each measured value."""
+    found = np.stack([misfits(samples, law) for law in laws])
+    best = np.isin(np.argmin(np.nan_to_num(found, nan=np.inf), axis=0), places(laws, claimed))
+    hits = np.where(np.isnan(found).any(axis=0), np.nan, best)
+    middle = {x: np.array([median(values)]) for x, values in samples.items()}
+    shown = ", ".join(f"{law.name} {float(misfits(middle, law)[0]):.2f}" for law in laws)
+    target = f"{' or '.join(claimed)} least, in {CERTAIN:.0%} of resamples"
+    share = f"; least in {np.nanmean(hits):.0%}" if not np.isnan(hits).all() else "; never reached"
+    return Figure(f"{name}, largest / smallest over", shown + share, target, decided(hits))
+
+
+def places(laws: Sequence[Law], names: Collection[str]) -> list[int]:
+    return [i for i, law in enumerate(laws) if law.name in names]
+
+
+def judge_least(name: str, samples: Any, limit: float, form: str = "{:.2f}") -> Figure:
+    """Ask that a value is at least a limit."""
+    samples = np.asarray(samples, dtype=float)
+    hits = np.where(np.isnan(samples), np.nan, samples >= limit)
+    target = f">= {form.format(limit)}, in {CERTAIN:.0%} of resamples"
+    return Figure(name, form.format(float(np.median(samples))), target, decided(hits))
+
+
+def judge_count(name: str, won: int, tried: int) -> Figure:
+    """Ask that all comparisons are won: open where a coin would do the same."""
+    met: bool | None = None
+    if tried and won == tried and 0.5**tried <= 1 - CERTAIN:
+        met = True
+    elif tried and float(binom.cdf(won, tried, 0.5)) <= 1 - CERTAIN:
+        met = False
+    return Figure(name, f"{won} of {tried}", "all, more than a coin would win", met)
+
+
+def exponent(samples: Mapping[float, Any]) -> tuple[float, float]:
+    """Return the exponent of x and its standard error, over resamples."""
+    x = np.log(np.array(list(samples), dtype=float))
+    logs = np.log(np.stack([np.asarray(values) for values in samples.values()], axis=-1))
+    slopes = (
+        (logs - logs.mean(axis=-1, keepdims=True)) @ (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+    )
+    return float(np.nanmedian(slopes)), float(np.nanstd(slopes))
+
+
+def exponent_figure(name: str, samples: Mapping[float, Any]) -> Figure:
+    value, error = exponent(samples)
+    return Figure(name, f"{value:.3f} (standard error {error:.3f})")
+
+
+def at_half(levels: Sequence[float], rates: Any) -> float:
+    """Return where a rate crosses 1/2, on a logarithmic scale; nan if it never does.
+
+    The rate is first made to rise (running mean of neighbours that are out of order), so that
+    there is one crossing.
+    """
+    rising = isotonic_regression(np.asarray(rates, dtype=float)).x
+    above = int(np.searchsorted(rising, 0.5))
+    if above in (0, len(rising)):
+        return math.nan
+    low, high = rising[above - 1], rising[above]
+    share = (0.5 - low) / (high - low)
+    return float(levels[above - 1] * (levels[above] / levels[above - 1]) ** share)
+
+
+def resampled_halves(levels: Sequence[float], rates: Any, trials: int, seed: int = 0) -> Any:
+    """Return `at_half` of resampled trials, each of which fails from a level of its own on."""
+    rising = isotonic_regression(np.asarray(rates, dtype=float)).x
+    own = np.random.default_rng(seed).random((RESAMPLES, trials, 1))
+    return np.array([at_half(levels, row) for row in (own <= rising).mean(axis=1)])
+
+
+def resampled_medians(values: Sequence[float], seed: int = 0) -> Any:
+    rng, values = np.random.default_rng(seed), np.asarray(values)
+    return np.median(values[rng.integers(0, len(values), (RESAMPLES, len(values)))], axis=1)
