@@ -19,8 +19,7 @@ class Account:
 
     A part begins at the position of the source before its first batch. From then on its records in
     the state, rejects and blanks among them, are the records that the source has passed: a batch
-    that was dropped, taken twice, or taken beside its position makes a difference. Gaps are no
-    records. Time O(parts + records) a batch, memory O(parts).
+    that was dropped, taken twice, or taken beside its position makes a difference. Gaps are none.
     """
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least
 from streamlda.learner import Learner
-from streamlda.stream.blocks import find_cuts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.columns import ColumnChange
-from streamlda.text.encoding import EncodedTexts
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays
@@ -69,11 +67,6 @@ class GrowingWords:
         self.missing = every
         #: Words that have entered, and left.
         self.entered = self.left = 0
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The function that finds words is made again.
-        parts = self.every, self._size, self._analyzer, self._limits
-        return _unpickled, (*parts, self.state())
 
     def borders(self) -> Iterator[int]:
         """Yield the numbers of documents from here until each border."""
@@ -163,42 +156,6 @@ class GrowingWords:
         self.missing, self.entered, self.left = arrays["border"].tolist()
         self._found.restore(arrays)
         self._keep(json.loads(arrays["texts"].tobytes()))
-
-
-def encode_parts(
-    texts: Sequence[str],
-    vocabulary: Vocabulary,
-    learner: Learner,
-    growing: GrowingWords | None,
-    *,
-    flush: Callable[[], object] = tuple,
-    on_change: Callable[[Vocabulary, ColumnChange], object],
-) -> Iterator[tuple[slice, EncodedTexts]]:
-    """Yield texts in parts, encoded; let words enter and leave between parts.
-
-    The caller lets the learner learn from each part. At a border `flush` gives it the documents
-    that wait; `on_change` takes the new vocabulary.
-    """
-    start = 0
-    for stop in find_cuts(texts, growing.borders() if growing else ()):
-        part = slice(start, stop)
-        yield part, vocabulary.encode(texts[part])
-        start = stop
-        if growing is None:
-            continue
-        growing.add(texts[part])
-        if not growing.missing:
-            flush()
-            if found := growing.grow(vocabulary, learner):
-                vocabulary = found[0]
-                on_change(*found)
-
-
-def _unpickled(*parts: Any) -> GrowingWords:
-    *given, state = parts
-    made = GrowingWords(*given)
-    made.restore(state)
-    return made
 
 
 def most_counted(size: int) -> int:

@@ -33,15 +33,21 @@ from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
 from streamlda.stream.account import Account
-from streamlda.stream.blocks import Blocks
+from streamlda.stream.blocks import Blocks, find_cuts
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS, InNoBin, TimeSpan, find_bins
-from streamlda.stream.growing_words import GrowingWords, encode_parts
+from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.schedule import Released, Schedule
-from streamlda.stream.source import Behind, LocatedTexts, Position, RecordBatch, Reject
+from streamlda.stream.source import (
+    Behind,
+    LocatedTexts,
+    Position,
+    RecordBatch,
+    RecordLocation,
+    Reject,
+)
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.column_words import ColumnWords, open_column_words
-from streamlda.text.columns import ColumnChange
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
@@ -305,28 +311,47 @@ class Pipeline(Generic[LearnerT]):
         self._learn(waiting)
 
     def _learn(self, found: LocatedTexts) -> None:
+        times = np.array(found.times, dtype=np.float64)
+        borders = () if self._growing is None else self._growing.borders()
+        start = 0
+        for stop in find_cuts(found.texts, borders):
+            part, start = slice(start, stop), stop
+            self._learn_part(found.texts[part], found.locations[part], times[part])
+            if self._growing is not None:
+                self._grow(self._growing, found.texts[part])
+
+    def _learn_part(
+        self, texts: list[str], locations: list[RecordLocation], times: NDArray[np.float64]
+    ) -> None:
+        """Learn from documents between two borders of the vocabulary."""
         assert self.vocabulary is not None
         assert self._learner is not None
-        times = np.array(found.times, dtype=np.float64)
-        parts = encode_parts(
-            *(found.texts, self.vocabulary, self._learner, self._growing),
-            flush=self.flush,
-            on_change=self._change_words,
-        )
-        for part, encoded in parts:
-            texts, locations = found.texts[part], found.locations[part]
-            if self._column_words is not None:
-                self._column_words.add(texts)
+        encoded = self.vocabulary.encode(texts)
+        if self._column_words is not None:
+            self._column_words.add(texts)
+        if self._candidates is not None:
+            ids = [at.id or f"{at.location}:{at.record}" for at in locations]
+            self._candidates.add(encoded.batch, ids, texts)
+        self.counts.add_encoded(encoded, len(texts))
+        if self._on_reject is not None:
+            for i in np.flatnonzero(~encoded.batch.usable).tolist():
+                reason = UNREADABLE if i in encoded.unreadable else SHORT
+                self._on_reject(Reject(*locations[i][:2], reason))
+        for block in self._blocks.add(self._date(encoded, times)):
+            self._learner.add(block)
+
+    def _grow(self, growing: GrowingWords, texts: list[str]) -> None:
+        """Count the words of texts, and let words enter and leave at a border."""
+        assert self.vocabulary is not None
+        assert self._learner is not None
+        growing.add(texts)
+        if growing.missing:
+            return
+        self.flush()
+        if found := growing.grow(self.vocabulary, self._learner):
+            self.vocabulary, change = found
             if self._candidates is not None:
-                ids = [at.id or f"{at.location}:{at.record}" for at in locations]
-                self._candidates.add(encoded.batch, ids, texts)
-            self.counts.add_encoded(encoded, len(texts))
-            if self._on_reject is not None:
-                for i in np.flatnonzero(~encoded.batch.usable).tolist():
-                    reason = UNREADABLE if i in encoded.unreadable else SHORT
-                    self._on_reject(Reject(*locations[i][:2], reason))
-            for block in self._blocks.add(self._date(encoded, times[part])):
-                self._learner.add(block)
+                self._candidates.change_words(change)
 
     def _date(self, encoded: EncodedTexts, times: NDArray[np.float64]) -> DocumentBatch:
         """Return documents with their bins of event time, and count those in no bin."""
@@ -339,11 +364,6 @@ class Pipeline(Generic[LearnerT]):
         self.counts.undated += int(np.count_nonzero(usable == UNDATED))
         self.counts.ahead += int(np.count_nonzero(usable == AHEAD))
         return batch.dated(bins)
-
-    def _change_words(self, vocabulary: Vocabulary, change: ColumnChange) -> None:
-        self.vocabulary = vocabulary
-        if self._candidates is not None:
-            self._candidates.change_words(change)
 
     # Releases.
 

@@ -43,10 +43,7 @@ class RecordLocation(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """Location and reason of a skipped record, never its text.
-
-    `reason` is a short fixed word such as ``not-utf8``; the same words are counted in summaries.
-    """
+    """Location of a skipped record, and a short fixed word as reason, such as ``not-utf8``."""
 
     location: str
     record: int
@@ -104,21 +101,16 @@ class RecordBatch:
     Attributes
     ----------
     texts : list of str or None
-        The document of each record, or None if it is a reject or a blank line. An empty text is a
-        document, too short to learn from.
+        The document of each record; None of a reject or a blank line. An empty text is a document.
     rejects : list of Reject
         Records that were skipped for a fault.
     exhausted : bool
         True when the source has ended and later polls will bring nothing.
-    locations : list of RecordLocation
-        Location of each record; empty if unknown.
-    users : list of str or None
-        User of each document, None if unknown; empty if all are unknown. Never to be logged.
-    times : list of float or None
-        Event time of each document, in seconds since 1970 UTC, None if unknown; empty if all are.
+    locations, users, times : list
+        Location, user and event time (in seconds since 1970 UTC) of each record, None if unknown;
+        empty if all are. Users must never be logged.
     fields : tuple of str
-        Names of the fields, as a message may show them, of the first reject that lacks that of the
-        text.
+        Names of the fields of the first reject that lacks that of the text, to be shown.
     damage : tuple of Damage
         Files that broke off in this poll, or ended without a record.
     newest : dict of int to float

@@ -50,9 +50,8 @@ class VocabularyLearner:
 
     At most `size` words are learned from `documents` documents or `VOCABULARY_CHARACTERS`; limits
     are those of `Vocabulary.learn`. A `min_document_frequency` of None is a two-hundredth of the
-    documents, at least 1 and at most 5. `phrases` is the most phrases to learn first, from the same
-    texts. With `grow_every` the words change after every so many documents
-    (`streamlda.stream.growing_words`).
+    documents, from 1 to 5. `phrases` is the most phrases to learn first, from the same texts. With
+    `grow_every` the words change after every so many documents.
     """
 
     size: int | None = 8000
