@@ -35,9 +35,8 @@ BLOCK = re.compile(r"^```(sh|python|toml|console)\n(.*?)^```", re.DOTALL | re.MU
 #: What a browser would fetch from elsewhere.
 FETCHED = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="https?://')
 
-#: Lines of the console that other tests run as they stand: `pip` in `test_packaging.py`; `curl` in
-#: `tests/service/test_front_door.py`, which starts the daemons of pages too; what comes before
-#: containers in `tests/service/test_deploy.py`.
+#: Lines of the console that other tests run: `pip` in `test_packaging.py`; daemons, what comes before
+#: containers, and the route of `curl` in `tests/service`.
 RUN_ELSEWHERE = {"pip", "curl", "cd", "(umask"}
 
 #: Programs of containers and clusters, which a test has not. What they start is run: for Docker in

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -237,3 +238,15 @@ def test_the_lines_of_the_page_make_the_token_of_compose(tmp_path):
     subprocess.run(["bash", "-euc", shell], cwd=tmp_path, check=True)
     assert (deploy / "token").stat().st_mode & 0o777 == 0o644, "its user is another"
     settings_of(tmp_path, STREAMLDA_HTTP_TOKEN_FILE=str(deploy / "token"))
+
+
+@pytest.mark.parametrize("name", ["README.md", "streamlda/docs/howto/deploy.md"])
+def test_the_lines_of_a_page_start_a_daemon(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / name).read_text("utf-8")
+    settings = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    Path("streamlda.toml").write_text("".join(settings), "utf-8")
+    (line,) = re.findall(r"^\$ streamlda (run .*)", page, re.MULTILINE)
+    done = CliRunner(env={}).invoke(commands, [*shlex.split(line), "--check"])
+    assert done.exit_code == exit_codes.OK, done.output
+    assert "in all" in done.output

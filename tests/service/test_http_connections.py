@@ -108,24 +108,6 @@ def test_an_answer_must_be_taken_in_time(connect, monkeypatch):
         server.stop()
 
 
-def test_of_too_many_the_one_that_waits_longest_is_closed_for_the_new_one(
-    serve, connect, monkeypatch
-):
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
-    server = serve()
-    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in JSON.items())
-    head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n" + lines + b"\r\n"
-    # One is being answered.
-    clients = []
-    for sent in (head, *[b"GET "] * 7):
-        clients.append(connect(server, sent))
-        # Taken in before the next.
-        time.sleep(0.05)
-    busy, *slow = clients
-    assert all(is_closed(client, 10.0) for client in slow[:5])
-    assert not any(is_closed(client, 0.3) for client in (busy, *slow[5:]))
-
-
 def test_probes_are_answered_while_all_connections_are_busy(serve, connect, monkeypatch):
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
     server = serve()
