@@ -133,21 +133,12 @@ def check_memory(settings: RunSettings, n_features: int | None = None) -> Plan:
     if settings.memory.limit is None:
         wanted = f"allow the control group {math.ceil(total / OF_GROUP / MIB)} MiB"
     parts = "".join(f"\n- {what}: {_mib(size)}" for what, size in plan)
+    words = "hash_bits" if settings.vocabulary.kind == "hashed" else "size"
     raise InvalidSettingError(
         "the memory that is planned must be within memory.limit, got "
-        f"memory.limit={_mib(limit)} planned={_mib(total)}; {_remedy(settings, total - limit)}, or "
-        f"{wanted}:{parts}"
+        f"memory.limit={_mib(limit)} planned={_mib(total)}; lower vocabulary.{words}, "
+        f"topics.count, topics.oversampling, memory.kept or memory.queue, or {wanted}:{parts}"
     )
-
-
-def _remedy(settings: RunSettings, too_much: int) -> str:
-    """Return the change that frees what is too much: the queue if it can, else the words."""
-    queue = settings.memory.queue
-    if too_much <= queue - MIB:
-        return f'set memory.queue = "{(queue - too_much) // MIB} MiB"'
-    hashed = settings.vocabulary.kind == "hashed"
-    words = "vocabulary.hash_bits" if hashed else "vocabulary.size"
-    return f"lower {words}, topics.count, topics.oversampling, memory.kept or memory.queue"
 
 
 def _public(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:

@@ -35,7 +35,7 @@ BLOCK = re.compile(r"^```(sh|python|toml|console)\n(.*?)^```", re.DOTALL | re.MU
 #: What a browser would fetch from elsewhere.
 FETCHED = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="https?://')
 
-#: Lines of the console that other tests run: `pip` in `test_packaging.py`; daemons, what comes before
+#: Lines of the console that other tests run: `pip` in `test_packaging.py`; daemons, the token of
 #: containers, and the route of `curl` in `tests/service`.
 RUN_ELSEWHERE = {"pip", "curl", "cd", "(umask"}
 
