@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.run.fit import fit
 from streamlda.settings.load import load_settings
-from streamlda.utils.exit_codes import exit_code
 from tests.kafka import schemas
 from tests.kafka.broker import free_ports
 from tests.kafka.schema_registry import schema_registry
@@ -57,31 +55,6 @@ def test_a_fit_over_avro_is_the_fit_over_its_documents(registry, topics, topic, 
     topics.fill(f"{topic}-plain", as_json([each["text"] for each in documents]))
     plain = fitted(tmp_path, topics, f"{topic}-plain")
     np.testing.assert_array_equal(found.model.components, plain.model.components)
-
-
-def test_a_fit_says_in_a_line_what_is_wrong_with_the_registry(registry, topics, topic, tmp_path):
-    topics.fill(topic, [UNKNOWN] * 5)
-    at = {"registry.url": registry.url}
-    endings = []
-
-    def ended():
-        with pytest.raises(StreamLDAError) as caught:
-            fitted(tmp_path, topics, topic, **at)
-        said = str(caught.value)
-        assert "\n" not in said
-        assert SECRET not in said
-        endings.append((type(caught.value).__name__, exit_code(caught.value)))
-
-    ended()
-    registry.login = "ann:word"
-    ended()
-    registry.stop()
-    ended()
-    assert endings == [
-        ("InsufficientDataError", 65),
-        (SourceAccessError.__name__, 78),
-        (SourceAwayError.__name__, 74),
-    ]
 
 
 @pytest.mark.long
