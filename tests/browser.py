@@ -43,30 +43,6 @@ CONTRASTS = """() => {
   return found;
 }"""
 
-#: Words of scripts that run from the right between others, as a list must not turn round.
-MIXED = ["שלום", "עולם", "plain", "سلام", "كتاب", "words"]
-
-#: Left edges of the boxes of words within an element, whose text holds each once.
-LEFT_EDGES = """(element, words) => words.map((word) => {
-  const nodes = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
-  while (nodes.nextNode()) {
-    const start = nodes.currentNode.data.indexOf(word);
-    if (start < 0) continue;
-    const range = document.createRange();
-    range.setStart(nodes.currentNode, start);
-    range.setEnd(nodes.currentNode, start + word.length);
-    return range.getBoundingClientRect().left;
-  }
-  throw new Error("a word must be in the element");
-})"""
-
-
-def check_order(element, words):
-    """Words of an element stand from the left to the right in this order."""
-    assert len(words) > 1
-    edges = element.evaluate(LEFT_EDGES, words)
-    assert edges == sorted(set(edges))
-
 
 def chromium():
     """Return the program to test with, or fail."""
