@@ -12,11 +12,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from streamlda.cli.options import number_option
 from streamlda.cli.topics import table
-from streamlda.engine.engine import Engine
-from streamlda.engine.settings import EngineSettings
 from streamlda.estimator import StreamLDA
-from streamlda.model.evaluation import matched_l1_error
-from streamlda.simulate import PlantedLDA
 from streamlda.stream.source import open_source
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.utils.process import resident_bytes
@@ -40,26 +36,21 @@ returns right scipy see set shape single size sklearn specified specify str stri
 tuple type types use used using value values vol way wikipedia journal cdots float
 """
 
-#: The planted corpus: topics, words, documents, and tokens a document.
-PLANTED = (14, 2000, 40_000, 60)
-
 
 @click.command()
 @number_option("--documents", help="Most paragraphs to read. [default: all, some 20 thousand]")
 @number_option("--topics", "n_topics", default=TOPICS, help="Topics to learn.")
 def demo(documents: int | None, n_topics: int) -> None:
-    """Learn topics from a stream that needs no download, and check them where the truth is known.
+    """Learn topics from a stream that needs no download.
 
     The stream: paragraphs of the docstrings of the standard library, NumPy, SciPy, scikit-learn
-    and Numba, in a shuffled order, each once. The check: documents drawn from planted topics.
+    and Numba, in a shuffled order, each once.
     """
     click.echo(
         f"Learning {n_topics} topics, in one pass, from a stream of paragraphs: the docstrings of "
         "Python,\nNumPy, SciPy, scikit-learn and Numba on this machine."
     )
     path = _learn_docstrings(documents, n_topics)
-    click.echo("\nThe same engine on documents drawn from planted topics, whose truth is known:")
-    _learn_planted()
     click.echo(
         f"\nLook further:\n  streamlda topics {path} --words 20\n"
         f"  echo 'the eigenvalues of a sparse matrix' | streamlda infer {path} - --top 3"
@@ -85,22 +76,3 @@ def _learn_docstrings(documents: int | None, n_topics: int) -> Path:
     path = Path(tempfile.mkdtemp(prefix="streamlda-demo-"), "docstrings.model")
     model.save(path)
     return path
-
-
-def _learn_planted() -> None:
-    n_topics, n_words, n_documents, length = PLANTED
-    planted = PlantedLDA(n_topics, n_words, mean_length=length, seed=0)
-    documents = planted.documents(n_documents)
-    start = perf_counter()
-    settings = EngineSettings(
-        n_components=n_topics, n_features=n_words, warmup_documents=20_000, refine=False
-    )
-    engine = Engine(settings)
-    engine.add(documents)
-    model = engine.snapshot()
-    seconds = perf_counter() - start
-    error = matched_l1_error(planted.components, model.components).mean
-    click.echo(
-        f"{n_documents:,} documents, {n_topics} topics, {n_words:,} words in {seconds:.1f} s: "
-        f"mean L1 error {error:.3f} of a topic (0 exact, 2 worst)"
-    )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from streamlda.cli.options import max_distance_option, output_option, path_option, quiet_option
+from streamlda.cli.options import max_distance_option, output_option, quiet_option
 from streamlda.cli.shared import say, show_warnings, warn
 from streamlda.cli.topics import counts_slots
 from streamlda.model.merging import merged
@@ -25,7 +25,6 @@ from streamlda.storage.projection import save_projection
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path())
 @output_option("Model file to write.")
-@path_option("--state", "state", "File for the joined sums of daemons. [default: none]", False)
 @max_distance_option
 @quiet_option
 @click.pass_context
@@ -33,7 +32,6 @@ def merge(
     context: click.Context,
     sources: tuple[str, ...],
     output: str,
-    state: str | None,
     max_distance: float,
     quiet: bool,
 ) -> None:
@@ -42,8 +40,7 @@ def merge(
     Folders: the daemons may be running; nothing in the folders is changed. They must have begun
     with one projection file (streamlda projection), have equal settings, and read disjoint
     partitions. The model is then that of one process over all documents. One folder gives the model
-    of its daemon. Private states are refused: private daemons publish snapshots of their own. The
-    file of --state is as secret as the documents.
+    of its daemon. Private states are refused: private daemons publish snapshots of their own.
 
     Model files: two or more, of disjoint documents and words of one kind. Topics nearer than
     --max-distance become one, weighted by their tokens; all others are kept. Private models are
@@ -54,9 +51,9 @@ def merge(
         Path(path).stat()  # Raises where there is nothing.
     files = [path for path in sources if Path(path).is_file()]
     n_folders = len(sources) - len(files)
-    if files and (n_folders or state is not None):
+    if files and n_folders:
         raise click.UsageError(
-            "model files must be merged without folders of checkpoints and without --state, "
+            "model files must be merged without folders of checkpoints, "
             f"got files={len(files)} folders={n_folders}; merge each kind separately"
         )
     if files:
@@ -64,7 +61,7 @@ def merge(
         return
     if context.get_parameter_source("max_distance") is not ParameterSource.DEFAULT:
         raise click.UsageError("--max-distance needs model files; folders have the same topics")
-    _merge_folders(sources, output, state, quiet)
+    _merge_folders(sources, output, quiet)
 
 
 def _merge_models(paths: tuple[str, ...], output: str, max_distance: float, quiet: bool) -> None:
@@ -84,11 +81,9 @@ def _merge_models(paths: tuple[str, ...], output: str, max_distance: float, quie
     show_warnings(model)
 
 
-def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, quiet: bool) -> None:
-    outputs = [output] if state is None else [output, state]
-    for number, path in enumerate(outputs):
-        check_output(path, outputs[:number])
-        _check_outside(path, folders)
+def _merge_folders(folders: tuple[str, ...], output: str, quiet: bool) -> None:
+    check_output(output)
+    _check_outside(output, folders)
     joined = merge_checkpoints(folders)
     for folder, checkpoint in zip(folders, joined.checkpoints, strict=True):
         _warn_about_damage(folder, checkpoint)
@@ -96,15 +91,12 @@ def _merge_folders(folders: tuple[str, ...], output: str, state: str | None, qui
     if len(folders) > 1:
         # Each daemon has an interval of its own.
         model = replace(model, interval=None)
-    if state is not None:
-        save_state(state, joined.engine)
     model.save(output)
     say(
         quiet,
         f"{plural(model.documents_seen, 'document')} of {plural(len(folders), 'state')}, "
         f"{plural(model.tokens_seen, 'token')}",
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')}",
-        *([] if state is None else [f"state: {state}"]),
         f"model: {output}",
     )
     show_warnings(model)

@@ -1,6 +1,9 @@
 """The command line in this process."""
 
 import json
+import os
+import tempfile
+from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
@@ -22,16 +25,33 @@ def spelled(*arguments):
     return parts
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(commands, spelled(*arguments))
+@contextmanager
+def standard_input(data):
+    """Let standard input of this process hold some bytes, and end."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        before = os.dup(0)
+        os.dup2(file.fileno(), 0)
+        try:
+            yield
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+
+
+def run(*arguments, code=0, given=b""):
+    """Run a command in this process, with bytes on its standard input."""
+    with standard_input(given):
+        result = CliRunner().invoke(commands, spelled(*arguments))
     assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
     assert "Traceback" not in result.stderr
     return result
 
 
-def refused(*arguments, code=78):
+def refused(*arguments, code=78, given=b""):
     """Return what a command says that fails: one line, or one more for each of several problems."""
-    result = run(*arguments, code=code)
+    result = run(*arguments, code=code, given=given)
     first, *problems = result.stderr.splitlines()
     assert first.startswith("streamlda: error: ")
     assert all(line.startswith("- ") for line in problems)

@@ -1,7 +1,5 @@
 """``streamlda projection`` and ``streamlda merge``: what they print, write and refuse."""
 
-import stat
-
 import numpy as np
 import pytest
 
@@ -58,11 +56,9 @@ def daemons(tmp_path, documents):
 
 
 def test_daemons_that_share_a_projection_are_merged_to_one_model(daemons, tmp_path, documents):
-    outputs = ("--output", tmp_path / "model", "--state", tmp_path / "state")
-    said = run("merge", *daemons, *outputs).stderr
+    said = run("merge", *daemons, "--output", tmp_path / "model").stderr
     assert "3,000 documents of 3 states, " in said
     assert "3 topics over 30 words\n" in said
-    assert f"state: {tmp_path / 'state'}\nmodel: {tmp_path / 'model'}\n" in said
     model = load(tmp_path / "model")
     whole = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").beginning)
     whole.add(documents)
@@ -71,8 +67,6 @@ def test_daemons_that_share_a_projection_are_merged_to_one_model(daemons, tmp_pa
     assert (model.documents_seen, model.tokens_seen) == (3000, wanted.tokens_seen)
     assert model.vocabulary == WORDS
     assert model.settings["merged_states"] == 3
-    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o600
-    assert load_state(tmp_path / "state").documents_seen == 3000
     # Of one folder it is the model of its daemon.
     said = run("merge", tmp_path / "first", "-o", tmp_path / "model", "--quiet").stderr
     assert "documents of" not in said
@@ -150,26 +144,24 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
     empty, none, gone = (tmp_path / name for name in ("empty", "none", "gone"))
     Store.open(empty).close()
     save(none, Engine(SETTINGS), 5)
-    model, state = ("-o", tmp_path / "model"), ("--state", tmp_path / "state")
+    model = ("-o", tmp_path / "model")
     before = sorted(path.name for path in one.iterdir())
     for arguments, wanted, code in (
         (("merge", *model), "Missing argument", 2),
         (("merge", one), "Missing option '--output'", 2),
         (("merge", one, two, one, *model), "the same folder", 78),
         (("merge", one, tmp_path / "first", *model), ",None; make one", 78),
-        (("merge", one, *model, "--state", tmp_path / "model"), "or another output", 78),
-        (("merge", *daemons, *model, "--state", two / "index"), "must not lie in", 2),
+        (("merge", *daemons, "-o", two / "index"), "must not lie in", 2),
         (("merge", one, "-o", tmp_path / "no" / "model"), "must exist and be writable", 78),
-        (("merge", one, gone, *model, *state), "No such file", 74),
+        (("merge", one, gone, *model), "No such file", 74),
         (("projection", gone, *model), "must have its index", 65),
-        (("merge", empty, *model, *state), "let the daemon save first", 65),
-        (("merge", none, *model, *state), "documents_seen=0", 65),
+        (("merge", empty, *model), "let the daemon save first", 65),
+        (("merge", none, *model), "documents_seen=0", 65),
         (("projection", none, *model), "documents_seen=0", 65),
         (("projection", empty, *model), "let the daemon save first", 65),
         (("projection", one, "-o", one / "map"), "must not lie in a folder of", 2),
     ):
         assert wanted in refused(*arguments, code=code), arguments
     assert not (tmp_path / "model").exists()
-    assert not (tmp_path / "state").exists()
     assert sorted(path.name for path in one.iterdir()) == before
     assert all((folder / "index").stat().st_size > 0 for folder in daemons)

@@ -1,19 +1,15 @@
 """``streamlda fit --epsilon``: what is left of runs that end early, and which models it gives."""
 
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
-from tests.cli.conftest import check_releases, refused, run, spelled
+from tests.cli.conftest import check_releases, refused, run
 from tests.cli.test_fit import fail_behind
 from tests.cli.test_private_fit import EVERY, SLOTS, fit, folder, options
-from tests.cli.test_process import wait_until
 
 __all__ = ["folder"]
 
@@ -66,39 +62,14 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
     assert f"streamlda budget {tmp_path / 'L'}" in again
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        (lambda process: process.kill(), -signal.SIGKILL),
-        (lambda process: process.send_signal(signal.SIGINT), 130),
-        (lambda process: process.stdin.close(), 65),
-    ],
-    ids=["killed", "interrupted", "at the end of the stream"],
-)
-def test_a_process_that_ended_in_a_round_has_a_model(folder, tmp_path, end, code):
-    records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 700]
-    more = ("privacy.refinement_rounds=2", "--format", "jsonl", "source.stream=piped")
-    arguments = spelled("fit", "-", *options(folder, tmp_path, *more))
-    command = [sys.executable, "-m", "streamlda", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            process.stdin.write(b"".join(records))
-            process.stdin.flush()
-            released = tmp_path / "L.releases"
-            wait_until(lambda: [*released.glob("*-refine-1.safetensors")], "no round was released")
-            end(process)
-            said = process.stderr.read().decode()
-        finally:
-            process.kill()
-    assert process.returncode == code, said
-    assert ("(incomplete, without refine 2)" in said) == (code > 0)
-    # Undoes the row that a kill may have cut short.
-    run("budget", tmp_path / "L")
+def test_a_stream_that_ends_in_a_round_has_a_model(folder, tmp_path):
+    records = b"".join((folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 700])
+    more = ("privacy.refinement_rounds=2", "--format", "jsonl")
+    arguments = ("fit", "-", *options(folder, tmp_path, *more), "source.stream=piped")
+    assert "(incomplete, without refine 2)" in run(*arguments, given=records, code=65).stderr
     # Another run of these is known when it reads; what was spent before is not its own.
-    command[command.index("source.stream=piped")] = "source.stream=other"
-    again = subprocess.run(command, input=b"".join(records), stderr=subprocess.PIPE)
-    assert (again.returncode, b"spent: " in again.stderr) == (78, False), again.stderr
+    again = run(*arguments[:-1], "source.stream=other", given=records, code=78).stderr
+    assert "spent: " not in again
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     run("budget", tmp_path / "L", "--publish", tmp_path / "model")
     assert {path: path.read_bytes() for path in before} == before

@@ -6,8 +6,6 @@ Noise in this process has the same keys in every run: what it decides is no luck
 import json
 import re
 import shutil
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +16,7 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.file import beside
 from streamlda.privacy.statement import check_statement
 from streamlda.storage.snapshots import Snapshots
-from tests.cli.conftest import check_releases, plant, refused, run, slots_of, spelled
+from tests.cli.conftest import check_releases, plant, refused, run, slots_of
 from tests.noise import same_keys
 
 pytestmark = pytest.mark.usefixtures("same_noise")
@@ -278,39 +276,32 @@ def test_noise_has_no_seed(folder, tmp_path):
     assert not np.array_equal(*found)
 
 
-@pytest.mark.long
 def test_a_source_that_cannot_be_counted_says_so(folder, tmp_path):
-    records = (folder / "a.jsonl").read_text("ascii").splitlines(keepends=True)[:300]
+    records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[:300]
     given = ("fit", "-", "--format", "jsonl", *options(folder, tmp_path))
-    command = [sys.executable, "-m", "streamlda", *spelled(*given)]
-    done = subprocess.run(command, input="".join(records), text=True, stderr=subprocess.PIPE)
-    said = done.stderr
-    assert (done.returncode, "slots=300 " in said) == (65, True), said
+    said = run(*given, given=b"".join(records), code=65).stderr
+    assert "slots=300 " in said
     assert "slots cannot be counted before" in said
     assert "spent: epsilon=8 of 8 by releases=1 " in said
     assert "give no model" in said
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["given", "private", "others"])
-def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, kind):
-    """Text in UTF-16, whatever the words; or text that has none of these."""
+@pytest.mark.parametrize("encoding", ["utf-16-le", "ascii"])
+def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, encoding):
+    """Text that cannot be read, where it chooses the words; or that has none of them."""
     records = (folder / "plain.jsonl").read_text("ascii").splitlines()
     text = "".join(f"{json.loads(line)['text']}\n" for line in records)
     words = ("vocabulary.kind=private", "vocabulary.size=60", "vocabulary.documents=500")
-    given = options(folder, tmp_path, *(words if kind == "private" else ()), words=kind == "given")
-    if kind == "others":
+    if encoding == "ascii":
         (tmp_path / "words").write_text("Jupiter\nSATURN\nuranus\n", "ascii")
-        given += ("--vocabulary", tmp_path / "words")
-    command = [sys.executable, "-m", "streamlda", *spelled("fit", "-", *given)]
-    data = text.encode("ascii" if kind == "others" else "utf-16-le")
-    done = subprocess.run(command, input=data, stderr=subprocess.PIPE)
-    said = done.stderr.decode()
-    assert (done.returncode, "no record is one, got slots=" in said) == (65, True), said
+        words = ("--vocabulary", tmp_path / "words")
+    arguments = ("fit", "-", *options(folder, tmp_path, *words, words=False))
+    said = run(*arguments, given=text.encode(encoding), code=65).stderr
+    assert "no record is one, got slots=" in said
     assert said.rstrip().endswith("nothing was spent")
     assert "releases    none yet" in run("budget", tmp_path / "L").stdout
     # The same ledger serves once the text can be read.
-    run("fit", folder / "a.jsonl", *options(folder, tmp_path))
+    fit(folder, tmp_path, *words if encoding == "utf-16-le" else (), words=encoding == "ascii")
 
 
 def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder, tmp_path):

@@ -9,16 +9,13 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import contextmanager, suppress
-from itertools import pairwise
+from contextlib import contextmanager
 
 import pytest
 
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
-from streamlda.run.fit import POLL_RECORDS
-from streamlda.stream.schedule import CLOCKED_SLOTS
-from tests.cli.conftest import ALL_WORDS, check_releases, plant, run, slots_of, spelled
+from tests.cli.conftest import ALL_WORDS, plant, run, spelled
 
 pytestmark = pytest.mark.long
 
@@ -147,15 +144,11 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
 
 
 def test_progress_and_answers_do_not_mix(tmp_path):
-    done = subprocess.run(
-        [*STREAMLDA, *FIT, "-o", str(tmp_path / "m")], input=LINE * 50, capture_output=True
-    )
-    assert done.returncode == 0
-    assert done.stdout == b""
-    assert b"50 documents" in done.stderr
-    assert b"apple" not in done.stderr
-    infer = [*STREAMLDA, "infer", str(tmp_path / "m"), "-", "--format", "jsonl"]
-    answered = subprocess.run(infer, input=LINE * 2, capture_output=True, check=True)
+    done = run(*FIT, "-o", tmp_path / "m", given=LINE * 50)
+    assert done.stdout == ""
+    assert "50 documents" in done.stderr
+    assert "apple" not in done.stderr
+    answered = run("infer", tmp_path / "m", "-", "--format", "jsonl", given=LINE * 2)
     rows = [json.loads(line) for line in answered.stdout.splitlines()]
     assert [(row["location"], row["record"]) for row in rows] == [("stdin", 1), ("stdin", 2)]
 
@@ -186,32 +179,11 @@ def privately(planted, source, to, *more):
 
 def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, lines, tmp_path):
     arguments = privately(planted, "-", tmp_path, "snapshots.most=2")
-    with started(*arguments, lines=lines[:1000]) as process:
-        # Standard input stays open: the number of snapshots is the end.
-        assert process.wait(300) == 0
-        assert b"snapshot 2, of the record slots 500 to 999" in process.stderr.read()
+    done = run(*arguments, given=b"".join(lines[:1600]))
+    assert "snapshot 2, of the record slots 500 to 999" in done.stderr
     snapshots = read_report(tmp_path / "L")["snapshots"]
     assert {each["documents"][0][0] for each in snapshots} == {"stdin"}
-    again = subprocess.run([*STREAMLDA, *spelled(*arguments)], input=b"", capture_output=True)
-    assert again.returncode == 78
-    assert b"stream='stdin'" in again.stderr
-
-
-def test_a_clock_ends_private_stages_at_whole_blocks(planted, lines, tmp_path):
-    """Of a pipe that is slow: no block of the usual size fills up in time."""
-    every = ("--snapshot-every", "100000", "snapshots.seconds=2", "snapshots.most=1")
-    with started(*privately(planted, "-", tmp_path, *every)) as process:
-        deadline = time.monotonic() + 300
-        while process.poll() is None:
-            assert time.monotonic() < deadline
-            with suppress(BrokenPipeError):
-                process.stdin.write(b"".join(lines[:40]))
-            time.sleep(0.02)
-        assert process.returncode in (0, 65)
-    snapshots = read_report(tmp_path / "L")["snapshots"]
-    assert len(snapshots) == 4
-    ends = [each["documents"][0][2] for each in snapshots]
-    assert all(0 < end < POLL_RECORDS * 4 and end % CLOCKED_SLOTS == 0 for end in ends)
+    assert "stream='stdin'" in run(*arguments, code=78).stderr
 
 
 @pytest.mark.parametrize(("read", "released", "made"), [(1300, 8, True), (490, 3, False)])
@@ -237,107 +209,3 @@ def test_a_signal_keeps_the_last_private_snapshot(planted, lines, tmp_path, read
         assert b"stopped before a model was learned" in message
         assert b"slots=490" in message
         assert read_report(ledger)["generation"] == 3
-
-
-#: Forks private runs that have all modules already, and kills each a random time after it has made
-#: a random number of releases: on a busy machine, too, a kill meets a run.
-KILLER = """
-import json, os, random, signal, sys, time
-import streamlda_connectors.files, sklearn.feature_extraction.text, tqdm
-from streamlda.run import fit
-from streamlda.private import learner, release_manager
-from streamlda.cli import commands
-from streamlda.kernels import load_kernels
-load_kernels()
-
-def start(arguments):
-    pid = os.fork()
-    if pid == 0:
-        log = os.open(arguments[arguments.index("-o") + 1] + ".log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        try:
-            commands.main(arguments, "streamlda")
-        except SystemExit as end:
-            os._exit(end.code)
-    return pid
-
-def end(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-def releases(arguments):
-    folder = arguments[arguments.index("--ledger") + 1] + ".releases"
-    return len(os.listdir(folder)) if os.path.exists(folder) else 0
-
-runs, wanted_kills, seed = json.loads(sys.argv[1]), int(sys.argv[2]), 0
-rng = random.Random(seed)
-began = time.monotonic()
-ends = [[end(start(runs[0])), None]]
-longest, most = time.monotonic() - began, releases(runs[0])
-for arguments in runs[1:]:
-    if sum(killed == -signal.SIGKILL for killed, _ in ends) == wanted_kills:
-        break
-    pid, wanted = start(arguments), rng.randrange(most)
-    patience = time.monotonic() + 300
-    while releases(arguments) < wanted and time.monotonic() < patience:
-        time.sleep(0.001)
-    time.sleep(rng.uniform(0, longest / most))
-    os.kill(pid, signal.SIGKILL)
-    ends.append([end(pid), end(start(arguments))])
-print(json.dumps(ends))
-"""
-
-
-def kill_at_random(planted, folder, kills):
-    """Kill private runs at random moments, and start each once more, until `kills` have landed.
-
-    Behind its last release a run may end first: that is a run more, not a failure.
-    """
-    runs = []
-    for i in range(4 * kills + 1):
-        (folder / str(i)).mkdir()
-        more = ("--quiet", "source.max_documents=1300")
-        arguments = privately(planted, planted / "a.txt", folder / str(i), *more)
-        runs.append(spelled(*arguments))
-    command = [sys.executable, "-c", KILLER, json.dumps(runs), str(kills)]
-    done = subprocess.run(command, capture_output=True, check=True)
-    ends = json.loads(done.stdout)
-    # The first ran to its end, to take the time.
-    assert ends[0] == [0, None]
-    for i, (killed, again) in enumerate(ends[1:], 1):
-        assert killed in (0, -signal.SIGKILL)
-        check_after_a_kill(folder / str(i), again)
-    return [killed for killed, _ in ends[1:]]
-
-
-def check_after_a_kill(to, again):
-    """The second run went through, behind what was spent, or was refused for the want of more."""
-    report = check_releases(to)
-    assert report["pending"] == []
-    states = [each["state"] for each in report["snapshots"]]
-    log = (to / "m.log").read_text("utf-8")
-    if again == 0:
-        # The killed run's last release may be lost; the second run goes on behind it, and takes up
-        # the others.
-        assert states.count("lost") <= 1
-        assert {*states} <= {"committed", "lost"}
-    else:
-        assert again == 78
-        assert "must not be in two releases" in log
-    assert "Traceback" not in log
-    parts = slots_of(report)
-    assert all(before[1] == after[0] for before, after in pairwise(parts))
-    if (to / "m").exists():
-        stages = load(to / "m").privacy["stages"]
-        run = report["snapshots"][-1]["run"]
-        paid = [each["slots"] for each in report["snapshots"] if each["run"] == run]
-        assert all([stage["first"], stage["last"] + 1] in paid for stage in stages)
-
-
-def test_a_private_run_killed_at_any_moment_never_spends_unseen(planted, tmp_path):
-    assert kill_at_random(planted, tmp_path, 3).count(-signal.SIGKILL) == 3
-
-
-@pytest.mark.soak
-def test_a_private_run_killed_a_hundred_times_never_spends_unseen(planted, tmp_path):
-    assert kill_at_random(planted, tmp_path, 75).count(-signal.SIGKILL) == 75

@@ -1,14 +1,11 @@
-"""Standard input and files that grow: known by slots under a name, and by content under any."""
+"""Standard input: known by slots under a name, and by content under any."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from streamlda.privacy.ledger import LedgerReader
-from streamlda.utils.exit_codes import CONFIGURATION
-from tests.cli.conftest import refused
+from tests.cli.conftest import refused, run
 from tests.service.daemon_process import texts
 
 #: Records of a window: the first stage has 18 of them.
@@ -16,59 +13,34 @@ WINDOW = 1200
 TEXTS = texts(2 * WINDOW)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with words, and a ledger with what was released from standard input."""
-    folder = tmp_path_factory.mktemp("streams")
+def lines(documents):
+    return "".join(json.dumps({"text": text}) + "\n" for text in documents).encode()
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """The arguments of a fit to a ledger that has a release of standard input."""
     words = sorted({word for text in TEXTS for word in text.split() if word.isalpha()})
-    (folder / "words").write_text("\n".join(words), "ascii")
-    assert fit(folder, TEXTS[:WINDOW])[0] == 0
-    return folder
-
-
-def options(folder):
-    return [
-        *("--format", "jsonl", "-k", 2, "-o", folder / "m", "--epsilon", 12, "--delta", "1e-3"),
-        *("--ledger", folder / "L", "--vocabulary", folder / "words", "--snapshot-every", WINDOW),
-    ]
-
-
-def fit(folder, documents, stream="stdin"):
-    """Fit documents from standard input; return exit code and messages."""
-    data = "".join(json.dumps({"text": text}) + "\n" for text in documents)
-    command = [
-        "-P",
-        "-m",
-        "streamlda",
-        "fit",
-        "-",
-        *options(folder),
-        *("--set", f"source.stream={stream}"),
-    ]
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        input=data,
-        capture_output=True,
-        text=True,
-        check=False,
+    (tmp_path / "words").write_text("\n".join(words), "ascii")
+    common = (
+        *("--format", "jsonl", "-k", 2, "-o", tmp_path / "m", "--epsilon", 12, "--delta", "1e-3"),
+        *("--ledger", tmp_path / "L", "--vocabulary", tmp_path / "words"),
+        *("--snapshot-every", WINDOW),
     )
-    return done.returncode, done.stderr
+    run("fit", "-", *common, given=lines(TEXTS[:WINDOW]))
+    return common
 
 
-@pytest.mark.long
-def test_standard_input_is_known_by_content_under_any_name(folder):
-    before = LedgerReader(folder / "L").generation
-    (folder / "a.jsonl").write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:WINDOW]), "utf-8"
-    )
-    code, said = fit(folder, TEXTS[:WINDOW], stream="other")
-    assert (code, "must not be in two releases" in said) == (CONFIGURATION, True), said
-    again = refused("fit", folder / "a.jsonl", *options(folder))
+def test_standard_input_is_known_by_content_under_any_name(tmp_path, fit):
+    before = LedgerReader(tmp_path / "L").generation
+    (tmp_path / "a.jsonl").write_bytes(lines(TEXTS[:WINDOW]))
+    again = refused("fit", tmp_path / "a.jsonl", *fit)
     assert "must not be in two releases" in again
-    assert LedgerReader(folder / "L").generation == before
+    run("fit", "-", *fit, "source.stream=other", given=lines(TEXTS[:WINDOW]), code=78)
+    assert LedgerReader(tmp_path / "L").generation == before
     # In another order, the first stage says too little.
-    assert fit(folder, TEXTS[:WINDOW][::-1], stream="third")[0] == CONFIGURATION
-    assert LedgerReader(folder / "L").generation <= before + 1
-    assert fit(folder, TEXTS[WINDOW:], stream="other")[0] == 0
-    origins = [each["documents"] for each in LedgerReader(folder / "L").report()["snapshots"]]
+    run("fit", "-", *fit, "source.stream=third", given=lines(TEXTS[:WINDOW][::-1]), code=78)
+    assert LedgerReader(tmp_path / "L").generation <= before + 1
+    run("fit", "-", *fit, "source.stream=other", given=lines(TEXTS[WINDOW:]))
+    origins = [each["documents"] for each in LedgerReader(tmp_path / "L").report()["snapshots"]]
     assert {origin for ((origin, *_),) in origins} >= {"stdin", "other"}
