@@ -7,7 +7,6 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import load
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import load_state
 from streamlda.storage.projection import load_projection
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
