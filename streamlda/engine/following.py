@@ -13,6 +13,10 @@ A fit is dear. So documents that challengers learn are paid for by those that th
 since it began, one for one: at most a quarter of what new fits of 20,000 documents after each 5,000
 would take.
 
+A theme of one document in a hundred moves no mean. So where more of the last documents are
+predicted as badly as one in a hundred was before, by as many errors, these documents propose a
+topic in the place of another (`streamlda.engine.birth`), which is judged in the same way.
+
 Topics that a challenger shares with the champion keep their rows and ids. Others get new ids, or
 the old one where they are a topic that has retired (`streamlda.model.matching`).
 """
@@ -28,6 +32,7 @@ import scipy
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.engine.birth import born, low_score, worst_blocks
 from streamlda.engine.fit import fit
 from streamlda.engine.phase import Phase
 from streamlda.engine.recent_documents import RecentDocuments
@@ -96,6 +101,8 @@ class Following:
     scores: list[Array] = field(default_factory=list)
     #: Documents since a turn, and of how many the next challenger is; None without a turn.
     since: tuple[int, int] | None = None
+    #: Blocks that the next proposal of a topic is of, at least.
+    proposing: int = 1
     #: Documents that challengers may still learn.
     credit: int = 0
     #: Id of the topic in each row, and ids given so far.
@@ -163,6 +170,8 @@ class Following:
             self.since = self.since[0] + len(scores), self.since[1]
         if fallen:
             self.since = fallen * self.size, fallen * self.size
+        if self.since is None:
+            return self._proposed(phase)
         if self.since is None or self.since[0] < self.since[1]:
             return phase
         most = self.settings.warmup_documents
@@ -179,6 +188,40 @@ class Following:
                 self.scores = []
             return phase
         return switched
+
+    def _proposed(self, phase: Phase) -> Phase:
+        """Let the documents that are predicted worst propose a topic if they are many."""
+        blocks = worst_blocks(self.scores, self.proposing, ERRORS)
+        if not blocks:
+            self.proposing = 1
+            return phase
+        last = np.concatenate(self.scores[-blocks:])
+        self.proposing = 2 * blocks
+        kept = self.recent.latest()
+        kept = kept.rows(max(0, len(kept) - len(last)), len(kept))
+        last = last[-len(kept) :]
+        judging = np.zeros(len(kept), dtype=np.bool_)
+        # Of a rare theme there must be some among those that judge.
+        judging[::2] = True
+        seeded = len(self.settings.seed_topics) == self.settings.n_components
+        low = last < low_score(np.concatenate(self.scores[:-blocks]))
+        if seeded or self.credit < len(kept) or not (low & ~judging).any():
+            return phase
+        self.credit -= len(kept)
+        judges, model = kept.where(judging), phase.snapshot()
+        before = _judge(model, self.settings).scored(judges)
+        if "refinement" not in model.diagnostics:
+            # Topics were spectral until now.
+            done = {"start_topics": [*range(model.n_components)]}
+            model = replace(model, diagnostics={**model.diagnostics, "refinement": done})
+        plan = replace(stream_settings(self.settings.warmup_documents), seeds=model.seeds)
+        best = born(model, kept.where(low & ~judging), kept.where(~judging), plan)
+        gain = _judge(best, self.settings).scored(judges) - before
+        mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(len(gain))
+        if mean <= ERRORS * error:
+            return phase
+        made = Refinement.of_model(self.settings, phase.counters, best)
+        return self._switched(phase, made, best, judges, mean, error)
 
     def _fallen(self) -> int:
         """Return the number of last blocks that are predicted worse than those before, or 0."""
@@ -245,7 +288,7 @@ class Following:
         made.counters.projection_documents = counters.projection_documents
         made.counters.rounds_finished = counters.rounds_finished
         made.follow(judges)
-        self.before, self.scores = Level.of(scores), []
+        self.before, self.scores, self.proposing = Level.of(scores), [], 1
         self.switches += 1
         self.last = {
             "documents_seen": phase.counters.documents_seen,
@@ -322,6 +365,7 @@ class Following:
             "before": [*self.before],
             "since": self.since,
             "credit": self.credit,
+            "proposing": self.proposing,
             "ids": self.ids,
             "named": self.named,
             "retired": self.retired,
@@ -350,7 +394,7 @@ class Following:
         made.scores = [scores[name].copy() for name in sorted(scores)]
         made.since = None if own["since"] is None else (own["since"][0], own["since"][1])
         made.credit, made.ids, made.named = own["credit"], [*own["ids"]], own["named"]
-        made.switches = own["switches"]
+        made.switches, made.proposing = own["switches"], own["proposing"]
         made.retired = [(each, seen) for each, seen in own["retired"]]
         made.retired_topics, made.last = arrays["retired"].copy(), own["last"]
         if own["judge"] is not None:

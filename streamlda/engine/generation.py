@@ -319,11 +319,15 @@ class Generation:
             images, values = association.answer()
             association.spread()
             method.advance(images, values)
-            noise, n = self._noise_of(association), association.documents
-            sound = association.sound
+            sound, n = association.sound, association.documents
+            noise = self._noise_of(association)
+            if self.simultaneous and not sound:
+                noise = np.full_like(noise, np.inf)
             return GenerationSnapshot(self.moments, method.components(), noise, n, sound, ())
         found = power.components()
-        noise = np.where(found.finished, self._noise[: found.finished.size], np.inf)
+        # Turned all at once, they are components only where none turns any more.
+        there = found.finished & (self._sound or not self.simultaneous)
+        noise = np.where(there, self._noise[: found.finished.size], np.inf)
         messages = tuple(self._messages)
         return GenerationSnapshot(self.moments, found, noise, n, self._sound, messages)
 

@@ -76,14 +76,15 @@ def test_a_stream_that_does_not_turn_is_left_alone(seed):
 
 
 @pytest.mark.statistical
-def test_a_theme_of_few_documents_takes_a_topic():
-    """One document in ten is of a theme that no topic has, from document 4000 on."""
+@pytest.mark.parametrize(("share", "documents"), [(0.1, 4000), (0.01, 10_000)])
+def test_a_theme_of_few_documents_takes_a_topic(share, documents):
+    """From document 4000 on; one of one document in a hundred moves no mean."""
     planted, rng = corpus(4), np.random.default_rng(0)
     theme = rng.dirichlet(np.full(V, 0.05))
     learner = Engine(replace(SETTINGS, n_components=K + 1))
     learner.add(planted.documents(4000))
-    rows = planted.documents(4000).to_csr().toarray()
-    chosen = rng.random(4000) < 0.1
+    rows = planted.documents(documents).to_csr().toarray()
+    chosen = rng.random(documents) < share
     rows[chosen] = rng.multinomial(60, theme, chosen.sum())
     learner.add(DocumentBatch.from_matrix(rows))
     apart = np.abs(learner.snapshot().components - theme).sum(axis=1)

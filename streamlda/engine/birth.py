@@ -1,0 +1,95 @@
+"""A topic is born: documents that topics predict worst propose one, in the place of another.
+
+The proposal begins as the word frequencies of these documents, and some steps of EM over them
+leave to it what no other topic explains. It takes the place of the topic in whose place it predicts
+some documents best; all then learn these documents. Moves of this kind are those of memoized
+variational Bayes [1]_.
+
+References
+----------
+.. [1] Hughes, Sudderth (2013), "Memoized online variational inference for Dirichlet process
+   mixture models", NIPS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
+
+Array = NDArray[np.float64]
+
+#: One in so many documents is predicted worst.
+RARE = 100
+
+#: Steps of EM of a proposal.
+PROPOSAL_STEPS = 5
+
+#: Documents that are scored to find the topic that is missed least, over all topics.
+SCORED = 10_000
+
+
+def worst_blocks(scores: list[Array], least: int, errors: float) -> int:
+    """Return the number of last blocks in which more documents are predicted badly, or 0.
+
+    Badly as one in `RARE` before them; more by a number of standard errors. At `least` so many
+    blocks, each twice as many as the last that were looked at.
+    """
+    m = least
+    while 2 * m <= len(scores):
+        before, last = np.concatenate(scores[:-m]), np.concatenate(scores[-m:])
+        expected = len(last) / RARE
+        error = np.sqrt(expected * (1 + len(last) / len(before)))
+        if (last < low_score(before)).sum() - expected > errors * error:
+            return m
+        m *= 2
+    return 0
+
+
+def low_score(scores: Array) -> float:
+    """Return the score below which one in `RARE` documents lies."""
+    return float(np.quantile(scores, 1 / RARE))
+
+
+def born(
+    model: TopicModel, worst: DocumentBatch, learned: DocumentBatch, settings: StepwiseEMSettings
+) -> TopicModel:
+    """Return a model with a topic of the worst documents in the place of another."""
+    topic, K = _proposal(model, worst, settings), model.n_components
+    alpha = np.full(K, model.alpha.mean())
+    some = learned.rows(0, max(RARE, SCORED // K))
+
+    def replaced(row: int) -> TopicModel:
+        components = model.components.copy()
+        components[row] = topic
+        return replace(model, components=components, alpha=alpha)
+
+    def score(row: int) -> float:
+        return float(StepwiseEM.of_model(replaced(row), settings, 1).scored(some).mean())
+
+    best = replaced(max(range(len(model.seeds), K), key=score))
+    steps = max(1, model.documents_seen // settings.batch_documents)
+    stepwise = StepwiseEM.of_model(best, settings, steps)
+    stepwise.add(learned)
+    stepwise.flush()
+    return replace(best, components=stepwise.components)
+
+
+def _proposal(model: TopicModel, worst: DocumentBatch, settings: StepwiseEMSettings) -> Array:
+    """Return what the worst documents have and no topic explains."""
+    rows = worst.to_csr()
+    topic = np.asarray(rows.sum(axis=0)).ravel() / rows.sum()
+    alpha = np.append(model.alpha, model.alpha.mean())
+    settings = replace(settings, seeds=(), start_flatness=0.0)
+    for _ in range(PROPOSAL_STEPS):
+        topics = np.vstack([model.components, topic])
+        found = StepwiseEM(topics, alpha, model.background, settings).statistic(worst)[:, -1]
+        topic = (found + 1e-12) / (found + 1e-12).sum()
+    proposal: Array = topic
+    return proposal
