@@ -62,6 +62,14 @@ def test_planted_topics_are_found_and_supported(solver, k, d, bound):
     np.testing.assert_allclose(model.alpha, 1 / k, atol=0.05)
 
 
+def test_topics_that_few_iterations_have_not_come_to_are_not_supported():
+    """Two of the four were: one long round tells each eigenvalue from its noise."""
+    source, longs = planted(), {"n_iterations": 1, "documents_per_round": 3000}
+    found = fed(engine("simultaneous", **longs), source.documents(6500)).snapshot()
+    assert error(source, found) > 0.2
+    assert not any(found.diagnostics["topic_supported"])
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_whitening_by_all_documents_lowers_the_error(monkeypatch, solver):
     """The warm-up of 400 documents limits what 40,000 can show: 0.055 for 0.010, 0.032 for 0.012.
