@@ -18,9 +18,7 @@ from streamlda.model.table import in_line, plural
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.budget_table import printable
 from streamlda.privacy.statement import PRIVATE, SEEDED, statement_lines
-
-#: From this fraction of its words on, a topic says that they are of columns that words share.
-MANY_SHARED = 0.3
+from streamlda.text.vocabulary import COLLISION
 
 
 @click.command()
@@ -56,7 +54,7 @@ def _describe(model: TopicModel, n_words: int, documents: bool) -> dict[str, Any
     words, doubts, npmi = model.top_words(n_words), junk_topics(model), _npmi(model)
     since = None if model.interval is None else model.interval.prevalence
     own, near = exclusivity(model.components), nearest_topics(model.components)
-    shared, shown = model.shared_columns(n_words), _documents(model) if documents else None
+    shown = _documents(model) if documents else None
     counted = not counts_slots(model)
     return {
         "documents_seen": model.documents_seen if counted else None,
@@ -85,7 +83,6 @@ def _describe(model: TopicModel, n_words: int, documents: bool) -> dict[str, Any
                 "exclusivity": float(own[k]),
                 "nearest": None if (found := near[k]) is None else found._asdict(),
                 "doubts": list(doubts[k]),
-                "shared_columns": shared[k],
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
                 **({} if shown is None else {"documents": [dict(each) for each in shown[k]]}),
             }
@@ -97,7 +94,7 @@ def _describe(model: TopicModel, n_words: int, documents: bool) -> dict[str, Any
 def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
     words, doubts, npmi = model.top_words(n_words), junk_topics(model), _npmi(model)
-    shared, shown = model.shared_columns(n_words), _documents(model) if documents else None
+    shown = _documents(model) if documents else None
     counted = any(value is not None for value in npmi)
     lines = [f"topic  share{'  NPMI' if counted else ''}   words"]
     for k in model.order:
@@ -106,8 +103,6 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
         name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
         row = f"{k:5d} {share}{goes} {_mark(doubts[k])} {name}"
         row += in_line(word for word, _ in words[k])
-        if shared[k] >= MANY_SHARED * len(words[k]):
-            row += f"  ({shared[k]} of {len(words[k])} columns are shared)"
         lines.append(row)
         for each in () if shown is None else shown[k]:
             lines.append(f"      {each['proportion']:6.1%}   {printable(each['id'])}")
@@ -117,7 +112,8 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
     for reason, meaning in DOUBTS.items():
         if marked := [str(k) for k in model.order if reason in doubts[k]]:
             lines.append(f"    {_mark((reason,))} {meaning}: {', '.join(marked)}")
-    if any(shared):
+    hashed = model.vocabulary is not None and model.vocabulary.names is not None
+    if hashed and any(COLLISION in word for row in words for word, _ in row):
         lines.append("    a|b are words that share a hashed column: more hash bits separate them")
     return lines
 

@@ -161,7 +161,7 @@ def common_share(
         "models can be compared when the words that both know are at least "
         f"{LEAST_COMMON_SHARE:.0%} of the tokens of each",
         **shown,
-        vocabularies=",".join(map(_kind, (first, second))),
+        vocabularies=",".join(map(describe_vocabulary, (first, second))),
         common_words=len(mine),
         share=round(share, 3),
         remedy=remedy,
@@ -196,6 +196,7 @@ def compare_models(
     )
 
 
-def _kind(model: Topics) -> str:
+def describe_vocabulary(model: Topics) -> str:
+    """Return the kind of the words of a model, and their number."""
     kind = "none" if model.vocabulary is None else model.vocabulary.kind
     return f"{kind}:{model.n_features}"

@@ -23,7 +23,7 @@ from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.faults import check, fault
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
-from streamlda.model.matching import check_models, matched_topics
+from streamlda.model.matching import check_models, describe_vocabulary, matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.model.topics import Model, Topics
 from streamlda.privacy.merged_statement import merged_statement
@@ -115,15 +115,13 @@ def _columns(first: Topics, second: Topics) -> tuple[Places, Places]:
         or other.words is None
         or one.analyzer != other.analyzer
     ):
-        raise fault("words of models", first=_kind(first), second=_kind(second))
+        raise fault(
+            "words of models", first=describe_vocabulary(first), second=describe_vocabulary(second)
+        )
     column = {word: i for i, word in enumerate(one.words)}
     for word in other.words:
         column.setdefault(word, len(column))
     return mine, np.array([column[word] for word in other.words], dtype=np.intp)
-
-
-def _kind(model: Topics) -> str:
-    return "none" if model.vocabulary is None else model.vocabulary.kind
 
 
 def _mixed(one: _Part, other: _Part) -> dict[str, Any]:

@@ -192,18 +192,6 @@ class Topics:
             for row, ids in zip(self.components, top, strict=True)
         ]
 
-    def shared_columns(self, n: int = 10) -> list[int]:
-        """Return how many of the n most probable columns of each topic several words share.
-
-        Such hashed columns are named ``"cat|dog"``: which of the words the topic is about is not
-        known. 0 for vocabularies of other kinds. Time O(K V), memory O(V).
-        """
-        at_least(1, n=n)
-        if self.vocabulary is None or self.vocabulary.names is None:
-            return [0] * self.n_components
-        top = top_words(self.components, min(n, self.n_features)).tolist()
-        return [sum(map(self.vocabulary.is_shared, columns)) for columns in top]
-
     def feature_name(self, word_id: int) -> str:
         """Return the word of a column, as `Vocabulary.feature_name`; its number without words."""
         return str(word_id) if self.vocabulary is None else self.vocabulary.feature_name(word_id)

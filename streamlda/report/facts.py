@@ -141,8 +141,6 @@ class Topic:
     name: str | None = None
     #: `model.diagnostics.exclusivity`.
     exclusivity: float = 0.0
-    #: Of its most probable columns, how many several words share.
-    shared: int = 0
     #: Documents most of it: `TopicModel.representative_documents`.
     documents: tuple[Mapping[str, Any], ...] = ()
 
@@ -285,7 +283,7 @@ def _topics(
         repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
     reasons, share = junk_topics(newest), newest.shares
     unknown = [None] * newest.n_components
-    exclusive, shared = exclusivity(newest.components).tolist(), newest.shared_columns(n_words)
+    exclusive = exclusivity(newest.components).tolist()
     interval = newest.interval
     # Where it is all that came, there is nothing that it could differ from.
     is_part = interval is not None and interval.documents < newest.documents_seen
@@ -314,7 +312,6 @@ def _topics(
             npmi=_by_topic(newest, "topic_npmi")[k],
             name=newest.names[k],
             exclusivity=exclusive[k],
-            shared=shared[k],
             documents=() if documents is None else tuple(documents[k]),
         )
 

@@ -31,10 +31,10 @@ from streamlda.storage.partitions import PROJECTION, Beginning
 from streamlda.storage.projection import load_projection
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.event_time import InNoBin
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
 from streamlda.stream.source import Behind, RecordBatch
+from streamlda.stream.time_bins import InNoBin
 
 _T = TypeVar("_T")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from streamlda.service import messages as m
 from streamlda.service.logs import log
 from streamlda.service.signals import Supervisor
-from streamlda.stream.event_time import InNoBin
+from streamlda.stream.time_bins import InNoBin
 
 if TYPE_CHECKING:
     from streamlda.storage.snapshots import Summary

@@ -35,7 +35,7 @@ from streamlda.privacy.ledger import Provenance
 from streamlda.stream.account import Account
 from streamlda.stream.blocks import Blocks, find_cuts
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
-from streamlda.stream.event_time import MOST_AHEAD_SECONDS, InNoBin, TimeSpan, find_bins
+from streamlda.stream.event_time import MOST_AHEAD_SECONDS
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import (
@@ -46,6 +46,7 @@ from streamlda.stream.source import (
     RecordLocation,
     Reject,
 )
+from streamlda.stream.time_bins import InNoBin, TimeSpan, find_bins
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
 from streamlda.text.column_words import ColumnWords, open_column_words
 from streamlda.text.encoding import UNREADABLE, EncodedTexts

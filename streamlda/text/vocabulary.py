@@ -264,10 +264,6 @@ class Vocabulary:
         name = "" if listed is None else listed[word_id]
         return name or f"h{word_id:0{len(str(self.n_features - 1))}d}"
 
-    def is_shared(self, word_id: int) -> bool:
-        """Return whether several frequent words are known to share a hashed column."""
-        return self.names is not None and COLLISION in self.names[word_id]
-
     @property
     def listed(self) -> tuple[str, ...] | None:
         """The words, or names, that are stored beside `metadata`; None if there are none."""

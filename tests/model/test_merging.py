@@ -282,7 +282,7 @@ def test_hashed_columns_and_matrices_are_merged_by_column():
     [
         ({}, InvalidSettingError, r"all different, got models=2 equal=\[0, 1\]; pass each"),
         ({"documents_seen": 0}, InvalidSettingError, "how many documents"),
-        ({"vocabulary": None}, VocabularyError, "second='none'"),
+        ({"vocabulary": None}, VocabularyError, "second='none:"),
         (
             {"vocabulary": Vocabulary.given(WORDS, TextAnalyzer(lowercase=False))},
             VocabularyError,

@@ -17,7 +17,7 @@ from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.storage.partitions import Beginning, open_shared_folder
 from streamlda.storage.snapshots import Snapshots, Summary, Topic
-from streamlda.stream.event_time import InNoBin
+from streamlda.stream.time_bins import InNoBin
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
 from tests.service.planted import budget, model, over_time, shifted, topics

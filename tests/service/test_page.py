@@ -13,7 +13,7 @@ from streamlda.service import messages as m
 from streamlda.service.http import Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.event_time import InNoBin
+from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import HOSTILE
 from tests.service.planted import budget, model, outcomes, private, shifted, topics, words

@@ -15,7 +15,7 @@ from streamlda.service.metrics import Metrics
 from streamlda.service.rules import Rules
 from streamlda.service.status import FAILURES, LIVE_SECONDS, MOST_REASONS, STALLABLE, Status
 from streamlda.storage.snapshots import Summary, Topic
-from streamlda.stream.event_time import InNoBin
+from streamlda.stream.time_bins import InNoBin
 from tests.service.planted import budget, outcomes
 
 #: Lag of records whose times nobody has told.

@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamlda.documents import UNDATED
-from streamlda.stream.event_time import UNITS, TimeSpan, find_bins, parse_event_time
+from streamlda.stream.event_time import UNITS, parse_event_time
+from streamlda.stream.time_bins import TimeSpan, find_bins
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
