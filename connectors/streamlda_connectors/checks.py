@@ -28,8 +28,6 @@ _FAULTS = Faults(
             "compressed": "compressed files cannot be followed; read them from files",
             "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
             "end; leave it out to find it by the header",
-            "encoding": "encoding must be a text codec that extends ASCII; convert the data to "
-            "UTF-8",
             "fixed order": "fixed_order must not have allow_gaps: a gap is not the same at each "
             "reading",
             "group to show": "group must be set to show offsets",

@@ -20,7 +20,7 @@ from streamlda_connectors.checks import (
     hash_listing,
     unreadable,
 )
-from streamlda_connectors.lines import value_parser
+from streamlda_connectors.lines import parse_value
 from streamlda_connectors.records import BatchBuilder, RecordQueue, Skipped
 
 #: Shorter paragraphs (headings, one-line summaries) say too little about a topic.
@@ -101,7 +101,7 @@ class DocstringSource:
             records += [(_hash(f"{file.name}:{i}"), text) for i, text in enumerate(found)]
         records.sort(key=lambda pair: pair[0])
         self._n_records = len(records)
-        queue = RecordQueue("docstrings", value_parser())
+        queue = RecordQueue("docstrings", parse_value)
         queue.put([record for _, record in records])
         queue.skip(self._start)
         return queue

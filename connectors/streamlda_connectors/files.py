@@ -21,7 +21,6 @@ from streamlda_connectors.checks import (
     unreadable,
 )
 from streamlda_connectors.compressed import check_installed
-from streamlda_connectors.lines import decoder
 from streamlda_connectors.readers import check_header, cut_into_parts, open_reader
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
@@ -68,8 +67,6 @@ class FileSource:
         `id` of its location then, None where it is missing, empty or something else.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
-    encoding : str, default "utf-8"
-        Encoding of text, JSON and CSV; a codec that extends ASCII.
     delimiter : str, optional
         Delimiter of CSV: an ASCII character or ``"tab"``. Without it, the first of comma, tab,
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
@@ -107,18 +104,16 @@ class FileSource:
         time_field: str | None = None,
         id_field: str | None = None,
         compression: str | None = "infer",
-        encoding: str = "utf-8",
         delimiter: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         part: tuple[int, int] | None = None,
     ) -> None:
         at_least(1, max_document_bytes=max_document_bytes)
-        decoder(encoding)
         delimiter = "\t" if delimiter == "tab" else delimiter
         single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
         check(single and delimiter not in ("\r", "\n", '"', " "), "delimiter", delimiter=delimiter)
         self._options = ReadOptions(
-            text_field, encoding, max_document_bytes, user_field, time_field, id_field, delimiter
+            text_field, max_document_bytes, user_field, time_field, id_field, delimiter
         )
         self._files = find_files(paths, format, compression)
         for file in self._files:

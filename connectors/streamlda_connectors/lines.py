@@ -15,7 +15,7 @@ import orjson
 from streamlda.checks import one_of
 from streamlda.stream.event_time import parse_event_time
 from streamlda.stream.listing import StoredFile
-from streamlda_connectors.checks import check, check_has_fields
+from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.records import (
     Document,
@@ -215,43 +215,23 @@ class RecordStream(RecordQueue):
         return fault
 
 
-def decoder(encoding: str) -> Callable[[bytes], str]:
-    """Return a function that decodes bytes or raises `Rejected`.
-
-    Lines are cut before they are decoded, so ASCII bytes must mean ASCII characters.
-    """
+def decode(data: bytes) -> str:
+    """Return bytes of UTF-8 as text, or raise `Rejected`."""
     try:
-        name = codecs.lookup(encoding).name
-        plain = '\n\r\t,"'.encode(name) == b'\n\r\t,"'
-    except (LookupError, ValueError):
-        plain = False
-    check(plain, "encoding", encoding=encoding)
-    reason = "not-utf8" if name == "utf-8" else "bad-encoding"
-
-    def decode(data: bytes) -> str:
-        try:
-            return data.decode(name)
-        except UnicodeDecodeError as error:
-            raise Rejected(reason) from error
-
-    return decode
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Rejected("not-utf8") from error
 
 
-def value_parser() -> Parser:
-    """Return the parser of records that are UTF-8 text and nothing else, blank or not."""
-    decode = decoder("utf-8")
-    return lambda value: (decode(value), None, None, None)
+def parse_value(value: bytes) -> Document:
+    """Return the document of a record that is text and nothing else, blank or not."""
+    return decode(value), None, None, None
 
 
-def text_parser(encoding: str = "utf-8") -> Parser:
-    """Return the parser of plain text, one document a line."""
-    decode = decoder(encoding)
-
-    def parse(line: bytes) -> Document | None:
-        text = decode(line[:-1] if line.endswith(b"\r") else line)
-        return None if not text or text.isspace() else (text, None, None, None)
-
-    return parse
+def parse_text(line: bytes) -> Document | None:
+    """Return the document of a line of plain text."""
+    text = decode(line[:-1] if line.endswith(b"\r") else line)
+    return None if not text or text.isspace() else (text, None, None, None)
 
 
 def json_parser(options: ReadOptions) -> Parser:
@@ -259,15 +239,13 @@ def json_parser(options: ReadOptions) -> Parser:
 
     A dot in a field goes down into an object, unless the whole name is a key.
     """
-    decode = decoder(options.encoding)
-    utf8 = codecs.lookup(options.encoding).name == "utf-8"
     document, name = document_reader(options, read_field), options.text_field
     others = options.user_field, options.time_field, options.id_field
     text_alone = others == (None, None, None)
 
     def parse(line: bytes) -> Document | None:
         try:
-            record = orjson.loads(line if utf8 else decode(line))
+            record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             if not decode(line).strip():
                 return None
@@ -310,7 +288,7 @@ def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> 
     """Return the parser of one of the `formats` of lines: text, or else JSON."""
     one_of(formats, format=format, remedy="read other formats from files (connector files)")
     check_has_fields(format, options.user_field, options.time_field, options.id_field)
-    return text_parser(options.encoding) if format == "text" else json_parser(options)
+    return parse_text if format == "text" else json_parser(options)
 
 
 def _split_path(name: str | None) -> Field | None:
@@ -370,9 +348,8 @@ class CsvHeader(NamedTuple):
     id_column: int | None = None
 
 
-def csv_parser(header: CsvHeader, encoding: str) -> Parser:
+def csv_parser(header: CsvHeader) -> Parser:
     """Return the parser of the records of a CSV file."""
-    decode = decoder(encoding)
     user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
 
     def parse(record: bytes) -> Document | None:

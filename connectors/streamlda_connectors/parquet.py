@@ -10,7 +10,7 @@ from streamlda.errors import MissingExtraError
 from streamlda.stream.event_time import in_range, parse_event_time
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check
-from streamlda_connectors.lines import value_parser
+from streamlda_connectors.lines import parse_value
 from streamlda_connectors.records import (
     MissingColumn,
     ReadOptions,
@@ -66,7 +66,7 @@ class ParquetReader(StoredRecords):
         except BaseException:
             self._raw.close()
             raise
-        self.records = RecordQueue(file.location, value_parser(), record)
+        self.records = RecordQueue(file.location, parse_value, record)
         self._runs = self._read_runs(record)
         self._ended = record >= self._n_rows
 

@@ -20,10 +20,10 @@ from streamlda_connectors.lines import (
     WholeSplitter,
     csv_fields,
     csv_parser,
-    decoder,
+    decode,
     detect_layout,
     json_parser,
-    text_parser,
+    parse_text,
 )
 from streamlda_connectors.parquet import ParquetReader, count_group_rows
 from streamlda_connectors.records import (
@@ -122,7 +122,6 @@ def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
 
 def _read_csv_header(file: StoredFile, options: ReadOptions, delimiter: str) -> CsvHeader | None:
     splitter = CsvSplitter(options.max_document_bytes, delimiter)
-    decode = decoder(options.encoding)
     with closing(BlockReader(file.open(), file.compression)) as reader:
         block = reader.read()
         # The mark is no part of the first field, which may start with a quote.
@@ -178,7 +177,7 @@ class LineReader(StoredRecords):
             # Without a header there are only blank lines, which any columns fit.
             header = read_csv_header(file, options) or CsvHeader(0, 1, 0, file.delimiter)
             splitter = CsvSplitter(options.max_document_bytes, header.delimiter)
-            parse = csv_parser(header, options.encoding)
+            parse = csv_parser(header)
             offset = max(offset, header.end)
         elif file.format in ("jsonl", "json"):
             if file.format == "json":
@@ -186,7 +185,7 @@ class LineReader(StoredRecords):
                 offset = max(offset, start)
             parse = json_parser(options)
         else:
-            parse = text_parser(options.encoding)
+            parse = parse_text
             if file.format == "file":
                 splitter, parse = WholeSplitter(options.max_document_bytes), _name(parse, file.name)
         raw, self._begin, end = file.open(), 0, None

@@ -18,7 +18,6 @@ from streamlda_connectors.checks import check
 
 #: Reasons of a `Reject` from the connectors of this package, and their meanings.
 REASONS = {
-    "bad-encoding": "bytes that the chosen encoding (other than UTF-8) cannot decode",
     "bad-schema": "a record of a schema that cannot be used",
     "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
     "broken-csv": "a quote that never closes, or more or fewer fields than the header",
@@ -82,13 +81,12 @@ Parser = Callable[[bytes], Document | None]
 
 
 class ReadOptions(NamedTuple):
-    """Keys or columns of text, user, time and id; the encoding; the longest record, in bytes.
+    """Keys or columns of text, user, time and id; and the longest record, in bytes.
 
     `delimiter` is that of CSV; None to go by the header.
     """
 
     text_field: str
-    encoding: str = "utf-8"
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     user_field: str | None = None
     time_field: str | None = None

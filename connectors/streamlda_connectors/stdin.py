@@ -31,7 +31,7 @@ class StdinSource:
         never closed.
     format : {"text", "jsonl"}, default "text"
         Plain text or JSON Lines.
-    text_field, user_field, time_field, id_field, encoding, max_document_bytes
+    text_field, user_field, time_field, id_field, max_document_bytes
         As in `streamlda_connectors.files.FileSource`.
 
     Raises
@@ -56,11 +56,10 @@ class StdinSource:
         user_field: str | None = None,
         time_field: str | None = None,
         id_field: str | None = None,
-        encoding: str = "utf-8",
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         fields = user_field, time_field, id_field
-        options = ReadOptions(text_field, encoding, max_document_bytes, *fields)
+        options = ReadOptions(text_field, max_document_bytes, *fields)
         parse = line_parser(("text", "jsonl"), format, options)
         at_least(1, max_document_bytes=max_document_bytes)
         try:

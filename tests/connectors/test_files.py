@@ -167,14 +167,11 @@ def test_dotted_field_goes_down_unless_it_is_a_key(tmp_path):
     assert drain(FileSource(tmp_path, text_field="a.b")) == (["nested", "plain"], missing)
 
 
-def test_encoding_is_that_of_the_option(tmp_path):
+def test_bytes_that_are_not_utf8_are_rejects(tmp_path):
     (tmp_path / "a.txt").write_bytes("größe\n".encode("latin-1"))
     (tmp_path / "a.jsonl").write_bytes('{"text": "größe"}\n\n'.encode("latin-1"))
     (tmp_path / "a.csv").write_bytes("text\ngröße\n".encode("latin-1"))
-    assert drain(FileSource(tmp_path, encoding="latin-1")) == (["größe", "größe", "größe\n"], [])
     assert drain(FileSource(tmp_path))[1] == [(1, "not-utf8")] * 3
-    (tmp_path / "b.txt").write_bytes(b"\x81")
-    assert drain(FileSource(tmp_path / "b.txt", encoding="cp1252"))[1] == [(1, "bad-encoding")]
 
 
 @pytest.mark.parametrize(

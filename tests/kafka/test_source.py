@@ -167,8 +167,6 @@ def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
         source.seek({**source.position(), "offsets": {"0": 0}})
         assert read(source, 8, max_records=max_records) == (["a", "a", "c", "c"], [], 4)
         assert source.position()["offsets"] == {"0": 8}
-    raw = source_of(topics, topic, read_committed=False)
-    assert read(raw, 8)[0] == ["a", "a", "b", "b", "c", "c"]
 
 
 @pytest.mark.long

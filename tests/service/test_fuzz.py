@@ -98,7 +98,7 @@ def test_no_payload_breaks_decoding_or_counting(
         *(
             "t",
             form,
-            ReadOptions(text_field, "utf-8", 5000, user_field if form == "jsonl" else None),
+            ReadOptions(text_field, 5000, user_field if form == "jsonl" else None),
         ),
         lambda record, reason: rejected.append((record.offset, reason)),
     )

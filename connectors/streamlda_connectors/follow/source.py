@@ -53,8 +53,6 @@ class FollowSource:
     start : {"earliest", "latest"}, default "earliest"
         Where to begin, without a position, in files that are there already. Latest is the start
         of the line that is being written; record numbers count from there.
-    encoding : str, default "utf-8"
-        A codec that extends ASCII.
 
     Raises
     ------
@@ -95,13 +93,10 @@ class FollowSource:
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
         start: str = "earliest",
-        encoding: str = "utf-8",
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         at_least(1, max_document_bytes=max_document_bytes)
-        options = ReadOptions(
-            text_field, encoding, max_document_bytes, user_field, time_field, id_field
-        )
+        options = ReadOptions(text_field, max_document_bytes, user_field, time_field, id_field)
         self._parse = line_parser(("jsonl", "text"), format, options)
         self._known = {"users": user_field is not None, "times": time_field is not None}
         self._max_bytes = max_document_bytes

@@ -82,10 +82,6 @@ class ClientSettings:
     topic: str
     #: Consumer group under which offsets are shown; none is ever read from it.
     group: str | None = None
-    #: Name in the brokers' logs and quotas.
-    client_id: str = "streamlda"
-    #: Leave out records of aborted or open transactions.
-    read_committed: bool = True
     #: Most that one broker sends at once. Memory is about the number of brokers times this, and one
     #: batch decompressed; a single larger record is still read.
     fetch_max_bytes: int = 8 * 2**20

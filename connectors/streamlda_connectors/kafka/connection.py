@@ -66,7 +66,7 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers.split(","),
         "bootstrap_timeout_ms": milliseconds(settings.request_timeout_seconds),
-        "client_id": settings.client_id,
+        "client_id": "streamlda",
         "request_timeout_ms": max(2, milliseconds(settings.request_timeout_seconds)),
         "metadata_max_age_ms": max(1, milliseconds(settings.refresh_seconds)),
         "reconnect_backoff_max_ms": 1000,

@@ -1,4 +1,4 @@
-"""Reading by the package kafka-python; its types stay here, in `producer` and in `connection`.
+"""Reading by the package kafka-python; its types stay here, in `writing` and in `connection`.
 
 Two faults of the package shape the client. After an error in ``poll`` the next call can spin
 endlessly, so the client is then given up (`Broken`). A deserializer that raises leads there, so
@@ -65,7 +65,7 @@ class Client:
                 group_id=settings.group,
                 enable_auto_commit=False,
                 metrics_enabled=False,
-                isolation_level="read_committed" if settings.read_committed else "read_uncommitted",
+                isolation_level="read_committed",
                 fetch_max_bytes=settings.fetch_max_bytes,
                 max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
                 fetch_max_wait_ms=min(500, milliseconds(settings.request_timeout_seconds) // 2),

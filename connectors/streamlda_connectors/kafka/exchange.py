@@ -144,7 +144,7 @@ on_reject, registry, security
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         check(topic != output_topic, "answers topic", topic=topic)
-        options = ReadOptions(text_field, "utf-8", max_document_bytes, None, None, id_field)
+        options = ReadOptions(text_field, max_document_bytes, None, None, id_field)
         schemas = None if registry is None else Registry.of(registry)
         self._decoding = Decoding(topic, format, options, on_reject, schemas)
         self._settings = ClientSettings(

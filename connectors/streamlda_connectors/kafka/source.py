@@ -77,7 +77,7 @@ class KafkaSource(TopicReader):
         Consumer group in which `commit` shows offsets.
     security : Security or mapping of its attributes, optional
         TLS and SASL.
-    read_committed, client_id, fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
+    fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
 request_timeout_seconds
         As in `streamlda_connectors.kafka.client.ClientSettings`.
     give_up : callable, optional
@@ -129,9 +129,7 @@ request_timeout_seconds
         one_of(("earliest", "latest"), start=start)
         clash = {"fixed_order": fixed_order, "allow_gaps": allow_gaps}
         check(not (fixed_order and allow_gaps), "fixed order", **clash)
-        options = ReadOptions(
-            text_field, "utf-8", max_document_bytes, user_field, time_field, id_field
-        )
+        options = ReadOptions(text_field, max_document_bytes, user_field, time_field, id_field)
         check_names(ClientSettings, settings)
         connection = ClientSettings(
             bootstrap_servers, topic, group, security=Security.of(security), **settings

@@ -72,7 +72,7 @@ class TopicWriter:
     so a broker that comes back gets each message once: what was sent again after a time-out of ours
     could be there twice. A missing topic is made with one partition. `request_timeout_seconds` is
     the longest time to wait for the brokers: when connecting, and for each value. `security`:
-    `Security`, or a mapping of its attributes. `client_id`: name in the brokers' logs and quotas.
+    `Security`, or a mapping of its attributes.
     """
 
     #: Settings of a topic that is made.
@@ -84,13 +84,11 @@ class TopicWriter:
         *,
         bootstrap_servers: str,
         security: Security | Mapping[str, Any] | None = None,
-        client_id: str = "streamlda",
         request_timeout_seconds: float = 30.0,
     ) -> None:
         self._settings = ClientSettings(
             bootstrap_servers,
             topic,
-            client_id=client_id,
             request_timeout_seconds=request_timeout_seconds,
             security=Security.of(security),
         )
