@@ -1,8 +1,6 @@
 """Three sites at the command line: their records and keys, and the commands that they give."""
 
 import shutil
-import subprocess
-import sys
 
 from streamlda.model.topic_model import load
 from streamlda.sites.federation import FederationConfig
@@ -93,14 +91,3 @@ def aggregate_command(folder, to, shares, round_file, config="config", following
     outputs = ("--next-round", to / following, "-o", to / "model")
     hub = ("--key", folder / "hub.key", "--round", round_file)
     return ("aggregate", *shares, "--config", folder / config, *hub, *outputs)
-
-
-def in_processes(commands):
-    program = [sys.executable, "-m", "streamlda"]
-    running = [
-        subprocess.Popen([*program, *command], stderr=subprocess.PIPE, text=True)
-        for command in commands
-    ]
-    logs = [process.communicate(timeout=300)[1] for process in running]
-    assert [process.returncode for process in running] == [0] * len(running), logs
-    return logs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,11 +31,6 @@ class Reading(NamedTuple):
         field, _, most = rest.rpartition(" ")
         stored, _, delimiter = stored.partition(":")
         return cls(stored, field, int(most), delimiter or None) if most.isdecimal() else None
-
-    def options(self) -> dict[str, Any]:
-        """Return the settings of a source that reads files in this way."""
-        stored = {FOLDERS: "auto", "auto": "auto-lines"}.get(self.format, self.format)
-        return {**self._asdict(), "format": stored}
 
     def __str__(self) -> str:
         stored = self.format if self.delimiter is None else f"{self.format}:{self.delimiter}"
@@ -74,7 +69,7 @@ class KnownDocuments:
         #: containers at most.
         self.reach: dict[str, int] = {}
         self.longest = 0
-        self._readings: dict[str, set[str]] = {}
+        self._readings: set[str] = set()
         self._met: dict[int, str] = {}
         self._values: dict[int, int] = {}
         self._to_index: list[Fingerprints] = []
@@ -93,7 +88,7 @@ class KnownDocuments:
         if found is None:
             self.unmarked |= origins
             return
-        self._readings.setdefault(found.source, set()).add(found.reading)
+        self._readings.add(found.reading)
         self.keys.add(found.key)
         self._to_open.append((Whose.of(cohort), found.sketch))
         for part in cohort.documents:
@@ -104,16 +99,7 @@ class KnownDocuments:
     @property
     def readings(self) -> set[Reading]:
         """The settings by which records became documents."""
-        every: set[str] = set().union(*self._readings.values())
-        return {found for reading in every if (found := Reading.of(reading)) is not None}
-
-    def read_otherwise(self, readings: set[str]) -> list[str]:
-        """Return the sources whose documents are not known, read like these; as they were spelled.
-
-        Those that were read by other settings, and those of releases without fingerprints.
-        """
-        otherwise = {name for name, found in self._readings.items() if found - readings}
-        return sorted(otherwise | self.unmarked)
+        return {found for reading in self._readings if (found := Reading.of(reading)) is not None}
 
     def find(self, value: int) -> str | None:
         """Return the origin of the first records of a container, if this is their value.
