@@ -67,30 +67,8 @@ def budget(
     delta and as mu^2, which adds up over releases of the same documents. A ledger can be read while
     it is in use: nothing is locked or written, except to undo a row that a killed writer left
     unfinished. A ledger that is missing, damaged or older than its .marker file counts as used up.
-
-    \b
-    Keys of --json, which describes every release:
-      budget    epsilon, delta, privacy_unit, neighboring_relation, mode,
-                horizon, config_hash, mu, mu_squared
-      spent, left, left_for_new_documents
-                each mu_squared, mu, epsilon: spent by the documents that
-                have spent most, left for those, left for others; spent
-                has set_aside, too: the part of delta that epsilon is not
-                for, but the exactness of noise and the choice of words
-      releases_left
-                by the horizon; null without one
-      pending, lost
-                numbers of releases that have not ended, or have no artefact
-      snapshots
-                a list, for each release: intent (its number), cohort_id,
-                documents (lists of stream, start, stop; stop is left out),
-                slots of the run (first, last + 1), run (random name),
-                generation, position, event, mu_squared, set_aside, config_hash,
-                description, replay, at (time), epsilon,
-                epsilon_spent_after, state (committed, pending or lost),
-                artifact, digest, reason
-      format_version, ledger_id, generation (releases), entries (rows)
-    """  # noqa: D301 - click takes \b as a mark, and a raw string would show it
+    The keys of --json, which describes every release, are in streamlda/privacy/README.md.
+    """
     if model_file is not None:
         _publish(ledger_file, model_file, release)
     elif release is not None:

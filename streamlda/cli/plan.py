@@ -33,25 +33,8 @@ PLANNED = (
     *("privacy.mode", "privacy.clipping", "privacy.refinement_rounds", "privacy.public_model"),
 )
 
-DETAILS = """
-\b
-Keys of --json
-  n_components, n_features, epsilon, delta, privacy_unit
-  windows, documents_per_snapshot, words_records, stages, public_model
-  words_wanted, words_chosen
-                     of a private choice; null: none, words are public
-  noise_multiplier   noise in each sum, over what one unit changes it by
-  direction_noise    sqrt(words) x noise / records of a window
-  word_noise         words x noise / records of a window
-  topics_shown, planted_error
-                     expected of a window; null: not measured
-  least_records, least_epsilon
-                     would show all topics of text; null: none found
-  warnings           a list
-"""
 
-
-@click.command(cls=SettingsCommand, reader=PLAN, tasks=TASKS, names=PLANNED, epilog=DETAILS)
+@click.command(cls=SettingsCommand, reader=PLAN, tasks=TASKS, names=PLANNED)
 @number_option("--records", required=True, help="Record slots: rejected records count too.")
 @json_option
 def plan(records: int, as_json: bool, given: Given) -> None:
