@@ -13,23 +13,24 @@ HEADER = "| item of the paper |"
 WORDS = {True: "agrees", False: "does not", None: "not judged"}
 
 
-def verdict_words(measured: str, results: dict[str, Json]) -> str:
-    """Return the verdict of every scenario that a cell names, or what stands in its place."""
-    named = [name for name in REPRODUCTIONS if re.search(rf"(?<![\w-]){name}(?![\w-])", measured)]
-    found = [
-        f"{name}: {WORDS[REPRODUCTIONS[name].verdict(results[name]).agrees]}"
-        for name in named
-        if name in results
+def named(cell: str, results: dict[str, Json]) -> list[str]:
+    """Return the scenarios that a cell names and that were measured."""
+    return [
+        x for x in REPRODUCTIONS if x in results and re.search(rf"(?<![\w-]){x}(?![\w-])", cell)
     ]
-    return "; ".join(found) or "-"
 
 
 def with_verdicts(page: str, results: dict[str, Json]) -> str:
     """Return the page with the last cell of every row made again."""
     lines, inside = page.split("\n"), False
+    words = {
+        name: f"{name}: {WORDS[REPRODUCTIONS[name].verdict(results[name]).agrees]}"
+        for name in named(page, results)
+    }
     for i, line in enumerate(lines):
         inside = line.startswith(HEADER) or (inside and line.startswith("|"))
         if inside and not line.startswith((HEADER, "| ---")):
             cells = line.strip("| ").split(" | ")
-            lines[i] = f"| {' | '.join([*cells[:-1], verdict_words(cells[-2], results)])} |"
+            found = "; ".join(words[name] for name in named(cells[-2], results)) or "-"
+            lines[i] = f"| {' | '.join([*cells[:-1], found])} |"
     return "\n".join(lines)

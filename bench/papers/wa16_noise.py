@@ -205,7 +205,7 @@ DIRECT, MARGINAL = "Algorithm 1", "random marginal"
 #: Where each fails, in sigma sqrt d, and trials; whether a marginal shows all components depends
 #: on its random theta.
 LEVELS = {DIRECT: (0.8, 15.0), MARGINAL: (0.05, 1.5)}
-TRIALS, FAST_TRIALS = {DIRECT: 20, MARGINAL: 60}, {DIRECT: 4, MARGINAL: 30}
+TRIALS, FAST_TRIALS = {DIRECT: 20, MARGINAL: 60}, {DIRECT: 3, MARGINAL: 20}
 
 
 def wa16_appendix_b(parameters: Json, inputs: Json, seed: int) -> Json:

@@ -129,18 +129,23 @@ def triples_l2(facts: Facts) -> float:
 
 
 def unmet(bounds: Collection[str], facts: Facts, claimed: ClaimedBounds) -> tuple[str, ...]:
-    """Return which preconditions of Theorems 4.2 to 4.4 of version 1 do not hold (Table 3 there).
+    """Return which preconditions of Theorems 4.2 to 4.4 of version 1 do not hold.
 
-    `bounds` are those that Procedure 1 releases for the configuration: with sigma_k goes the first
-    precondition, with gamma_s the second. Delta_2 is taken in l2, which bounds the spectral norm
-    that the proofs use.
+    `bounds` are those that Procedure 1 releases for the configuration: with sigma_k goes the
+    precondition of Table 3 there, with gamma_s those of the footnote of Theorem 4.3. Delta_2 is
+    taken in l2, which bounds the spectral norm that the proofs use.
     """
     found = []
     if "sigma_k" in bounds and pairs_l2(facts) > (facts.sigma_k - facts.sigma_next) / 2:
         found.append("Delta_2 <= (sigma_k - sigma_(k+1)) / 2")
-    limit = facts.gamma_s * facts.lambda_k / (2 * math.sqrt(facts.n_components))
-    if "gamma_s" in bounds and claimed.whitened(facts) > limit:
-        found.append("Delta_T <= gamma_s lambda_k / (2 sqrt(k))")
+    if "gamma_s" in bounds:
+        moved, gap, k = claimed.whitened(facts), facts.gamma_s, facts.n_components
+        limits = {
+            "gamma_s lambda_k / (4 sqrt(k))": gap * facts.lambda_k / (4 * math.sqrt(k)),
+            "gamma_s / (3 k)": gap / (3 * k),
+            "alpha_0 gamma_s^2 / k": facts.alpha_0 * gap**2 / k,
+        }
+        found += [f"Delta_T <= {name}" for name, limit in limits.items() if moved > limit]
     return tuple(found)
 
 

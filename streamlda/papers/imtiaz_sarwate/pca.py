@@ -81,7 +81,7 @@ def principal_subspace(
         That the samples were clipped to; public.
     route : {"packed", "paper"}
     """
-    d = _checked(second_sums, n_components, route)
+    d = _checked(second_sums, n_components, network, radius, route)
     pack, unpack = _coordinates(route)
     found = network.release(
         [{"second": pack(total)} for total in second_sums],
@@ -120,7 +120,7 @@ def partial_root_subspace(
     InvalidSettingError
         If sums, sites and numbers do not fit each other, or the scheme is another.
     """
-    d = _checked(second_sums, n_components, route)
+    d = _checked(second_sums, n_components, network, radius, route)
     one_of(("conventional",), scheme=network.scheme, remedy="sites of DPdisPCA share no noise")
     rank = min(2 * n_components, d) if n_intermediate is None else n_intermediate
     between(n_components, d, n_intermediate=rank)
@@ -137,17 +137,33 @@ def partial_root_subspace(
     return Subspace(*leading(gathered, n_components))
 
 
-def _checked(second_sums: Sequence[Array], n_components: int, route: Route) -> int:
-    """Return d of sums that are square and of one shape."""
+def _checked(
+    second_sums: Sequence[Array],
+    n_components: int,
+    network: SimulatedSites,
+    radius: float,
+    route: Route,
+) -> int:
+    """Return d of sums that are square, of one shape, and of samples of the network's sizes."""
     shapes = {np.shape(total) for total in second_sums}
     d = next(iter(shapes))[0] if shapes else 0
     one_of(("packed", "paper"), route=route)
     require(
-        shapes == {(d, d)} and 1 <= n_components <= d,
-        "directions must be at most as many as the rows of square sums of one shape",
+        shapes == {(d, d)} and 1 <= n_components <= d and len(second_sums) == len(network.sizes),
+        "directions must be at most as many as the rows of square sums of one shape, one a site",
         shapes=sorted(shapes),
         n_components=n_components,
     )
+    # A sample adds at most the squared radius to the trace.
+    for site, (total, size) in enumerate(zip(second_sums, network.sizes, strict=True)):
+        require(
+            float(np.trace(total)) <= size * radius**2 * (1 + 1e-9),
+            "the sums of a site must be those of as many clipped samples as the network has there",
+            site=site,
+            samples=size,
+            radius=radius,
+            remedy="give the network the size of each site, and clip to the radius",
+        )
     return d
 
 

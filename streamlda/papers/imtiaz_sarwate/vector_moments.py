@@ -46,7 +46,8 @@ def clipped(samples: Array, radius: float) -> Array:
     ----------
     samples : array_like of shape (n, d)
     radius : float
-        Most that a row may have as its norm; above 0, and public.
+        Most that a row may have as its norm; above 0, and public. Choose it so that few are longer:
+        1.3 times the root mean square norm that is expected. Noise grows with its square.
 
     Returns
     -------

@@ -18,7 +18,8 @@ from streamlda.papers.imtiaz_sarwate.plain_moments import (
     symmetric_pairs,
     symmetric_triples,
 )
-from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
+from streamlda.papers.imtiaz_sarwate.promise import Promise
+from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
@@ -215,3 +216,18 @@ def test_measures_by_hand():
     assert matched_component_error(true, twice) == pytest.approx(2.5)
     moved = true + np.array([[1.0, 0.0], [0.0, 2.0]])
     assert component_error(true, moved) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("learn", [principal_subspace, partial_root_subspace])
+def test_sums_of_more_samples_than_a_site_has_are_refused(learn):
+    """Noise is made for the sizes of the network: a smaller one would promise too much."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 100, 4))
+    sums = [second_sum(BOUND * part / np.linalg.norm(part, axis=1)[:, None]) for part in x]
+    scheme = "cape" if learn is principal_subspace else "conventional"
+    networks = [
+        SimulatedSites(sizes, Promise(1.0, 1e-2), scheme) for sizes in ([100, 100], [100, 99])
+    ]
+    assert learn(sums, 2, networks[0], BOUND).vectors.shape == (4, 2)
+    with pytest.raises(InvalidSettingError, match=r"site=1 samples=99 radius=1\.5"):
+        learn(sums, 2, networks[1], BOUND)
