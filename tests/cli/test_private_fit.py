@@ -242,13 +242,13 @@ def test_prefix_snapshots_take_everything_since_the_start(
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("most", "more"),
     [
-        ("privacy.mode=prefix",),
-        ("privacy.unit=user", "source.user_field=by", "privacy.documents_per_user=4"),
+        (3, ("privacy.mode=prefix",)),
+        (3, ("privacy.unit=user", "source.user_field=by", "privacy.documents_per_user=4")),
+        (1, ("privacy.mode=prefix",)),
     ],
 )
-@pytest.mark.parametrize("most", [1, 3])
 def test_noise_for_more_snapshots_than_there_are_slots_is_warned_of(folder, tmp_path, more, most):
     said = fit(folder, tmp_path, *more, f"snapshots.most={most}", every=9000)
     assert ("is for snapshots=3, and the files have record slots for 1" in said) == (most == 3)

@@ -1,7 +1,6 @@
 """Runs behind what is spent: files that grew, changed, or belong to a checkpoint."""
 
 import json
-import random
 import shutil
 from contextlib import ExitStack, closing, nullcontext
 
@@ -14,7 +13,6 @@ from streamlda.storage.store import Store
 from tests.run.released import (
     MANY,
     OTHERS,
-    RECORDS,
     SHUFFLED,
     TEXTS,
     WINDOW,
@@ -97,9 +95,6 @@ def test_thousands_of_files_are_known_again_in_bounded_space(tmp_path):
 
 
 CHANGED = {
-    "other documents": lambda data: jsonl(
-        data / "a.jsonl", random.Random(1).sample(TEXTS, RECORDS)
-    ),
     "one record more, first": lambda data: jsonl(data / "a.jsonl", OTHERS[-1:] + OTHERS[:700]),
     "the end altered": lambda data: jsonl(data / "a.jsonl", OTHERS[:699] + TEXTS[:1]),
 }
