@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, one_of
+from streamlda.checks import at_least, between
 from streamlda.documents import DocumentBatch
 from streamlda.papers.dplda.calibration import Plan
 from streamlda.papers.dplda.configurations import plan_of, release, steps_of
@@ -38,8 +38,6 @@ from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.spectral.moments import document_weights
 
 Array = NDArray[np.float64]
-
-CHARGES = ("all", "kept")
 
 #: Part of epsilon for the statistics; of delta too, the rest being halved between what bounds of
 #: Procedure 1 may fail and the noise of candidates.
@@ -57,22 +55,10 @@ ROUNDED = 1 + 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a grid search published.
+    """What a grid search published: topics of the best candidate, and what everything cost.
 
-    Attributes
-    ----------
-    topics : DPLDATopics
-        Of the best candidate; what these say of privacy is of them alone.
-    settings : tuple of DPLDASettings
-        Of all candidates.
-    log_likelihoods : tuple of float
-        By the noisy statistics, of a token; that of uniform words where nothing was published.
-    promised : DPLDASettings
-        As they were given.
-    event : Composed
-        What everything cost.
-    epsilon : float
-        That as one number, at the delta that was promised.
+    `settings` are those of all candidates, `log_likelihoods` of a token, by the noisy statistics;
+    `promised` is what was asked, and `epsilon` what the event costs at that delta.
     """
 
     topics: DPLDATopics
@@ -92,17 +78,7 @@ class Search:
 def parts_grid(number: str | int, resolution: int) -> list[dict[str, float]]:
     """Return all ways to divide a budget between the releases of a configuration.
 
-    Parameters
-    ----------
-    number : {1, 2, 3, 4}
-        Of the configuration.
-    resolution : int
-        Parts are multiples of one over this, and above 0; at least the number of releases.
-
-    Returns
-    -------
-    list of dict
-        `DPLDASettings.parts`, C(resolution - 1, releases - 1) of them.
+    Parts are multiples of 1 / resolution above 0: C(resolution - 1, releases - 1) ways.
     """
     chosen = configuration(number)
     names = (*chosen.bounds, *chosen.edges)
@@ -129,32 +105,10 @@ def search_parts(
 ) -> Search:
     """Publish the topics of the configuration and parts whose noisy likelihood is largest.
 
-    Time that of `release` and O(20 nnz k) for each candidate.
-
-    Parameters
-    ----------
-    documents : DocumentBatch
-    settings : DPLDASettings
-        Of every candidate, but for its configuration and parts; epsilon and delta are those of
-        everything, with Gaussian noise and exact accounting.
-    steps : SpectralSteps, optional
-        Of these documents, where they are computed already.
-    configurations : tuple of str
-    resolution : int
-        See `parts_grid`.
-    charge : {"all", "kept"}
-        Whether everything is paid for, or, as in the paper, what is kept.
-    noise : Noise, optional
-        `SecureNoise` by default; `SeededNoise` in tests.
-
-    Returns
-    -------
-    Search
+    epsilon and delta of the settings are those of everything, with Gaussian noise and exact
+    accounting. `charge`: whether everything is paid for ("all") or, as in the paper, what is kept.
     """
-    one_of(CHARGES, charge=charge)
     between(1e-3, 1e2, epsilon=settings.epsilon)
-    one_of(("gaussian",), mechanism=settings.mechanism)
-    one_of(("exact",), accounting=settings.accounting)
     steps = steps_of(documents, settings) if steps is None else steps
     drawn = SecureNoise() if noise is None else noise
     tried = [

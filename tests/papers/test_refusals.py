@@ -133,7 +133,6 @@ REFUSED = [
     (lambda: symmetrised(np.ones((1, 1, 2))).triple(np.eye(4)[0]), "lengths="),
     (lambda: operator_norm(TENSOR, 0), "n_starts=0"),
     (lambda: z_eigenpairs(TENSOR, sign=0), "sign=0"),
-    (lambda: compositions.basic_composition(-1, 0.1, 2), "epsilon=-1"),
     (lambda: compositions.advanced_composition(1, 0.1, 2, 0), "slack=0"),
     (lambda: compositions.wang_anandkumar(0.0, 1e-5, 1), "above 0 and up to 1 a release"),
     (lambda: dplda(configuration="0"), "must be one of 1, 2, 3, 4, got"),

@@ -8,9 +8,8 @@ References
 ----------
 .. [1] Dwork, Roth, *The algorithmic foundations of differential privacy*, 2014: Thm. 3.16
    (basic), Thm. 3.20 (advanced), Thm. A.1 (Gaussian).
-.. [2] Kairouz, Oh, Viswanath, *The composition theorem for differential privacy*, ICML 2015.
-.. [3] Bun, Steinke, *Concentrated differential privacy*, TCC 2016, Prop. 1.3.
-.. [4] Wang, Anandkumar, *Online and differentially-private tensor decomposition*, NIPS 2016,
+.. [2] Bun, Steinke, *Concentrated differential privacy*, TCC 2016, Prop. 1.3.
+.. [3] Wang, Anandkumar, *Online and differentially-private tensor decomposition*, NIPS 2016,
    Algorithm 3.
 """
 
@@ -67,15 +66,7 @@ class Comparison(NamedTuple):
     ratio: float
 
 
-def basic_composition(epsilon: float, delta: float, releases: int) -> Guarantee:
-    """Return (K epsilon, K delta), for K releases each (epsilon, delta)-DP [1]_."""
-    _check(epsilon, delta, releases)
-    return Guarantee(releases * epsilon, releases * delta)
-
-
-def advanced_composition(
-    epsilon: float, delta: float, releases: int, slack: float, *, tighter: bool = False
-) -> Guarantee:
+def advanced_composition(epsilon: float, delta: float, releases: int, slack: float) -> Guarantee:
     """Return the advanced composition bound for K releases each (epsilon, delta)-DP [1]_.
 
     epsilon sqrt(2 K ln(1 / slack)) + K epsilon (e^epsilon - 1), and K delta + slack.
@@ -88,14 +79,13 @@ def advanced_composition(
         K, from 1.
     slack : float
         The delta paid for adding up, above 0 and below 1.
-    tighter : bool, default False
-        Divide the second term by e^epsilon + 1, as later proofs allow [2]_.
     """
     _check(epsilon, delta, releases)
     between(MIN_DELTA, _BELOW_ONE, slack=slack)
     between(0.0, 700.0, epsilon=epsilon)
-    drift = math.tanh(epsilon / 2) if tighter else math.expm1(epsilon)
-    total = epsilon * math.sqrt(-2 * releases * math.log(slack)) + releases * epsilon * drift
+    total = epsilon * math.sqrt(-2 * releases * math.log(slack)) + releases * epsilon * math.expm1(
+        epsilon
+    )
     return Guarantee(total, releases * delta + slack)
 
 
@@ -122,7 +112,7 @@ def advanced_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
 
 
 def zcdp_epsilon(mu_squared: float, delta: float) -> float:
-    """Return rho + 2 sqrt(rho ln(1 / delta)) with rho = mu^2 / 2, the epsilon of rho-zCDP [3]_."""
+    """Return rho + 2 sqrt(rho ln(1 / delta)) with rho = mu^2 / 2, the epsilon of rho-zCDP [2]_."""
     between(0.0, accounting.MAX_MU**2, mu_squared=mu_squared)
     between(MIN_DELTA, _BELOW_ONE, delta=delta)
     rho = mu_squared / 2
@@ -133,7 +123,7 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkum
     """Return the noise that [WA16] Algorithm 3 prints for K releases of the same documents.
 
     epsilon' = epsilon / sqrt(K (4 + ln(2 / delta))), delta' = delta / (2 K), and by the textbook
-    Gaussian mechanism a noise multiplier of sqrt(2 ln(1.25 / delta')) / epsilon' [4]_.
+    Gaussian mechanism a noise multiplier of sqrt(2 ln(1.25 / delta')) / epsilon' [3]_.
 
     Refused where epsilon' is above 1 and the textbook formula no longer gives epsilon'.
 

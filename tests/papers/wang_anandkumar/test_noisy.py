@@ -14,7 +14,7 @@ from streamlda.errors import (
     LedgerError,
 )
 from streamlda.papers.wang_anandkumar import noisy as noisy_module
-from streamlda.papers.wang_anandkumar.compositions import advanced_composition, basic_composition
+from streamlda.papers.wang_anandkumar.compositions import advanced_composition
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
@@ -183,7 +183,7 @@ def test_noise_by_advanced_composition_adds_up_to_epsilon_at_most(queries):
     z = Schedule(1.0, DELTA, entries(), "advanced").noise_multiplier(queries)
     if queries < 100:
         each = DELTA / queries
-        total = basic_composition(epsilon_of(1 / z, each), each, queries)
+        total = (queries * epsilon_of(1 / z, each), queries * each)
     else:
         each = DELTA / (2 * queries)
         total = advanced_composition(epsilon_of(1 / z, each), each, queries, DELTA / 2)
