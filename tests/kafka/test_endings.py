@@ -9,8 +9,9 @@ import pytest
 from streamlda.errors import SourceAccessError, SourceAwayError
 from streamlda.service.logs import reason_of
 from streamlda.utils.exit_codes import exit_code
-from streamlda_connectors.kafka import KafkaSource
+from streamlda_connectors.kafka import KafkaSource, endings
 from tests.kafka.broker import PASSWORD, USER
+from tests.kafka.relay import Relay
 from tests.service.daemon_process import Daemon
 from tests.service.long_stream import topic_settings
 
@@ -32,7 +33,6 @@ AWAY = {
     "no-answer": (None, {}, "no-answer:RequestTimedOutError"),
     "no-tls-answer": (None, TLS, "no-answer:KafkaTimeoutError"),
     "closes": (b"", {}, "closed:"),
-    "plaintext-to-login": ("login_bootstrap", {}, "closed:"),
     "http": (HTTP, {}, "wrong-protocol:InvalidReceiveError"),
     "another-answer": (FRAME, {}, "wrong-protocol:CorrelationIdError"),
     "tls-to-http": (HTTP, TLS, "tls:SSLError"),
@@ -57,6 +57,7 @@ NO_ACCESS = {
         "login-mechanism:UnsupportedSaslMechanismError",
     ),
     "login-to-plaintext": ("bootstrap", LOGIN | RIGHT, "no-login-wanted:IllegalSaslStateError"),
+    "plaintext-to-login": ("login_bootstrap", {}, "login-wanted:KafkaConnectionError"),
     "untrusted": (
         "secure_bootstrap",
         BOTH | RIGHT,
@@ -121,11 +122,12 @@ def reached(request, tmp_path):
 
 
 @pytest.mark.parametrize("case", [*AWAY, *NO_ACCESS])
-def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reached):
+def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reached, monkeypatch):
     where, given, cause = (AWAY | NO_ACCESS)[case]
     kind = SourceAwayError if case in AWAY else SourceAccessError
-    # A refusal is said long before this time is over.
-    seconds = 3.0 if case in AWAY else 120.0
+    # What is known is said long before this time is over.
+    seconds = 3.0 if "no-answer" in cause else 120.0
+    monkeypatch.setattr(endings, "NAMING_SECONDS", 0.1)
     with reached(where, given) as (there, security), pytest.raises(kind) as caught:
         KafkaSource(
             "topic", bootstrap_servers=there, security=security, request_timeout_seconds=seconds
@@ -159,3 +161,20 @@ def test_a_daemon_ends_with_78_or_waits_and_says_why(case, reached, topic, tmp_p
             else:
                 assert daemon.end() == 78
                 assert cause in daemon.raw[-1].decode()
+
+
+def test_brokers_that_close_logins_again_and_again_refuse_them_and_those_that_restart_do_not(
+    broker, own_topics, topic, monkeypatch
+):
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", PASSWORD)
+    security = {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "username": USER}
+    security["password_env"] = "TEST_KAFKA_PASSWORD"
+    own_topics.fill(topic, [b"one"])
+    with Relay(broker.login_bootstrap, closes=2) as relay:
+        KafkaSource(topic, bootstrap_servers=relay.address, security=security).close()
+    with (
+        Relay(broker.login_bootstrap, closes=3) as relay,
+        pytest.raises(SourceAccessError, match="must accept the login") as caught,
+    ):
+        KafkaSource(topic, bootstrap_servers=relay.address, security=security)
+    assert caught.value.reason == "login-refused:KafkaConnectionError"

@@ -25,11 +25,12 @@ REMEDIES = {
     "refused": "start the brokers, or correct the ports in kafka.bootstrap",
     NO_ANSWER: "check that the brokers run, and that no firewall drops packets to them",
     "wrong-protocol": "check kafka.protocol; something else than Kafka may listen there, or TLS",
-    "closed": "check kafka.protocol: brokers that expect TLS or a login close other connections",
+    "closed": "check kafka.protocol: brokers that expect TLS close other connections",
     "tls": "check kafka.protocol: the brokers may not speak TLS at this port",
     "untrusted-certificate": "name the authority in kafka.ca_file, and connect to the name that "
     "the certificate has",
     "login-refused": "correct the user, the password or the token",
+    "login-wanted": "set kafka.protocol to SASL_SSL or SASL_PLAINTEXT, and a user",
     "login-mechanism": "correct kafka.mechanism, or let the brokers offer it",
     "no-login-wanted": "set kafka.protocol to PLAINTEXT or SSL: there is no login at this port",
     "login-impossible": "check the files of the login",
@@ -39,9 +40,18 @@ CHECK = "check that the brokers run, their address, and the security settings"
 
 #: Causes that no waiting ends.
 NO_ACCESS = {
-    *("untrusted-certificate", "login-refused", "login-mechanism", "no-login-wanted"),
-    "login-impossible",
+    *("untrusted-certificate", "login-refused", "login-wanted", "login-mechanism"),
+    *("no-login-wanted", "login-impossible"),
 }
+
+#: Connections in a row that brokers closed where they should have answered a login, or the first
+#: request without one: brokers that restart close one, and then refuse connections.
+CLOSED_LOGINS = 3
+
+#: For how long a first connecting goes on after each server was tried, in seconds: brokers that
+#: only restart may be there by then, and who waits longer asks again.
+NAMING_SECONDS = 3.0
+
 
 #: Most that is read of a connection at once.
 RECEIVE_BYTES = 2**18
@@ -100,33 +110,70 @@ class Endings:
         self._at, self._reason = 0.0, NO_ANSWER
         #: A login that is refused ends the first connecting: to try again locks accounts.
         self.connecting = True
+        #: Connections in a row that were closed where a login should have been answered.
+        self._closed_logins = 0
+        #: Servers to which a connection ended, and when the first did.
+        self._tried: set[Any] = set()
+        self._tried_since = 0.0
 
     def watch(self, manager: Any) -> None:
         """Note what ends each connection of a manager of the package."""
         get = manager.get_connection
 
-        def get_watched(node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
+        def watched(node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
             known = manager._conns.get(node_id)
             # A server that never answers takes no more than its share of the time for all.
             longest = manager.socket_connection_setup_timeout_ms(node_id)
             found = get(node_id, min(timeout_ms or longest, longest), **options)
             if found is not known:
-                found.close_future.add_errback(partial(self._note, manager))
+                self._watch(manager, found)
             return found
 
-        manager.get_connection = get_watched
+        manager.get_connection = watched
         manager._build_transport = partial(_build_transport, manager)
 
-    def _note(self, manager: Any, error: Exception) -> None:
+    def _watch(self, manager: Any, connection: Any) -> None:
         from kafka import errors
 
-        # Closed by the package itself.
-        own = isinstance(error, errors.KafkaConnectionError) and not error.args
-        if own and len([*_behind(error)]) == 1:
-            return
-        self._at, self._reason = monotonic(), name_cause(error)
-        if self.connecting and is_no_access(self._reason):
-            manager._net.call_soon(manager.close)
+        send = connection._send_request
+        first: list[tuple[str, Any]] = []
+
+        def sent(request: Any, **options: Any) -> Any:
+            future = send(request, **options)
+            name = type(request).__name__
+            first.append((name, future))
+            if not name.startswith(("ApiVersions", "Sasl")):
+                # The login is over, if there was one.
+                connection._send_request = send
+                future.add_callback(forget)
+            return future
+
+        def forget(_: Any) -> None:
+            self._closed_logins = 0
+            first.clear()
+
+        def note(error: Exception) -> None:
+            # Closed by the package itself.
+            own = isinstance(error, errors.KafkaConnectionError) and not error.args
+            if own and len([*_behind(error)]) == 1:
+                return
+            self._at, self._reason = monotonic(), name_cause(error)
+            login = _closed_login(first) if self._reason.startswith("closed:") else ""
+            self._closed_logins = self._closed_logins + 1 if login else 0
+            if self._closed_logins >= CLOSED_LOGINS:
+                self._reason = f"{login}:{self._reason.partition(':')[2]}"
+            self._tried.add(connection.node_id)
+            self._tried_since = self._tried_since or self._at
+            if self.connecting and (is_no_access(self._reason) or self._is_enough(manager)):
+                manager._net.call_soon(manager.close)
+
+        connection._send_request = sent
+        connection.close_future.add_errback(note)
+
+    def _is_enough(self, manager: Any) -> bool:
+        """Return whether connections to all servers have ended, again and again."""
+        servers = {broker.node_id for broker in manager.cluster.bootstrap_brokers()}
+        return servers <= self._tried and self._at - self._tried_since > NAMING_SECONDS
 
     def reason(self, since: float = 0.0) -> str:
         """Return why no answer came since a time of `monotonic`."""
@@ -181,6 +228,21 @@ def _reading_to_the_end(transport: Any) -> Any:
 
     transport._sock_recv = receive
     return transport
+
+
+def _closed_login(first: list[tuple[str, Any]]) -> str:
+    """Return the cause if the first requests of a closed connection tell it.
+
+    Brokers before 1.0 close connections of a refused login, and all those that wanted one.
+    """
+    answered = [name for name, future in first if future.succeeded()]
+    missing = next((name for name, future in first if not future.succeeded()), "")
+    if missing.startswith(("SaslAuthenticate", "SaslBytes")):
+        return "login-refused"
+    versions = [name for name in answered if name.startswith("ApiVersions")]
+    if missing and versions and answered == versions and not missing.startswith("Sasl"):
+        return "login-wanted"
+    return ""
 
 
 def is_no_access(reason: str) -> bool:
