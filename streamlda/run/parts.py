@@ -152,13 +152,16 @@ def _record_options(source: SourceSettings) -> dict[str, Any]:
 
 def security(kafka: KafkaSettings) -> dict[str, Any]:
     """Return how to connect to Kafka; secrets are named, and read at each connection."""
-    names = ("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file")
+    names = (
+        *("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file"),
+        *("token_endpoint", "token_scope", "token_extensions", "kerberos_service"),
+    )
     found = {name: getattr(kafka, name) for name in names}
     # A variable that stays set is not in the way of a connection that has no use for it.
-    sasl = kafka.protocol.startswith("SASL")
+    sasl, by_client = kafka.protocol.startswith("SASL"), kafka.token_endpoint is not None
     uses = {
-        "password": sasl and kafka.mechanism in PASSWORD_MECHANISMS,
-        "token": sasl and kafka.mechanism == OAUTHBEARER,
+        "password": sasl and (kafka.mechanism in PASSWORD_MECHANISMS or by_client),
+        "token": sasl and kafka.mechanism == OAUTHBEARER and not by_client,
         "key_password": kafka.key_file,
     }
     for name, used in uses.items():

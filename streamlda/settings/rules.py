@@ -11,7 +11,7 @@ from typing import Any
 
 from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import FIT, INFER, RUN, WITHOUT_DOCUMENTS
-from streamlda.stream.credentials import OAUTHBEARER
+from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
 from streamlda.stream.event_time import RECORD_TIME
 
 #: When a run breaks a rule, by its message.
@@ -132,6 +132,12 @@ def _logs_in_by(s: RunSettings, *mechanisms: str | None) -> bool:
     return s.kafka.protocol.startswith("SASL") and s.kafka.mechanism in mechanisms
 
 
+def _lacks_token(s: RunSettings) -> bool:
+    kafka = s.kafka
+    by_client = kafka.token_endpoint and kafka.username and kafka.password
+    return not by_client and bool(kafka.token_endpoint or not kafka.token)
+
+
 def _reads_public_words_by(key: str) -> Callable[[RunSettings], object]:
     name = f"vocabulary.{key}"
     return lambda s: (
@@ -171,11 +177,14 @@ SOURCE: Rules = {
         lambda s: s.source.time_field == RECORD_TIME and not _reads_topic(s),
     "standard input (-) must be the only source":
         lambda s: "-" in s.source.files and (len(s.source.files) > 1 or s.source.kind != "files"),
-    f"{{kafka.token}} must be set for {OAUTHBEARER}":
-        lambda s: _logs_in_by(s, OAUTHBEARER) and not s.kafka.token,
+    f"{{kafka.token}}, or {{kafka.token_endpoint}}, {{kafka.username}} and {{kafka.password}} must "
+    f"be set for {OAUTHBEARER}":
+        lambda s: _logs_in_by(s, OAUTHBEARER) and _lacks_token(s),
+    f"{{kafka.protocol}} must be SASL_SSL for {AWS_MSK_IAM}":
+        lambda s: _logs_in_by(s, AWS_MSK_IAM) and s.kafka.protocol != "SASL_SSL",
     "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL":
         lambda s: s.kafka.protocol.startswith("SASL")
-        and not _logs_in_by(s, OAUTHBEARER)
+        and not _logs_in_by(s, OAUTHBEARER, AWS_MSK_IAM, GSSAPI)
         and not (s.kafka.mechanism and s.kafka.username and s.kafka.password),
     "{source.id_field} needs {topics.representative_documents} or {infer.topic}: ids are shown "
     "with documents only":

@@ -103,10 +103,21 @@ class KafkaSettings:
         "ledger of a private run; positions are in checkpoints.")
     protocol: str = entry("text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry("text", None, "SASL mechanism.", choices=MECHANISMS)
-    username: str | None = entry("text", None, "SASL user.")
-    password: Secret | None = entry("secret", None, "SASL password.")
+    username: str | None = entry(
+        "text", None, "SASL user; with kafka.token_endpoint, the id of the client.")
+    password: Secret | None = entry(
+        "secret", None, "SASL password; with kafka.token_endpoint, the secret of the client.")
     token: Secret | None = entry(
         "secret", None, "OAUTHBEARER token that another program renews; read at each login.")
+    token_endpoint: str | None = entry(
+        "text", None, "https:// address that gives OAUTHBEARER tokens to a client (OAuth 2.0 "
+        "client credentials; http:// on this machine); SSL_CERT_FILE has authorities to trust.")
+    token_scope: str | None = entry("text", None, "Scope to ask kafka.token_endpoint for.")
+    token_extensions: str | None = entry(
+        "text", None, "SASL extensions that go with OAUTHBEARER tokens, name=value,name=value.")
+    kerberos_service: str | None = entry(
+        "text", None, "Name of the brokers' service for GSSAPI, which logs in with the ticket of "
+        "this process; default: kafka.")
     ca_file: str | None = entry("text", None, "Certificates of the authorities that are trusted.")
     certificate_file: str | None = entry("text", None, "Certificate of this client.")
     key_file: str | None = entry("text", None, "Key of this client.")

@@ -10,8 +10,8 @@ from streamlda.checks import require
 #: Ways to connect to Kafka, and to log in there; the names are Kafka's own.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-OAUTHBEARER = "OAUTHBEARER"
-MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
+OAUTHBEARER, AWS_MSK_IAM, GSSAPI = "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"
+MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER, AWS_MSK_IAM, GSSAPI)
 
 
 def read_secret(file: str | None, variable: str | None) -> str:

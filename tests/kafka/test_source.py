@@ -1,11 +1,9 @@
 """The connector passes the shared checks and reads what is in a topic, on a real broker."""
 
-import base64
 import hashlib
 import json
 import subprocess
 import sys
-import time
 import uuid
 
 import pytest
@@ -290,31 +288,9 @@ def test_tls_and_password_from_a_file_or_the_environment(
         assert PASSWORD not in str(caught.value)
 
 
-def unsigned_token(seconds):
-    """Return a JSON Web Token without a signature, from now for so long."""
-    now = time.time()
-    parts = {"alg": "none"}, {"sub": "reader", "iat": now - 60, "exp": now + seconds}
-    coded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
-    return b".".join(coded).decode() + "."
-
-
-@pytest.mark.long
-def test_a_token_is_read_from_its_file_at_each_login(
-    broker, own_topics, topic, tmp_path, source_of
-):
-    own_topics.fill(topic, [b"one"])
-    token = tmp_path / "token"
-    login = {"protocol": "SASL_PLAINTEXT", "mechanism": "OAUTHBEARER", "token_file": str(token)}
-    there = {"bootstrap_servers": broker.login_bootstrap, "security": login}
-    token.write_text(unsigned_token(300) + "\n")
-    assert read(source_of(own_topics, topic, **there), 1)[0] == ["one"]
-    token.write_text(unsigned_token(-30))
-    with pytest.raises(SourceAccessError, match="login-refused:SaslAuthenticationFailedError"):
-        source_of(own_topics, topic, **there)
-
-
 SASL = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"}
 OAUTH = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}
+CLIENT = {**OAUTH, "username": "u", "password_env": "A"}
 
 
 @pytest.mark.parametrize(
@@ -341,9 +317,18 @@ OAUTH = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}
         {"security": OAUTH},
         {"security": {**OAUTH, "token_env": "A", "token_file": "b"}},
         {"security": {**OAUTH, "token_env": "A", "username": "u", "password_env": "B"}},
+        {"security": {**OAUTH, "token_endpoint": "https://there"}},
+        {"security": {**CLIENT, "token_endpoint": "http://there"}},
+        {"security": {**CLIENT, "token_endpoint": "https://u:p@there"}},
+        {"security": {**CLIENT, "token_endpoint": "file:///etc/passwd"}},
+        {"security": {**OAUTH, "token_env": "A", "token_extensions": "pool"}},
         {"security": {**OAUTH, "token_file": "/no/such/token"}},
-        {"security": {**SASL, "password_env": "A", "token_file": "t"}},
-        {"security": {**SASL, "mechanism": "GSSAPI", "password_env": "A"}},
+        {"security": {**SASL, "password_env": "A", "token_scope": "s"}},
+        {"security": {**SASL, "mechanism": "AWS_MSK_IAM"}},
+        {"security": {"protocol": "SASL_PLAINTEXT", "mechanism": "AWS_MSK_IAM"}},
+        {"security": {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM"}},
+        {"security": {"protocol": "SASL_SSL", "mechanism": "GSSAPI"}},
+        {"security": {**OAUTH, "token_env": "A", "kerberos_service": "kafka"}},
         {"security": {"ca_file": "ca.pem"}},
         {"security": {"protocol": "SSL", "certificate_file": "c.pem"}},
         {"security": {"protocol": "SSL", "key_password_env": "A"}},

@@ -204,8 +204,9 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"kafka.protocol": "SASL_SSL"}, "kafka.mechanism, kafka.username and kafka.password"),
         (
             {"kafka.protocol": "SASL_SSL", "kafka.mechanism": "OAUTHBEARER"},
-            "kafka.token must be set for OAUTHBEARER",
+            "kafka.token, or kafka.token_endpoint, kafka",
         ),
+        ({"kafka.protocol": "SASL_PLAINTEXT", "kafka.mechanism": "AWS_MSK_IAM"}, "be SASL_SSL for"),
         ({"vocabulary.kind": "given"}, "vocabulary.kind given needs vocabulary.file"),
         ({"vocabulary.kind": "hashed", "vocabulary.file": "x"}, "vocabulary.file needs"),
         ({"vocabulary.kind": "learned", "vocabulary.hash_bits": 9}, "hash_bits needs"),

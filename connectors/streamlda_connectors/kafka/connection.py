@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from streamlda.checks import failure
+from streamlda.checks import failure, require
 from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
@@ -18,7 +18,7 @@ from streamlda.errors import (
     SourceRefusedError,
     StreamLDAError,
 )
-from streamlda.stream.credentials import OAUTHBEARER
+from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda_connectors.checks import check
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.endings import (
@@ -29,6 +29,10 @@ from streamlda_connectors.kafka.endings import (
     remedy_of,
 )
 from streamlda_connectors.kafka.security import Security
+from streamlda_connectors.kafka.tokens import TokenProvider
+
+#: What kafka-python needs for some logins, and does not bring.
+PACKAGES = {AWS_MSK_IAM: "botocore", GSSAPI: "gssapi"}
 
 #: Longest time to close a connection, in seconds.
 CLOSE_SECONDS = 2.0
@@ -81,18 +85,28 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
 
 def login(security: Security) -> dict[str, Any]:
     """Return who logs in."""
-    if security.mechanism != OAUTHBEARER:
+    package = PACKAGES.get(security.mechanism or "")
+    require(
+        package is None or find_spec(package),
+        "the login needs a package that is not installed",
+        mechanism=security.mechanism,
+        package=package,
+        remedy=f"pip install {package}",
+    )
+    if security.mechanism == OAUTHBEARER:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        AbstractTokenProvider.register(TokenProvider)
+        # A file that cannot be read is no matter of the brokers.
+        if security.token_endpoint is None:
+            security.token()
+        return {"sasl_oauth_token_provider": TokenProvider(security)}
+    if security.mechanism == GSSAPI:
+        return {"sasl_kerberos_service_name": security.kerberos_service or "kafka"}
+    if security.mechanism in PASSWORD_MECHANISMS:
         password = security.password()
         return {"sasl_plain_username": security.username, "sasl_plain_password": password}
-    from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    class StoredToken(AbstractTokenProvider):  # type: ignore[misc]
-        def token(self) -> str:
-            return security.token()
-
-    # A file that cannot be read is no matter of the brokers.
-    security.token()
-    return {"sasl_oauth_token_provider": StoredToken()}
+    return {}
 
 
 def tls_context(security: Security) -> ssl.SSLContext:

@@ -27,13 +27,14 @@ REMEDIES = {
     "wrong-protocol": "check kafka.protocol; something else than Kafka may listen there, or TLS",
     "closed": "check kafka.protocol: brokers that expect TLS close other connections",
     "tls": "check kafka.protocol: the brokers may not speak TLS at this port",
-    "untrusted-certificate": "name the authority in kafka.ca_file, and connect to the name that "
-    "the certificate has",
+    "untrusted-certificate": "name the authority in kafka.ca_file (that of a token endpoint in "
+    "SSL_CERT_FILE), and connect to the name that the certificate has",
     "login-refused": "correct the user, the password or the token",
     "login-wanted": "set kafka.protocol to SASL_SSL or SASL_PLAINTEXT, and a user",
     "login-mechanism": "correct kafka.mechanism, or let the brokers offer it",
     "no-login-wanted": "set kafka.protocol to PLAINTEXT or SSL: there is no login at this port",
-    "login-impossible": "check the files of the login",
+    "login-impossible": "check the files, tickets and credentials of the login",
+    "token": "check kafka.token_endpoint, and the client there",
     TOPIC_MISSING: "create it, or correct its name",
 }
 CHECK = "check that the brokers run, their address, and the security settings"

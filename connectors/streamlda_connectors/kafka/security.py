@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from streamlda.checks import one_of, require
 from streamlda.stream.credentials import (
+    AWS_MSK_IAM,
+    GSSAPI,
     MECHANISMS,
     OAUTHBEARER,
     PASSWORD_MECHANISMS,
     PROTOCOLS,
     read_secret,
 )
+
+#: Hosts to which a secret may go without TLS.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +34,23 @@ class Security:
     protocol : {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
         As in Kafka's own settings.
     mechanism : str, optional
-        For the SASL protocols: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
+        For the SASL protocols: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM (with
+        the package botocore and the credentials and region that it finds) or GSSAPI (with the
+        package gssapi and the ticket of this process).
     username : str, optional
-        For PLAIN and SCRAM.
+        For PLAIN and SCRAM; with a `token_endpoint`, the id of the client.
     password_file, password_env : str, optional
-        Where the password is; one of them.
+        Where the password is, or the secret of the client; one of them.
     token_file, token_env : str, optional
         Where the token for OAUTHBEARER is that another program renews; one of them.
+    token_endpoint : str, optional
+        Address that gives tokens for OAUTHBEARER to a client.
+    token_scope : str, optional
+        Scope to ask the endpoint for.
+    token_extensions : str, optional
+        SASL extensions that go with tokens, ``name=value,name=value``.
+    kerberos_service : str, optional
+        Name of the brokers' service for GSSAPI, ``kafka`` by default.
     ca_file : str, optional
         Certificates to trust, PEM; those of the system by default.
     certificate_file, key_file : str, optional
@@ -55,6 +71,10 @@ class Security:
     password_env: str | None = None
     token_file: str | None = None
     token_env: str | None = None
+    token_endpoint: str | None = None
+    token_scope: str | None = None
+    token_extensions: str | None = None
+    kerberos_service: str | None = None
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -71,6 +91,7 @@ class Security:
         files = (self.ca_file, self.certificate_file, self.key_file, *key_password)
         given = {name: value for name, value in asdict(self).items() if value is not None}
         user, no_user = self.username and password.count(None) == 1, {self.username, *password}
+        of_tokens = {*token, self.token_endpoint, self.token_scope, self.token_extensions}
         for holds, rule, remedy in (
             (
                 self.mechanism not in PASSWORD_MECHANISMS or not self.sasl or user,
@@ -78,14 +99,45 @@ class Security:
                 "set username, and password_file or password_env",
             ),
             (
-                self.mechanism != OAUTHBEARER or (no_user == {None} and token.count(None) == 1),
-                "OAUTHBEARER needs one source of the token",
-                "set token_file or token_env, and no user",
+                self.mechanism != OAUTHBEARER
+                or (
+                    user and set(token) == {None}
+                    if self.token_endpoint
+                    else no_user == {None} and token.count(None) == 1 and self.token_scope is None
+                ),
+                "OAUTHBEARER needs one source of the token, or a token_endpoint and a client",
+                "set token_file or token_env; or token_endpoint, username, and password_file or "
+                "password_env",
             ),
             (
-                self.mechanism == OAUTHBEARER or set(token) == {None},
+                self.mechanism not in (AWS_MSK_IAM, GSSAPI) or no_user == {None},
+                "AWS_MSK_IAM and GSSAPI take the user from the environment of the process",
+                "leave username and password out",
+            ),
+            (
+                self.mechanism != AWS_MSK_IAM or self.protocol == "SASL_SSL",
+                "AWS_MSK_IAM needs TLS",
+                "set protocol to SASL_SSL",
+            ),
+            (
+                self.mechanism == OAUTHBEARER or of_tokens == {None},
                 "tokens are for OAUTHBEARER only",
-                "set mechanism to OAUTHBEARER, or leave the token out",
+                "set mechanism to OAUTHBEARER, or leave out what begins with token",
+            ),
+            (
+                self.token_endpoint is None or _is_safe(self.token_endpoint),
+                "a token endpoint must be an https:// address without a user",
+                "use https://; http:// is for this machine",
+            ),
+            (
+                all("=" in pair for pair in (self.token_extensions or "=").split(",")),
+                "token extensions must be name=value, several with commas",
+                "correct them",
+            ),
+            (
+                self.mechanism == GSSAPI or self.kerberos_service is None,
+                "kerberos_service is for GSSAPI only",
+                "set mechanism to GSSAPI, or leave it out",
             ),
             (
                 self.sasl or {self.mechanism, *no_user} == {None},
@@ -143,6 +195,13 @@ class Security:
         """Return the password of the client's key, read now."""
         file, variable = self.key_password_file, self.key_password_env
         return read_secret(file, variable) if file or variable else None
+
+
+def _is_safe(address: str) -> bool:
+    parts = urlsplit(address)
+    by_tls = parts.scheme == "https" and parts.hostname
+    here = parts.scheme == "http" and parts.hostname in LOOPBACK
+    return bool(by_tls or here) and "@" not in parts.netloc
 
 
 def check_names(settings: Any, given: Mapping[str, Any]) -> None:
