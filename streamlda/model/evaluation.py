@@ -41,12 +41,17 @@ class CompletionResult:
     @property
     def perplexity(self) -> float:
         """Perplexity a held-out token, ``exp(-log_likelihood / tokens)``; lower is better."""
-        return _perplexity(self.log_likelihood_nats, self.held_out_tokens)
+        return self._perplexity(self.log_likelihood_nats)
 
     @property
     def unigram_perplexity(self) -> float:
         """Perplexity of the background distribution on the same tokens."""
-        return _perplexity(self.unigram_log_likelihood_nats, self.held_out_tokens)
+        return self._perplexity(self.unigram_log_likelihood_nats)
+
+    def _perplexity(self, nats: float) -> float:
+        # Infinite where it overflows.
+        with np.errstate(over="ignore"):
+            return float(np.exp(-nats / self.held_out_tokens))
 
 
 class DocumentCompletion:
@@ -207,12 +212,6 @@ def matched_l1_error(true: NDArray[np.float64], estimated: NDArray[np.float64]) 
     rows, columns = linear_sum_assignment(distances)
     errors = distances[rows, columns]
     return MatchedError(float(errors.mean()), errors, columns.astype(np.int64))
-
-
-def _perplexity(log_likelihood: float, tokens: int) -> float:
-    """Return exp(-mean log-likelihood), infinite where that overflows."""
-    with np.errstate(over="ignore"):
-        return float(np.exp(-log_likelihood / tokens))
 
 
 def _rows_with(flags: NDArray[np.bool_], row_of_entry: Any, n_rows: int) -> NDArray[np.bool_]:

@@ -110,10 +110,9 @@ class TopicModel(Topics):
 
         Topics nearer than `max_distance` become one topic, their mean weighted by tokens; all
         others are kept. Topics with names come first, then those of this model. Words are those of
-        all models: a word that a model does not know has no tokens there. Interval, documents to
-        show, and measures that some of the models lack are None. A single fit over all documents is
-        better. ``diagnostics["merged_models"]`` says where each topic came from. Time O(K^2 V +
-        K^3) and memory O(K V), for each other model.
+        all models. Interval, documents to show, and measures that some of the models lack are None.
+        A single fit over all documents is better. ``diagnostics["merged_models"]`` says where each
+        topic came from. Time O(K^2 V + K^3) and memory O(K V), for each other model.
 
         Parameters
         ----------
@@ -122,11 +121,6 @@ class TopicModel(Topics):
             that are in two of them count twice.
         max_distance : float, default 0.55
             Hellinger distance beyond which two topics are different, 0 to 1.
-
-        Returns
-        -------
-        TopicModel
-            Of all words, with the topics of all.
 
         Raises
         ------
@@ -140,23 +134,13 @@ class TopicModel(Topics):
         return merged((self, *others), max_distance=max_distance)
 
     def reduce(self, n_topics: int) -> TopicModel:
-        """Return the model with fewer topics: those that are most alike are joined.
+        """Return the model with fewer topics, 1 to K: those that are most alike are joined.
 
         `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
         and so do shares of the interval and the timeline. Joined topics have no NPMI, since it was
         not counted, and no topic has documents to show, since their proportions change.
         ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Privacy stays what
         it was. Time O(K^2 V + K^3), memory O(K V + K^2).
-
-        Parameters
-        ----------
-        n_topics : int
-            1 to K.
-
-        Returns
-        -------
-        TopicModel
-            Of the same words, with ``n_topics`` topics.
 
         Raises
         ------

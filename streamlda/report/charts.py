@@ -101,7 +101,7 @@ class Line(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Whether it has a name and a colour; such lines lie above the others."""
+        """True if it has a name and a colour; such lines lie above the others."""
         return self.rank is not None
 
 

@@ -212,7 +212,7 @@ class Facts:
 
     @property
     def course(self) -> Course | None:
-        """What is drawn over time: that of documents, where it is known."""
+        """Course that is drawn: that of documents, where it is known."""
         return self.time_course or self.models_course
 
     @property

@@ -378,7 +378,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a `last` release gives better topics than the one before did."""
+        """True if a `last` release gives better topics than the one before did."""
         return self._learner is not None and self._learner.progress.unfinished
 
     def release(self, *, last: bool = False) -> Released:

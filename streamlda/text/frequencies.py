@@ -30,14 +30,9 @@ class WordFrequencies:
 
     While no more than `max_words` distinct words (and `MAX_TABLE_CHARACTERS` characters of them)
     are met, all frequencies are exact. Past that, the rarer half of the table is dropped, as in
-    lossy counting [1]_: a word that comes back starts at zero again, so a frequency may be too
-    low, never too high, by at most `undercount`. A word that occurs more often than `undercount`
-    is always in the table.
-
-    References
-    ----------
-    .. [1] Manku, G. S. and Motwani, R. (2002). Approximate frequency counts over data streams.
-       VLDB, section 4.2.
+    lossy counting (Manku and Motwani 2002, section 4.2): a word that comes back starts at zero
+    again, so a frequency may be too low, never too high, by at most `undercount`. A word that
+    occurs more often than `undercount` is always in the table.
     """
 
     def __init__(self, analyze: Analyze, max_words: int = MAX_TABLE_WORDS) -> None:
