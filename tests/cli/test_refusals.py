@@ -48,7 +48,6 @@ REFUSED = [
     (KAFKA, 78, "--output-topic must be set for Kafka"),
     (f"{KAFKA} --output-topic in", 78, "must be a topic of its own"),
     (f"{INFER} a.txt --output-topic out", 78, "--output-topic needs --kafka-topic, not fil"),
-    (f"{INFER} a.txt infer.group=g", 78, "infer.group needs --output-topic"),
     (
         f"{KAFKA} --output-topic out source.max_documents=3",
         *(78, "must be left out for Kafka"),
