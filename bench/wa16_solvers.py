@@ -111,6 +111,7 @@ def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learne
             "n_iterations": iterations,
             "documents_per_round": n * 9 // 10 // rounds,
             "warmup_documents": warmup,
+            "refine": False,
         }
     engine = Engine(
         EngineSettings(

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.fit import fit
+from streamlda.engine.fit import fit, summed
 from streamlda.engine.phase import Phase
 from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import Rounds
+from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WarmUpDocuments, warmup_end
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import Samples
@@ -71,8 +72,10 @@ class WarmUp(Phase):
         phase = self._round()
         return phase, phase.snapshot()
 
-    def _round(self) -> Rounds:
+    def _round(self) -> Phase:
         self._require_documents()
+        if self.settings.solver != WHITENED_TENSOR:
+            return summed(self.settings, self.kept.batch())
         counters = replace(self.counters)
         return Rounds.begun(self.settings, counters, self.kept.batch())
 

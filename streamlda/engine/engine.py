@@ -16,7 +16,7 @@ An engine that refines keeps the newest documents, and begins again from them wh
 (`streamlda.engine.following`).
 
 Spectral topics come from the larger of the two kept rounds, averaged with the other where they
-agree. An online solver has one phase, generations of a warm-up and rounds of its own
+agree. An online solver that does not refine has one phase, generations of a warm-up and rounds
 (`streamlda.engine.power`). An engine with a *shared projection* has one phase too: all documents
 add to one set of sums through that W. One with a *shared start* refines from there. Engines of one
 such beginning can be merged (`streamlda.engine.members`, `streamlda.storage.merge`).
@@ -116,7 +116,7 @@ class Engine(Learner):
         beginning = shared_projection if shared_start is None else shared_start
         if beginning is not None:
             self._begin(begun(settings, counters, beginning))
-        elif settings.solver == WHITENED_TENSOR:
+        elif settings.solver == WHITENED_TENSOR or settings.refines:
             self._begin(WarmUp(settings, counters, settings.refines))
         else:
             self._begin(Generations(settings, counters))
@@ -532,7 +532,7 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
     """Return the phase of a saved state."""
     arrays, values = saved
     refinement = values.get("refinement")
-    if settings.solver != WHITENED_TENSOR:
+    if "kept" in values:
         return Generations.from_state(settings, counters, saved)
     if values.get("shared_map", False):
         check_projection(arrays["current.whitening"], settings)

@@ -11,9 +11,10 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
 from streamlda.engine.phase import Counters, Phase, learned
+from streamlda.engine.power import Generations
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import KeptRound, Rounds, by_documents
-from streamlda.engine.settings import EngineSettings
+from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import warmup_end
 from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
@@ -94,11 +95,16 @@ def _fit(
     n = counters.documents_seen
     if settings.alpha_0 is None and n >= LEAST_DOCUMENTS:
         first, aside = parted(documents.rows(0, documents.end_of(START_DOCUMENTS)))
+        # An online solver takes alpha_0 while documents are read: it cannot estimate it.
+        sums = summed(replace(settings, solver=WHITENED_TENSOR), first)
 
         def models(values: Iterable[float | None]) -> Iterator[TopicModel]:
-            return with_alpha_0(summed(settings, first), values)
+            return with_alpha_0(sums, values)
 
-        if estimate := tested_alpha_0(models, settings.n_components, aside):
+        estimate = tested_alpha_0(models, settings.n_components, aside)
+        if estimate is None and settings.solver != WHITENED_TENSOR:
+            estimate = _unmeasured(sums).diagnostics[ESTIMATE]
+        if estimate is not None:
             settings = replace(settings, alpha_0=estimate["value"])
     seed, quick, thorough = settings.seed % 2**63, passes == QUICK, passes == THOROUGH
     automatic, said = passes is None or isinstance(passes, str), dict[str, Any]()
@@ -138,16 +144,24 @@ def _fit(
             model = with_estimate(model, estimate)
         else:
             phase = summed(settings, documents)
-            assert isinstance(phase, Rounds)
             said |= {} if estimate is None else {ESTIMATE: estimate}
+            if not isinstance(phase, Rounds):
+                model = _unmeasured(phase)
+                return phase, replace(model, diagnostics={**model.diagnostics, **said})
             phase = replace(phase, settings=asked, choice=said)
             return phase, _unmeasured(phase)
     return Refinement.of_model(asked, counters, model), model
 
 
 def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:
-    """Return rounds over all documents, whose first projection is of a warm-up."""
+    """Return rounds over all documents, whose first projection is of a warm-up.
+
+    Those of an online solver are generations.
+    """
     counters = Counters()
+    if settings.solver != WHITENED_TENSOR:
+        with one_blas_thread():
+            return learned(Generations(settings, counters), documents)
     end = warmup_end(documents, 0, settings.warmup_documents)
     first, n = documents.rows(0, end), documents.n_documents
     with one_blas_thread(), progress("documents", n) as advance:
@@ -174,12 +188,29 @@ def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     end = documents.end_of(START_DOCUMENTS)
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)
+    if settings.solver != WHITENED_TENSOR:
+        return _of_all_topics(_unmeasured(summed(settings, first)), settings)
     if not by_documents(settings):
         return _unmeasured(summed(settings, first))
     counters = Counters()
     counters.count(first)
     with one_blas_thread():
         return KeptRound.of_documents(settings, counters, first).snapshot()
+
+
+def _of_all_topics(model: TopicModel, settings: EngineSettings) -> TopicModel:
+    """Return a model with all K topics: those that were not found repeat the word frequencies."""
+    missing = settings.n_components - model.n_components
+    if not missing:
+        return model
+    topics = np.vstack([model.components, np.tile(model.background, (missing, 1))])
+    alpha = np.append(model.alpha, np.full(missing, model.alpha.mean()))
+    alpha *= model.alpha_0 / alpha.sum()
+    known, unknown = dict(model.diagnostics), {"topic_supported": False, "eigenvalues": 0.0}
+    for name, value in (unknown | {"eigenvalue_noise": None}).items():
+        if name in known:
+            known[name] = [*known[name], *([value] * missing)]
+    return replace(model, components=topics, alpha=alpha, diagnostics=known)
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:

@@ -101,11 +101,10 @@ class EngineSettings(TopicSettings):
         stream that drifts: at least 4 warm-ups. None remembers all.
     refine : bool or None, default None
         Whether likelihood refines the topics once there are spectral ones
-        (`streamlda.engine.refining`); for ``whitened-tensor`` without a shared projection. None
+        (`streamlda.engine.refining`); not with a shared projection or `memory_documents`. None
         refines where that can be.
     seed_topics : sequence of SeedTopic, default ()
-        The first topics are about these words (`streamlda.spectral.seeds`); K at most, and for
-        ``whitened-tensor`` alone.
+        The first topics are about these words (`streamlda.spectral.seeds`); K at most.
     kept_entries : int, default 0
         Counts of documents, 12 bytes each, that are kept until a source ends, which are fitted
         together then. Beyond them, and with 0, the warm-up is the first `warmup_documents`.
@@ -131,20 +130,24 @@ class EngineSettings(TopicSettings):
         at_least(1, warmup_documents=self.warmup_documents, n_iterations=self.n_iterations)
         if self.memory_documents is not None:
             self._check_memory(operator.index(self.memory_documents))
-        if self.refine and self.solver != WHITENED_TENSOR:
-            raise InvalidSettingError(
-                f"a refinement must begin with the topics of solver={WHITENED_TENSOR!r}, got "
-                f"refine=True solver={self.solver!r}; choose that solver, or leave refine out"
-            )
+        require(
+            not self.refine or self.memory_documents is None,
+            "topics that are refined follow a stream by themselves",
+            refine=self.refine,
+            memory_documents=self.memory_documents,
+            remedy="leave one of them out",
+            error=InvalidSettingError,
+        )
         above(1, round_growth=self.round_growth)
         seeds = checked_seeds(self.seed_topics, self.n_components)
         object.__setattr__(self, "seed_topics", seeds)
         require(
-            not self.seed_topics or self.solver == WHITENED_TENSOR,
-            f"seeded topics must have solver={WHITENED_TENSOR!r}, which finds all K topics",
+            not self.seed_topics or self.solver == WHITENED_TENSOR or self.refines,
+            f"seeded topics must be refined, or have solver={WHITENED_TENSOR!r}",
             solver=self.solver,
+            refine=self.refine,
             seed_topics=len(self.seed_topics),
-            remedy="choose that solver, or leave seed_topics out",
+            remedy="choose that solver, or refine the topics",
         )
 
     def _check_memory(self, memory: int) -> None:
@@ -163,7 +166,7 @@ class EngineSettings(TopicSettings):
     @property
     def refines(self) -> bool:
         """Whether an engine refines, where that predicts documents set aside better."""
-        return self.solver == WHITENED_TENSOR if self.refine is None else self.refine
+        return self.memory_documents is None if self.refine is None else self.refine
 
     @property
     def n_columns(self) -> int:

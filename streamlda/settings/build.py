@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.engine.settings import SUMMING_WARMUP, WHITENED_TENSOR, EngineSettings
+from streamlda.engine.settings import SUMMING_WARMUP, EngineSettings
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
@@ -219,8 +219,6 @@ def private_settings(
 def choose_passes(topics: TopicsSettings) -> Passes:
     """Return the passes of a fit; None leaves them to the documents."""
     wanted = topics.refinement_passes
-    if isinstance(wanted, str) and topics.solver != WHITENED_TENSOR:
-        return 0
     return None if wanted == "auto" else wanted
 
 

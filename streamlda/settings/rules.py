@@ -37,9 +37,9 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
         *("vocabulary.grow_every", "vocabulary.min_document_frequency"),
         "vocabulary.max_document_frequency",
     ),
-    ("topics.solver", WHITENED): (
-        *("topics.projection_file", "topics.seeds", "topics.refine", "vocabulary.grow_every"),
-        "cluster.dask",
+    ("topics.solver", WHITENED): ("topics.projection_file", "cluster.dask"),
+    ("topics.solver", WHITENED, "online-power", "simultaneous"): (
+        *("topics.seeds", "topics.refine", "vocabulary.grow_every"),
     ),
     ("http.token",): ("http.operator_token",),
     ("privacy.unit", "user"): ("privacy.documents_per_user",),
@@ -257,6 +257,8 @@ OUTPUTS: Rules = {
 }
 #: Of private runs.
 PRIVATE: Rules = {
+    "{topics.seeds} with {privacy.epsilon} needs {topics.solver} whitened-tensor":
+        lambda s: s.topics.seeds and s.topics.solver != WHITENED,
     "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement reads "
     "documents without noise":
         lambda s: s.topics.refinement_passes not in ("auto", 0),

@@ -205,7 +205,7 @@ class TopicsSettings:
         parameter="solver")
     refine: bool | None = entry(
         "bool", None, "Refine the topics by likelihood; default: yes, but not with privacy, a "
-        "projection file of sums or another solver.")
+        "projection file of sums or memory_documents.")
     refinement_passes: int | Literal["auto", "quick", "thorough"] = entry(
         "int", "auto", "Passes over the documents in memory that refine the topics; auto makes "
         "Gibbs sweeps after them where they help, quick none, thorough more of both.",

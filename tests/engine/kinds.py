@@ -89,7 +89,8 @@ class Kind(NamedTuple):
 
 
 def online(solver):
-    return Kind({**PLANTED, **ROUNDS, "solver": solver}, planted_documents, [1, 400, 451, 2750])
+    settings = {**PLANTED, **ROUNDS, "solver": solver, "refine": False}
+    return Kind(settings, planted_documents, [1, 400, 451, 2750])
 
 
 def forgetting(solver):

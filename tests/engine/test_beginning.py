@@ -7,17 +7,20 @@ import pytest
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
+from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
+from streamlda.spectral.seeds import SeedTopic
+from streamlda.text.columns import ColumnChange
 
 K, V, WARMUP, N = 6, 300, 500, 1700
+CORPUS = PlantedLDA(K, V, alpha_0=0.6, mean_length=60, topic_concentration=0.05, seed=3)
 SETTINGS = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP, kept_entries=2**24)
 
 
 @pytest.fixture(scope="module")
 def documents():
-    return PlantedLDA(
-        K, V, alpha_0=0.6, mean_length=60, topic_concentration=0.05, seed=3
-    ).documents(N)
+    CORPUS.seek(0)
+    return CORPUS.documents(N)
 
 
 def learned(documents, *ends, settings=SETTINGS):
@@ -72,3 +75,28 @@ def test_a_source_beyond_the_limit_is_followed_as_a_stream(documents, monkeypatc
     model = engine.snapshot()
     assert model.documents_seen == N
     assert "topic_ids" in model.diagnostics
+
+
+@pytest.mark.parametrize("alpha_0", [0.6, None])
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_topics_of_an_online_method_are_refined_grow_and_are_resumed(documents, solver, alpha_0):
+    settings = replace(SETTINGS, solver=solver, alpha_0=alpha_0, kept_entries=0)
+    engine = learned(documents, settings=settings)
+    assert engine.refining
+    model = engine.snapshot()
+    assert matched_l1_error(CORPUS.components, model.components).mean < 0.3
+    resumed = Engine.from_state(*engine.state())
+    assert np.array_equal(resumed.snapshot().components, model.components)
+    words = ColumnChange(np.array([7]), V, V + 1, np.array([1e-3, 1e-3]), None)
+    assert resumed.change_words(words)
+    assert resumed.snapshot().components.shape == (K, V + 1)
+
+
+@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
+def test_an_online_method_takes_seeds_and_gives_all_topics(documents, solver):
+    words = CORPUS.components[2].argsort()[-3:]
+    seed = SeedTopic("two", tuple(int(word) for word in sorted(words)))
+    settings = replace(SETTINGS, solver=solver, seed_topics=(seed,), n_components=K + 6)
+    _, model = Engine.fit(settings, documents)
+    assert model.n_components == K + 6
+    assert model.components[:, words].sum(axis=1).argmax() == 0

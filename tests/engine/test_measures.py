@@ -207,10 +207,11 @@ def test_snapshots_change_nothing_and_a_release_repeats_after_a_crash(cut):
     assert straight.release().interval.prevalence is None
 
 
-@pytest.mark.parametrize("settings", [{"refine": False}, {"solver": "simultaneous"}])
-def test_topics_without_a_refinement_are_measured_by_inference(settings):
+@pytest.mark.parametrize("solver", ["whitened-tensor", "simultaneous"])
+def test_topics_without_a_refinement_are_measured_by_inference(solver):
     documents, _ = moving()
-    engine = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP, **settings)
+    settings = {"warmup_documents": WARMUP, "solver": solver, "refine": False}
+    engine = EngineSettings(n_components=K, n_features=V, **settings)
     model = fed(Engine(engine), documents, 0, 6000).snapshot()
     assert factor(model.prevalence, shares_of(model, documents), 0.02) < 1.3
     assert len(model.diagnostics["topic_npmi"]) == model.n_components

@@ -172,8 +172,8 @@ def test_seeds_have_a_start_of_their_own_and_room(seeds):
     for kind in ("shared", "started"):
         with pytest.raises(InvalidSettingError, match="start of their own"):
             KINDS[kind].engine(seed_topics=seeds[:1])
-    with pytest.raises(InvalidSettingError, match="seeded topics must have solver="):
-        EngineSettings(**TEXT, solver="online-power", seed_topics=seeds)
+    with pytest.raises(InvalidSettingError, match="seeded topics must be refined"):
+        EngineSettings(**TEXT, solver="online-power", refine=False, seed_topics=seeds)
     with pytest.raises(InvalidSettingError, match="as many topics as seeded ones"):
         EngineSettings(n_components=2, n_features=300, seed_topics=seeds)
 

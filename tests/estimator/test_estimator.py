@@ -136,7 +136,7 @@ ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, 
 def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threads(X, options):
     rows, new = X[:1500], StreamLDA(**{"n_components": 4, "random_state": 0, **options})
     whole = clone(new).partial_fit(rows)
-    assert ("refinement" in whole.diagnostics_) == ("solver" not in options)
+    assert ("refinement" in whole.diagnostics_) == ("memory_documents" not in options)
     for cuts, threads in (([1, 8, 508, 541], 2), (range(64, 1500, 64), 1)):
         lda = clone(new)
         for number, part in enumerate(np.split(np.arange(1500), cuts)):

@@ -89,7 +89,6 @@ def test_columns_without_names_are_known_by_their_numbers():
     ("more", "message"),
     [
         ({"epsilon": 1.0, "delta": 1e-6, "solver": "simultaneous"}, "whitened-tensor"),
-        ({"solver": "online-power"}, "seed_topics needs solver whitened-tensor"),
         ({"seed_topics": {"a": "orbit"}}, "must have a list of words for each name"),
     ],
 )

@@ -216,10 +216,6 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
             {"topics.refine": False, **GROWING},
             "needs topics.refine: sums take no further words",
         ),
-        (
-            {"topics.solver": "simultaneous", **GROWING},
-            "grow_every needs topics.solver white",
-        ),
         ({"topics.seeds": ("a: b",), **GROWING}, "topics.seeds must be left out with vocabulary.g"),
         ({"topics.projection_file": "p", **GROWING}, "it brings its own words"),
         ({"vocabulary.phrases": "p", "topics.projection_file": "p"}, "phrases must be left out"),
@@ -230,7 +226,6 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"vocabulary.kind": "private"}, "needs privacy.epsilon"),
         ({"topics.solver": "noisy-power"}, "needs privacy.epsilon"),
         ({"topics.refine": True, "topics.projection_file": "m"}, "topics.refine must be left out"),
-        ({"topics.refine": True, "topics.solver": "simultaneous"}, "refine needs topics.solver"),
         ({"privacy.epsilon": 1.0}, "privacy.ledger must be set"),
         ({**PRIVATE, "vocabulary.kind": None}, "words reveal documents"),
         ({**PRIVATE, "privacy.unit": "user"}, "source.user_field"),

@@ -206,9 +206,7 @@ def test_topics_that_stay_spectral_are_refined_from_the_first_words_on():
     assert {word for word in model.vocabulary.words if word.startswith("v")}
 
 
-@pytest.mark.parametrize(
-    "changes", [{"refine": False}, {"solver": "simultaneous"}, {"warmup_documents": 10_000}]
-)
+@pytest.mark.parametrize("changes", [{"refine": False}, {"warmup_documents": 10_000}])
 def test_an_engine_without_refined_topics_keeps_its_words(turning, changes):
     texts, _ = turning
     made = streamed(learner_of(), texts, lambda *given: engine(*given, **changes))
