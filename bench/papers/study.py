@@ -151,7 +151,8 @@ def draw(panels: Sequence[Panel], columns: int, path: Path) -> None:
         axis.remove()
     shown = list(axes.flat[: len(panels)])
     # Where all panels of a row have the same lines, those at the right are named.
-    alike = len({tuple(line.label for line in panel.lines) for panel in panels}) == 1
+    labels = {tuple(each[0] for each in (*panel.lines, *panel.guides)) for panel in panels}
+    alike = len(labels) == 1
     ends = {*range(columns - 1, len(shown), columns), len(shown) - 1}
     name_lines([axis for i, axis in enumerate(shown) if not alike or i in ends])
     figure.savefig(path, dpi=90)
