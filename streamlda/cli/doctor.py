@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,9 +16,10 @@ from typing import Any
 import click
 
 from streamlda.cli.options import Given, SettingsCommand
-from streamlda.errors import SourceAwayError, StreamLDAError, packages_of
+from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, packages_of
 from streamlda.kernels import cache_folder
 from streamlda.run.parts import dead_letter_sink, open_stream, snapshot_sink
+from streamlda.service.logs import reason_of
 from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN
@@ -37,10 +39,10 @@ Finding = tuple[str, str, bool]
 def doctor(given: Given) -> None:
     """Print what this installation has: versions, threads, memory, compiled kernels and extras.
 
-    With --config, also ask all that the settings of a daemon connect to: topic, group, schema
-    registry, and the topics for dead letters and snapshots, which are made if they are missing, as
-    the daemon does. Nothing is learned, and no group is joined. With --kafka-bootstrap and
-    --kafka-topic only, ask these brokers.
+    With --config, also ask all that the settings of a daemon connect to: brokers, login, topic,
+    group, schema registry, and the topics for dead letters and snapshots, which are made if they
+    are missing, as the daemon does. Nothing is learned, and no group is joined. With
+    --kafka-bootstrap and --kafka-topic only, ask these brokers.
 
     The exit code is 1 if something that was found cannot be used; an extra that is not installed is
     not a fault, and its line says what installs it.
@@ -90,12 +92,13 @@ def _ask(settings: RunSettings) -> Iterator[Finding]:
     if get_source_kind(settings) != "kafka":
         yield _try("source", lambda: open_stream(settings).close(), "can be opened")
         return
+    for address in str(settings.kafka.bootstrap).split(","):
+        yield _reach(address)
     # No member of the group gives up partitions for it.
     kafka = settings.kafka
     alone = replace(kafka, partitions="all") if kafka.partitions == GROUP else kafka
     settings = replace(settings, kafka=alone)
-    group = f", and the offsets of {kafka.group}" if kafka.group else ""
-    yield _try("topic", partial(_read_topic, settings), f"{kafka.topic} can be read{group}")
+    yield from _read_topic(settings)
     if settings.source.format == "registry":
         answers = f"{settings.registry.url} answers"
         yield _try("registry", lambda: open_stream(settings).close(), answers)
@@ -114,15 +117,36 @@ def _connect(open_sink: Callable[[], Any]) -> None:
             sink.connect()
 
 
-def _read_topic(settings: RunSettings) -> None:
-    """Read one record of the topic, and the offsets of the group."""
+def _reach(address: str) -> Finding:
+    """Connect to a broker, and say nothing to it."""
+    host, _, port = address.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), BROKER_SECONDS).close()
+    except OSError as error:
+        return "broker", f"{address} cannot be reached: {reason_of(error)}", False
+    return "broker", f"{address} accepts connections", True
+
+
+def _read_topic(settings: RunSettings) -> list[Finding]:
+    """Log in, and read one record of the topic and the offsets of the group."""
+    kafka = settings.kafka
     # A value is counted whatever it holds.
     plain = replace(settings, source=replace(settings.source, format="jsonl"))
-    source: Any = open_stream(plain)
-    with closing(source):
-        _poll(source)
-        if settings.kafka.group:
-            source.notes()
+    login = "login", f"{kafka.protocol}, {kafka.mechanism or 'without a user'}", True
+    try:
+        source: Any = open_stream(plain)
+        with closing(source):
+            _poll(source)
+            found: list[Finding] = [login, ("topic", f"{kafka.topic} can be read", True)]
+            if kafka.group:
+                found.append(_try("group", source.notes, f"offsets of {kafka.group} can be read"))
+            return found
+    except SourceAwayError as error:
+        return [("login", "not known", False), ("topic", str(error), False)]
+    except SourceRefusedError as error:
+        return [("login", str(error), False), ("topic", "not known", False)]
+    except StreamLDAError as error:
+        return [login, ("topic", str(error), False)]
 
 
 def _poll(source: Any) -> None:

@@ -11,7 +11,7 @@ from streamlda.cli.options import Given, SettingsCommand
 from streamlda.cli.shared import DOCUMENTS, allow_analyzer, read_documents
 from streamlda.errors import ModelFileError
 from streamlda.run.outputs import check_output
-from streamlda.run.proportions import FORMATS, WRITERS, guess_format, whole_rows
+from streamlda.run.proportions import WRITERS, guess_format, whole_rows
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import INFER
@@ -61,8 +61,8 @@ away are waited for; records that cannot be used are counted, and go to dead_let
 )
 @click.option(
     "--output-format",
-    type=click.Choice(FORMATS),
-    help="Format of the output. [default: by its ending, .csv, else jsonl]",
+    type=click.Choice(("jsonl", "csv", "parquet")),
+    help="Format of the output. [default: by its ending, .csv or .parquet, else jsonl]",
 )
 def infer(model_file: str, output: str, output_format: str | None, given: Given) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.

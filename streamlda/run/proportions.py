@@ -1,4 +1,4 @@
-"""Topic proportions as rows: of files in two formats, and of a topic of Kafka."""
+"""Topic proportions as rows: of files in three formats, and of a topic of Kafka."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from streamlda.container import whole_file
+from streamlda.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 DECIMALS = 6
 
 #: Formats of files, and the endings that stand for them.
-FORMATS = ("jsonl", "csv")
+FORMATS = ("jsonl", "csv", "parquet")
 
 
 class Proportions(NamedTuple):
@@ -124,7 +125,46 @@ class Csv(RowWriter):
         self._text.detach().flush()
 
 
-WRITERS: dict[str, type[RowWriter]] = dict(zip(FORMATS, (RowWriter, Csv), strict=True))
+class Parquet(RowWriter):
+    """A row group for each poll; ``topics`` is a list of all proportions, or of pairs."""
+
+    def __init__(self, file: BinaryIO, n_topics: int, top: int | None, with_id: bool) -> None:
+        super().__init__(file, n_topics, top, with_id)
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise MissingExtraError("pyarrow", "parquet", "writing Parquet") from error
+        self._arrow = pyarrow
+        pair = pyarrow.struct([("topic", pyarrow.int32()), ("proportion", pyarrow.float64())])
+        self._of_topics = pyarrow.list_(pyarrow.float64() if top is None else pair)
+        ids = [("id", pyarrow.string())] if with_id else []
+        self._schema = pyarrow.schema(
+            [
+                *(("record", pyarrow.int64()), ("location", pyarrow.string()), *ids),
+                *(("tokens", pyarrow.int64()), ("topics", self._of_topics)),
+            ]
+        )
+        self._groups = pyarrow.parquet.ParquetWriter(file, self._schema)
+
+    def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
+        """Write a row group."""
+        rows = found.rows
+        if self._top is not None:
+            names = ("topic", "proportion")
+            rows = [[dict(zip(names, pair, strict=True)) for pair in row] for row in rows]
+        columns = [[at.record for at in locations], [at.location for at in locations]]
+        columns += [[at.id for at in locations]] if self._with_id else []
+        table = self._arrow.table([*columns, found.tokens, rows], schema=self._schema)
+        self._groups.write_table(table)
+
+    def finish(self) -> None:
+        """Write the footer."""
+        self._groups.close()
+        super().finish()
+
+
+WRITERS: dict[str, type[RowWriter]] = dict(zip(FORMATS, (RowWriter, Csv, Parquet), strict=True))
 
 
 def guess_format(path: str) -> str:

@@ -44,7 +44,7 @@ def test_it_names_versions_threads_caches_and_every_extra():
     extras = set(metadata("streamlda").get_all("Provides-Extra")) - {"all"}
     assert {name for name in shown if name.startswith("extra ")} == {f"extra {e}" for e in extras}
     assert shown["extra kafka"] == f"kafka-python {version('kafka-python')}"
-    assert "topic" not in shown
+    assert "broker" not in shown
 
 
 @pytest.mark.long
@@ -71,7 +71,9 @@ def test_brokers_that_do_not_answer_are_a_fault():
         asked = ("--kafka-bootstrap", there, "--kafka-topic", "words")
         shown = process(arguments=asked, code=1)
     rule = "the brokers must be reachable"
+    assert shown["broker"] == f"{there} cannot be reached: ECONNREFUSED"
     assert shown["topic"].startswith(f"{rule}, got bootstrap_servers='{there}'")
+    assert shown["login"] == "not known"
 
 
 def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
@@ -81,6 +83,7 @@ def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
     missing = f"{topic}-missing"
     shown = found(*asked, missing, code=1)
     assert f"topic='{missing}'" in shown["topic"]
+    assert shown["broker"] == f"{topics.bootstrap} accepts connections"
 
 
 def test_all_that_a_file_of_settings_connects_to_has_a_line(topics, topic, tmp_path):
@@ -93,6 +96,7 @@ def test_all_that_a_file_of_settings_connects_to_has_a_line(topics, topic, tmp_p
         f'[output]\ntopic = "{topic}-snapshots"\n'
     )
     shown = found("--config", config)
-    assert shown["topic"] == f"{topic} can be read, and the offsets of {topic}"
+    assert shown["group"] == f"offsets of {topic} can be read"
     assert shown["dead letters"] == f"{topic}-letters can be written"
     assert shown["output topic"] == f"{topic}-snapshots can be written"
+    assert shown["login"] == "PLAINTEXT, without a user"

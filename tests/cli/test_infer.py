@@ -6,6 +6,7 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow.parquet as parquet
 import pytest
 
 from streamlda.model.topic_model import TopicModel, load
@@ -29,7 +30,7 @@ def records(folder, tmp_path):
 @pytest.mark.parametrize("top", [(), ("--top", 2)])
 def test_formats_hold_the_same_rows(folder, records, tmp_path, top):
     found = {}
-    for ending in ("txt", "csv"):
+    for ending in ("txt", "csv", "parquet"):
         output = tmp_path / f"out.{ending}"
         run("infer", folder / "model", records, "--id-field", "id", *top, "-o", output)
         found[ending] = output.read_bytes()
@@ -37,6 +38,10 @@ def test_formats_hold_the_same_rows(folder, records, tmp_path, top):
     assert [row["record"] for row in rows] == [1, 3, 4, 5]
     assert [row["id"] for row in rows] == ["a\n,0", None, "a\n,1", "a\n,2"]
     assert rows[1]["tokens"] == 0
+    table = parquet.read_table(io.BytesIO(found["parquet"])).to_pylist()
+    if top:
+        table = [row | {"topics": [[*pair.values()] for pair in row["topics"]]} for row in table]
+    assert table == rows
     header, *lines = csv.reader(io.StringIO(found["csv"].decode()))
     names = ["topic_1", "proportion_1", "topic_2", "proportion_2"]
     names = names if top else ["topic_0", "topic_1", "topic_2"]
