@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from streamlda.errors import SourceAwayError, StreamLDAError
@@ -14,6 +15,8 @@ from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.run_settings import RunSettings
+from streamlda.storage.partitions import LOG
+from streamlda.storage.store import Store
 from streamlda.stream.sink import DeadLetterSink
 from streamlda.stream.source import Position, Source
 
@@ -44,10 +47,61 @@ def wait_for(
 
 
 class Letters:
-    """Dead letters, if they are written somewhere."""
+    """Dead letters, if they are written somewhere.
 
-    def __init__(self, sink: DeadLetterSink | None, status: Status) -> None:
+    A run that the breaker ends makes no checkpoint, and the next one reads the same records. So it
+    notes in its stores up to where letters were written; with the same settings they are not
+    written again.
+    """
+
+    def __init__(self, sink: DeadLetterSink | None, status: Status, settings: RunSettings) -> None:
         self._sink, self._status = sink, status
+        # Everything that says which records are rejected, and where letters go.
+        decisive = repr((settings.source, settings.dead_letters, settings.registry))
+        self._settings = blake2b(decisive.encode(), digest_size=16).hexdigest()
+        self._log: dict[str, Any] = {}
+        #: Stores and their notes by partition; under None those of a store of all partitions.
+        self._stores: dict[int | None, tuple[Store, dict[str, Any] | None]] = {}
+        #: Offset behind the last letter of each partition.
+        self._reached: dict[int, int] = {}
+
+    def read_note(self, store: Store, partition: int | None = None) -> None:
+        """Take the note of a store, of one partition or of all."""
+        if self._sink is not None:
+            self._stores[partition] = store, store.letters()
+
+    def begin(self, position: Position) -> None:
+        """Note the topic that is read: one that replaced another has other offsets."""
+        self._log = {name: position.get(name) for name in LOG}
+
+    def keep_note(self) -> None:
+        """Note up to where letters were written, if all of them are durable."""
+        if not self._reached or self.try_to_flush():
+            return
+        for partition, (store, noted) in self._stores.items():
+            offsets = dict(self._offsets(noted))
+            for number, at in self._reached.items():
+                if partition in (None, number):
+                    offsets[str(number)] = max(at, offsets.get(str(number), 0))
+            note = {"settings": self._settings, "log": self._log, "offsets": offsets}
+            try:
+                store.note_letters(note)
+            except (StreamLDAError, OSError) as error:
+                log_failure("dead-letters-not-noted", error)
+
+    def _is_written(self, record: Any) -> bool:
+        """Tell whether an earlier run wrote the letter about a record."""
+        of_all = self._stores.get(None, (None, None))
+        _, note = self._stores.get(record.partition, of_all)
+        reached = self._offsets(note).get(str(record.partition), 0)
+        return record.topic == self._log.get("topic") and bool(record.offset < reached)
+
+    def _offsets(self, note: dict[str, Any] | None) -> dict[str, int]:
+        """Return up to where letters were written by partition, if the note is about this run."""
+        if note is None or (note["settings"], note["log"]) != (self._settings, self._log):
+            return {}
+        offsets: dict[str, int] = note["offsets"]
+        return offsets
 
     @property
     def on_rejected(self) -> OnRejected | None:
@@ -56,8 +110,11 @@ class Letters:
 
     def _put(self, record: Any, reason: str) -> None:
         assert self._sink is not None
-        self._sink.put(record, reason)
-        self._status.count("dead_letters", reason)
+        if not self._is_written(record):
+            self._sink.put(record, reason)
+            self._status.count("dead_letters", reason)
+        if record.topic == self._log.get("topic"):
+            self._reached[record.partition] = record.offset + 1
 
     def flush(self) -> None:
         """Make them durable; raise `SinkAwayError` if that takes too long."""
@@ -80,6 +137,7 @@ def open_source(
 ) -> Source:
     """Open the source of a run as `OpenedRun.begin_source`; the letters of skipped records last."""
     source = found.begin_source(settings, position, letters.on_rejected)
+    letters.begin(source.position())
     if position is None and found.slots_to_skip:
         try:
             # The checkpoint after them comes next.

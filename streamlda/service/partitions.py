@@ -101,6 +101,8 @@ class Partitions:
     on_reject: OnReject | None
     #: Called with the word for an account that was refused.
     on_account: Callable[[str], None] = lambda reason: None
+    #: Called with the store of each partition that is opened.
+    on_open: Callable[[Store, int], None] = lambda store, number: None
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
     #: What became of the records that this process has read, and why of rejects.
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -129,6 +131,7 @@ class Partitions:
         store = Store.open(self.folder, partition=number, claim=claim)
         file = self._file()
         try:
+            self.on_open(store, number)
             found = open_pipeline(self.settings, store, None, self.on_reject, schedule=Schedule())
         except BaseException:
             store.close()

@@ -36,6 +36,7 @@ from streamlda.storage.partitions import Beginning, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source
+from streamlda.utils import exit_codes
 
 #: How long the end waits for the results that are being written; others are made again.
 INFERENCE_SECONDS = 2.0
@@ -92,6 +93,7 @@ def run(settings: RunSettings) -> int:
         )
         status.note_snapshot(store.newest_summary())
         letters = open_letters(settings, status, opened)
+        letters.read_note(store)
         store.sink = wait_for(
             status, "publish", lambda: snapshot_sink(output.topic, settings.kafka)
         )
@@ -135,6 +137,8 @@ def run(settings: RunSettings) -> int:
             flush=letters.try_to_flush,
         )
         code = daemon.run(run_of(found))
+        if code == exit_codes.DATA:
+            letters.keep_note()
         if code and (message := found.spending):
             log("warning", "budget", message=message)
         return code
@@ -145,7 +149,7 @@ def open_letters(settings: RunSettings, status: Status, opened: ExitStack) -> Le
     sink = wait_for(
         status, "dead-letters", lambda: dead_letter_sink(settings.dead_letters, settings.kafka)
     )
-    return Letters(closed_with(opened, sink), status)
+    return Letters(closed_with(opened, sink), status, settings)
 
 
 def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
@@ -170,6 +174,7 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     partitions = Partitions(
         *(settings, folder, beginning, lease, None if file is None else file.write),
         on_account=lambda reason: status.count_failure("account", reason),
+        on_open=letters.read_note,
     )
     workers: list[PartitionsWorker] = []
 
@@ -191,7 +196,10 @@ def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(rules_of(settings), snapshot_seconds=None, release_at_end=False)
     daemon = Daemon(rules, open_run, status, flush=letters.try_to_flush)
-    return daemon.run(open_run())
+    code = daemon.run(open_run())
+    if code == exit_codes.DATA:
+        letters.keep_note()
+    return code
 
 
 def shares_partitions(settings: RunSettings) -> bool:

@@ -69,7 +69,8 @@ class SharedSource:
         # Its methods beyond those of `Source` are those of the connector for Kafka.
         self._source: Any = open_stream(settings, letters.on_rejected, self._give_up)
         try:
-            partitions.beginning.check_log(self._source.position())
+            partitions.beginning.check_log(position := self._source.position())
+            letters.begin(position)
         except BaseException:
             self._source.close()
             raise

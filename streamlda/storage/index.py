@@ -6,6 +6,7 @@ index is on the disk.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,8 @@ OWNER_ONLY, PRIVATE_FOLDER = 0o600, 0o700
 
 #: The last process that claimed the folder, and the generation of its group by then.
 FENCE = "CREATE TABLE IF NOT EXISTS fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)"
+#: Up to where dead letters were written of records that no generation is behind.
+LETTERS = "CREATE TABLE IF NOT EXISTS letters (only INTEGER PRIMARY KEY, body TEXT NOT NULL)"
 SCHEMA = "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)"
 
 
@@ -129,17 +132,38 @@ class CheckpointIndex:
         """
         text = to_json(body)
         with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
-            if owner is not None:
-                found = database.execute("SELECT owner, number FROM fence").fetchone()
-                if found is None or found[0] != owner:
-                    raise self._fenced(None, found and found[1])
+            self._begin(database, owner)
             row = (generation, text, _digest(generation, text))
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
             database.execute("DELETE FROM generations WHERE number <= ?", (generation - kept,))
             self._step("save:dropped")
             database.execute("COMMIT")
+
+    def note_letters(self, note: Mapping[str, Any], owner: str | None = None) -> None:
+        """Keep a note on dead letters in place of the last one; `FencedError` as `make_current`."""
+        with self._open() as database:
+            self._begin(database, owner)
+            database.execute(LETTERS)
+            database.execute("INSERT OR REPLACE INTO letters VALUES (0, ?)", (to_json(note),))
+            database.execute("COMMIT")
+
+    def letters(self) -> dict[str, Any] | None:
+        """Return the note on dead letters, or None if there is none."""
+        with self._open() as database:
+            if not database.execute("PRAGMA table_info(letters)").fetchall():
+                return None
+            (text,) = database.execute("SELECT body FROM letters").fetchone()
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def _begin(self, database: sqlite3.Connection, owner: str | None) -> None:
+        """Begin to write; refuse an owner after which another has claimed the folder."""
+        database.execute("BEGIN IMMEDIATE")
+        if owner is not None:
+            found = database.execute("SELECT owner, number FROM fence").fetchone()
+            if found is None or found[0] != owner:
+                raise self._fenced(None, found and found[1])
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

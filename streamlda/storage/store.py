@@ -290,6 +290,17 @@ class Store:
             if OURS.match(path.name) and path.name not in in_use:
                 path.unlink()
 
+    def note_letters(self, note: Mapping[str, Any]) -> None:
+        """Keep a note on the dead letters behind the newest checkpoint.
+
+        Raises `FencedError` if another process has claimed the folder.
+        """
+        self._index.note_letters(note, self._owner)
+
+    def letters(self) -> dict[str, Any] | None:
+        """Return the note on dead letters, or None if there is none."""
+        return self._index.letters()
+
     # Snapshots.
 
     def publish(self, model: TopicModel) -> int:

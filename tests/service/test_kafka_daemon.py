@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -249,16 +250,40 @@ def test_mostly_poison_stops_it_and_is_read_again(topics, topic, settings_for, n
     topics.send(topic, values)
     letters = f"{topic}-letters"
     more = {"dead_letters.topic": letters, "breaker.records": 2000, "kafka.group": f"{topic}-group"}
-    with Daemon(settings_for("daemon") | more) as daemon:
-        assert daemon.end() == 65
-    (line,) = daemon.events("breaker")
-    assert 0.5 < line["share"] <= 0.8
+    for _ in range(2):
+        with Daemon(settings_for("daemon") | more) as daemon:
+            assert daemon.end() == 65
+        (line,) = daemon.events("breaker")
+        assert 0.5 < line["share"] <= 0.8
     # Not saved: with corrected settings they are read again.
     again = run_to_end(settings_for("daemon") | more | {"breaker.share": 0.9} | ending(6000))
     assert SECRET.encode() not in b"".join(daemon.raw + again.raw)
     assert newest("daemon")[0] == 6000
-    keys = {row.key for row in topics.read(letters)}
-    assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in poison}
+    # Each start read the same records, and none wrote a letter that an earlier one had written.
+    keys = [row.key for row in topics.read(letters)]
+    assert sorted(keys) == sorted(b"%s/0/%d" % (topic.encode(), at) for at in poison)
+
+
+@pytest.mark.long
+def test_letters_are_written_again_with_other_settings(topics, topic, settings_for):
+    topics.fill(topic, [b'{"no": 1}'] * 100, [b"{"] * 100)
+    letters = f"{topic}-letters"
+    more = {"dead_letters.topic": letters, "breaker.records": 50}
+
+    def reasons(**changes):
+        with Daemon(settings_for("daemon") | more | changes) as daemon:
+            assert daemon.end() == 65
+        return Counter(json.loads(row.value)["reason"] for row in topics.read(letters))
+
+    found = reasons()
+    assert found.keys() == {"missing-field", "not-json"}
+    found = reasons()
+    assert found["missing-field"] <= 100
+    assert found["not-json"] <= 100
+    # With the field of the text corrected it is another matter what is wrong with records.
+    again = reasons(**{"source.text_field": "no"})
+    assert again["not-text"] > 0
+    assert again["not-json"] > found["not-json"]
 
 
 # Snapshots in a topic
