@@ -35,7 +35,7 @@ LINES = (
                 "documents/s, text to model file",
             ),
             (
-                "{} times the memory for ten times as many documents",
+                "{} times the memory for a stream ten times as long",
                 "memory-flat",
                 "ratio of the two",
             ),
