@@ -143,12 +143,15 @@ def _fit(
             )
             model = with_estimate(model, estimate)
         else:
-            phase = summed(settings, documents)
-            said |= {} if estimate is None else {ESTIMATE: estimate}
-            if not isinstance(phase, Rounds):
+            if settings.solver != WHITENED_TENSOR:
+                # It goes on with the alpha_0 that was asked for, or 1.
+                phase = summed(asked, documents)
                 model = _unmeasured(phase)
                 return phase, replace(model, diagnostics={**model.diagnostics, **said})
-            phase = replace(phase, settings=asked, choice=said)
+            said |= {} if estimate is None else {ESTIMATE: estimate}
+            rounds_of_all = summed(settings, documents)
+            assert isinstance(rounds_of_all, Rounds)
+            phase = replace(rounds_of_all, settings=asked, choice=said)
             return phase, _unmeasured(phase)
     return Refinement.of_model(asked, counters, model), model
 

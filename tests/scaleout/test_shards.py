@@ -203,8 +203,8 @@ def test_shards_are_about_equal_and_in_order(tmp_path):
 
 
 def test_reading_options_reach_the_connector(tmp_path):
-    (tmp_path / "x").write_text('{"a": {"b": "größe"}}\n{"a": {"b": "wide"}}\n', "latin-1")
-    how = {"format": "jsonl", "text_field": "a.b", "encoding": "latin-1", "compression": None}
+    (tmp_path / "x").write_text('{"a": {"b": "größe"}}\n{"a": {"b": "wide"}}\n', "utf-8")
+    how = {"format": "jsonl", "text_field": "a.b", "compression": None}
     assert texts_of(of_files(tmp_path / "x", how)) == ["größe", "wide"]
     how["max_document_bytes"] = 20
     assert texts_of(of_files(tmp_path / "x", how)) == [None, "wide"]

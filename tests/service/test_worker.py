@@ -160,7 +160,7 @@ def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
 
 def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
     class Spent(Pipeline):
-        def release(self):
+        def release(self, *, last):
             cost = {"spent": 1.0, "remaining": 0.0, "requested": 1.0}
             raise BudgetExceededError("a release must fit, got left=0; stop", **cost)
 
