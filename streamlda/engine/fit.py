@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -192,7 +192,10 @@ def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)
     if settings.solver != WHITENED_TENSOR:
-        return _of_all_topics(_unmeasured(summed(settings, first)), settings)
+        # A warm-up that ends with the documents is divided into the rounds that find all topics.
+        longer = replace(settings, warmup_documents=len(first) + 1)
+        found = replace(_unmeasured(summed(longer, first)), settings=asdict(settings))
+        return _of_all_topics(found, settings)
     if not by_documents(settings):
         return _unmeasured(summed(settings, first))
     counters = Counters()
