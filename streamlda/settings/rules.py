@@ -157,6 +157,8 @@ def _are_partitions(given: str) -> bool:
 SOURCE: Rules = {
     "{infer.topic} must be set for Kafka, which has no end: name the topic to write":
         lambda s: _reads_topic(s) and s.command == INFER and not s.infer.topic,
+    "{source.max_documents} must be left out for Kafka: infer reads it without end":
+        lambda s: _reads_topic(s) and s.command == INFER and s.given("source.max_documents"),
     "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka":
         lambda s: _reads_topic(s) and not (s.kafka.bootstrap and s.kafka.topic),
     "{source.files} must name files, or {kafka.topic} a topic":
