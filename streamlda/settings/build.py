@@ -171,10 +171,10 @@ def engine_settings(
     fits those of a source that ends together, as far as `memory.kept` allows.
     """
     topics = settings.topics
+    refine = False if sums or topics.refinement_passes == 0 else topics.refine
     # Sums of a warm-up that was asked for, and words that grow, go on while documents come.
     keeps &= settings.ends and topics.warmup_documents is None
-    keeps &= settings.vocabulary.grow_every is None
-    refine = False if sums or topics.refinement_passes == 0 else topics.refine
+    keeps &= settings.vocabulary.grow_every is None and refine is not False
     return EngineSettings(
         n_features=n_features,
         refine=refine,
