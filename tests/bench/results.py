@@ -6,7 +6,7 @@ import time
 
 from bench.measure import Meter
 from bench.scenarios import BY_ID
-from bench.tasks import TASKS
+from bench.tasks import find_task
 from streamlda.simulate import PlantedLDA
 
 MACHINE = {
@@ -39,7 +39,7 @@ def made_up(name, measured):
 def measured_by(task, parameters, inputs=None):
     """Do a task in this process."""
     meter = Meter(time.monotonic())
-    found = TASKS[task](meter, parameters, inputs or {}, 0)
+    found = find_task(task)(meter, parameters, inputs or {}, 0)
     return {**meter.values, **found}
 
 

@@ -48,12 +48,13 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """Topics begin with what there is, as soon as it was read."""
+    """Topics begin with what there is, as soon as it was read, and refined."""
     for name in ("IDLE_SECONDS", "PATIENCE_SECONDS"):
         monkeypatch.setattr(f"streamlda.service.lease.{name}", 0.0)
+    monkeypatch.setattr("streamlda.refinement.choice.ERRORS", -math.inf)
 
 
-#: Documents do not follow this model, so that likelihood refines its topics; 3000 anneal them.
+#: Likelihood refines the topics; 3000 documents anneal them.
 REFINED = {
     **{"topics__refine": True, "topics__alpha_0": 0.1, "topics__warmup_documents": 500},
     **{"vocabulary__hash_bits": 7, "documents": 400},
