@@ -79,9 +79,6 @@ from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_projection
 from streamlda.utils.arrays import Arrays, State
 
-#: Columns beyond K that V is sought among.
-OVERSAMPLING = 10
-
 #: Documents of a generation for each round that a search needs, where rounds are left open: they
 #: are then of 25 documents or more.
 LEAST_OF_SEARCH = 270
@@ -130,10 +127,8 @@ class Generations(Phase):
         warmup, settings = self._warmup.batch(), self.settings
         if warmup.usable.any():
             alpha_0 = settings.working_alpha_0
-            # Sums through the default's columns would take most of the memory.
-            narrow = replace(settings, oversampling=min(settings.oversampling, OVERSAMPLING))
-            self._held_out = held_out_pairs(warmup, narrow)
-            sketch = Moments(first_projection(warmup, narrow), triple_columns=0)
+            self._held_out = held_out_pairs(warmup, settings)
+            sketch = Moments(first_projection(warmup, settings), triple_columns=0)
             sketch.add(warmup)
             V = whitened_projection(sketch, settings.n_components, alpha_0)
             moments = Moments(V, triple_columns=0)
