@@ -53,6 +53,7 @@ def short_warm_ups():
     """Let warm-ups of 700 records be refined, which are too short for that elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamlda.engine.fit.LEAST_DOCUMENTS", 50)
+        patch.setattr("streamlda.refinement.choice.ERRORS", -np.inf)
         yield
 
 
