@@ -1,9 +1,9 @@
-"""A topic is born: documents that topics predict worst propose one, in the place of another.
+"""A new topic for the documents that all topics predict worst; it replaces another topic.
 
-The proposal begins as the word frequencies of these documents, and some steps of EM over them
-leave to it what no other topic explains. It takes the place of the topic in whose place it predicts
-some documents best; all then learn these documents. Moves of this kind are those of memoized
-variational Bayes [1]_.
+It begins as the word frequencies of these documents. A few steps of EM leave it only what no other
+topic explains. Each topic is replaced by it in turn, and the replacement that predicts some
+documents best is kept. Then all topics learn these documents. Memoized variational Bayes has moves
+of this kind [1]_.
 
 References
 ----------
@@ -36,10 +36,10 @@ SCORED = 10_000
 
 
 def worst_blocks(scores: list[Array], least: int, errors: float) -> int:
-    """Return the number of last blocks in which more documents are predicted badly, or 0.
+    """Return how many of the last blocks have too many badly predicted documents, or 0.
 
-    Badly as one in `RARE` before them; more by a number of standard errors. At `least` so many
-    blocks, each twice as many as the last that were looked at.
+    Badly predicted is a score below that of one in `RARE` documents before them. Too many are more
+    than expected, by `errors` standard errors. Tried are `least`, 2 `least`, 4 `least` ... blocks.
     """
     m = least
     while 2 * m <= len(scores):
@@ -60,7 +60,7 @@ def low_score(scores: Array) -> float:
 def born(
     model: TopicModel, worst: DocumentBatch, learned: DocumentBatch, settings: StepwiseEMSettings
 ) -> TopicModel:
-    """Return a model with a topic of the worst documents in the place of another."""
+    """Return a model in which a topic of the worst documents replaces another topic."""
     topic, K = _proposal(model, worst, settings), model.n_components
     alpha = np.full(K, model.alpha.mean())
     some = learned.rows(0, max(RARE, SCORED // K))

@@ -13,9 +13,10 @@ A fit is dear. So documents that challengers learn are paid for by those that th
 since it began, one for one: at most a quarter of what new fits of 20,000 documents after each 5,000
 would take.
 
-A theme of one document in a hundred moves no mean. So where more of the last documents are
-predicted as badly as one in a hundred was before, by as many errors, these documents propose a
-topic in the place of another (`streamlda.engine.birth`), which is judged in the same way.
+A theme of one document in a hundred hardly lowers the mean score. So the documents with very low
+scores are counted: where the last blocks have more of them than those before, by `ERRORS` standard
+errors, a topic made of these documents replaces another (`streamlda.engine.birth`), if half of the
+documents, which it has not learned, are predicted better by `ERRORS` standard errors.
 
 Topics that a challenger shares with the champion keep their rows and ids. Others get new ids, or
 the old one where they are a topic that has retired (`streamlda.model.matching`).
