@@ -157,17 +157,3 @@ def find_words(texts, lowercase, columns, mask):
 def fold_texts(texts):
     """Return the words of each text of ASCII in small letters, a space between them."""
     return [" ".join(re.findall("[a-z0-9]+", text.lower())) for text in texts]
-
-
-def count_column_words(words, columns, counters):
-    """Return of each column its tokens, and the counters of its words, in the order of entry."""
-    found = {}
-    for word, column in zip(words, columns, strict=True):
-        tokens, held = found.setdefault(column, [0, {}])
-        found[column][0] = tokens + 1
-        word = word.encode()[:32]
-        if word in held or len(held) < counters:
-            held[word] = held.get(word, 0) + 1
-        else:
-            found[column][1] = {other: count - 1 for other, count in held.items() if count > 1}
-    return found

@@ -18,7 +18,6 @@ from streamlda.model.table import in_line, plural
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.budget_table import printable
 from streamlda.privacy.statement import PRIVATE, SEEDED, statement_lines
-from streamlda.text.vocabulary import COLLISION
 
 
 @click.command()
@@ -36,7 +35,7 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
     The share is of all tokens, as the fit measured it; a dash if it did not. NPMI says how well the
     first 10 words go together in documents, -1 to 1, if it was counted. ? marks a topic that should
     not be relied on, and = one that repeats a more prevalent topic; the lines below the table say
-    why. Words joined by | share a hashed column; phrases are in quotes. The header ends with the
+    why. Phrases are in quotes. The header ends with the
     privacy statement. A private model shows record slots, since the number of documents is private.
     In JSON, the hierarchy lists how topics are joined: first and second below K are topics, and K +
     n is join n of the list.
@@ -112,9 +111,6 @@ def table(model: TopicModel, n_words: int, documents: bool = False) -> list[str]
     for reason, meaning in DOUBTS.items():
         if marked := [str(k) for k in model.order if reason in doubts[k]]:
             lines.append(f"    {_mark((reason,))} {meaning}: {', '.join(marked)}")
-    hashed = model.vocabulary is not None and model.vocabulary.names is not None
-    if hashed and any(COLLISION in word for row in words for word, _ in row):
-        lines.append("    a|b are words that share a hashed column: more hash bits separate them")
     return lines
 
 

@@ -7,11 +7,6 @@ hashed vocabulary. The search goes on from slot to slot until the word or an emp
 hash alone decides nothing, the letters are compared.
 
 All products are of 32-bit numbers held in 64 bits, so none overflows.
-
-Which words a column stands for is counted by the sketch of Misra and Gries: a few counters a
-column, each with its word. A word without a counter takes a free one; where none is free it lowers
-all of them. A counter is too low by at most ``lowered``, the number of such steps, and a word with
-more than ``1 / (counters + 1)`` of the tokens of its column always has one.
 """
 
 from __future__ import annotations
@@ -23,12 +18,10 @@ from streamlda.kernels import (
     I64,
     I64_1D,
     I64_2D,
-    I64_3D,
     OUT_F64_1D,
     OUT_I32_1D,
     OUT_I64_1D,
     OUT_I64_2D,
-    OUT_I64_3D,
     OUT_U8_1D,
     U8_1D,
     U64,
@@ -301,77 +294,3 @@ def count_ids(
                 counts[filled] = 1.0
                 filled += 1
         row_pointers[n + 1] = filled
-
-
-@kernel
-def _count_word(word: I64_1D, tokens: int, counts: OUT_I64_1D, words: OUT_I64_2D) -> None:
-    """Count some tokens of one word on the counters of its column."""
-    free, least = -1, tokens
-    for slot in range(len(counts)):
-        same = counts[slot] > 0
-        for part in range(len(word)):
-            same = same and words[slot, part] == word[part]
-        if same:
-            counts[slot] += tokens
-            return
-        if counts[slot] == 0 and free < 0:
-            free = slot
-        least = min(least, counts[slot])
-    for slot in range(len(counts)):
-        counts[slot] -= least
-        if counts[slot] == 0 and free < 0:
-            free = slot
-    if tokens > least:
-        counts[free] = tokens - least
-        for part in range(len(word)):
-            words[free, part] = word[part]
-
-
-@kernel
-def count_column_words(
-    letters: U8_1D,
-    starts: I64_1D,
-    mask: int,
-    tokens: OUT_I64_1D,
-    counts: OUT_I64_2D,
-    words: OUT_I64_3D,
-) -> None:
-    """Count words on the counters of their hashed columns, one after the other.
-
-    Equivalent to ``tests.oracle_text.count_column_words``. Word w is
-    ``letters[starts[w]:starts[w + 1] - 1]`` in UTF-8, without a byte 0, with one more byte after
-    it. `tokens` of a column, and for each of its counters ``counts`` and the first letters of its
-    word, eight in a number of ``words`` with the first lowest: words that are equal so far are one.
-    Time O(characters + words * counters); memory O(1).
-    """
-    word = np.empty(words.shape[2], np.int64)
-    for w in range(len(starts) - 1):
-        first, stop = starts[w], starts[w + 1] - 1
-        word[:] = 0
-        h, block, shift, part = _0, _0, _0, 0
-        for place in range(first, stop):
-            if shift == _64:
-                h = _stirred(_stirred(h, block & _LOW_32), block >> _32)
-                block, shift, part = _0, _0, part + 1
-            block |= np.uint64(letters[place]) << shift
-            shift += _8
-            if part < len(word):
-                word[part] = np.int64(block)
-        column = _column(h, block, shift, stop - first, mask)
-        tokens[column] += 1
-        _count_word(word, 1, counts[column], words[column])
-
-
-@kernel
-def merge_column_words(
-    other_counts: I64_2D, other_words: I64_3D, counts: OUT_I64_2D, words: OUT_I64_3D
-) -> None:
-    """Count the words of other counters, each as often as its counter says.
-
-    Time O(counters^2) a column.
-    """
-    for column in range(len(counts)):
-        for slot in range(counts.shape[1]):
-            if other_counts[column, slot] > 0:
-                word, times = other_words[column, slot], other_counts[column, slot]
-                _count_word(word, times, counts[column], words[column])

@@ -27,7 +27,7 @@ from streamlda.model.matching import check_models, describe_vocabulary, matched_
 from streamlda.model.over_time import Timeline
 from streamlda.model.topics import Model, Topics
 from streamlda.privacy.merged_statement import merged_statement
-from streamlda.text.vocabulary import COLLISION, Vocabulary
+from streamlda.text.vocabulary import Vocabulary
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -206,14 +206,7 @@ def _vocabulary(parts: Sequence[_Part], n_words: int) -> Vocabulary | None:
     if one is None or other is None:
         return None
     if one.words is None or other.words is None:
-        names = [each.names or ("",) * n_words for each in (one, other)]
-        together = tuple(
-            COLLISION.join(
-                dict.fromkeys(part for name in pair for part in name.split(COLLISION) if part)
-            )
-            for pair in zip(*names, strict=True)
-        )
-        return one.with_names(together if any(together) else None)
+        return replace(one, names=one.names or other.names)
     if one == other:
         return one
     words = [""] * n_words

@@ -340,8 +340,6 @@ def _fit_stored(
     said |= {} if stopped is None else {STOPPED: stopped}
     engine.measures = measures
     found, words = store.contents, beginning.plan.vocabulary
-    if found.column_words is not None:
-        words = found.column_words.name_columns()
     learned_from = beginning.vocabulary_documents
     rejects = numbered(found.rejects, found.places)
     return ClusterFit(engine, words, found.counts, learned_from, refined, said, rejects, estimate)

@@ -23,7 +23,6 @@ from streamlda.stream.counts import RecordCounts
 from streamlda.stream.listing import Paths
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch, Reject
-from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.process import keep_freed_memory
 from streamlda.utils.threads import limit_threads, one_blas_thread
@@ -196,7 +195,6 @@ def batches_of(
     value: Any,
     vocabulary: Vocabulary | None,
     counts: RecordCounts,
-    column_words: ColumnWords | None = None,
     on_reject: Callable[[Reject], None] | None = None,
     places: dict[str, int] | None = None,
     *,
@@ -207,7 +205,7 @@ def batches_of(
     """Yield rows of a shard as counts, by the pipeline of every run; `counts` are added to.
 
     With `slots` every record has a row, a blank one where there is no document. `first` and `last`
-    are as in `rows_of`; `column_words` counts the words of texts, `on_reject` gets rejected records
+    are as in `rows_of`; `on_reject` gets rejected records
     and short documents, `places` the records of each location that is a part of a file.
     """
     rows = _SlotRows() if slots else _Rows()
@@ -234,8 +232,6 @@ def batches_of(
         pipeline.add(found)
         if places is not None and found.locations and found.locations[-1][0] in parts:
             places[found.locations[-1][0]] = found.locations[-1][1]
-        if column_words is not None:
-            column_words.add(found.documents)
         yield from rows.take()
     if pipeline is not None:
         pipeline.flush()

@@ -37,7 +37,6 @@ from streamlda.scaleout.sums import added
 from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import Reject
-from streamlda.text.column_words import FULL_TOKENS, ColumnWords, merge_words, open_column_words
 from streamlda.text.vocabulary import Vocabulary
 
 #: Fraction of the workers' memory limits that documents may take, and of the least limit that one
@@ -55,9 +54,8 @@ class Contents:
 
     `usable` has the documents of at least 3 tokens in each shard, by its name, `tokens` theirs, and
     `nbytes` what they take as counts; `frequencies`, shape (d,), sums their word frequencies.
-    Hashed columns are shown by `column_words`. `whole` says that no shard is too large to be kept;
-    `rejects` are named where that is wanted, and `places` has the records of each part of a file
-    then, by its location.
+    `whole` says that no shard is too large to be kept; `rejects` are named where that is wanted,
+    and `places` has the records of each part of a file then, by its location.
     """
 
     usable: dict[str, int]
@@ -65,7 +63,6 @@ class Contents:
     counts: RecordCounts
     nbytes: int
     frequencies: NDArray[np.float64] = field(repr=False)
-    column_words: ColumnWords | None = field(default=None, repr=False)
     whole: bool = True
     rejects: tuple[Reject, ...] = field(default=(), repr=False)
     places: Mapping[str, int] = field(default_factory=dict, repr=False)
@@ -257,7 +254,7 @@ def store_documents(
     """
     limit, most_of_worker = most_bytes, min(most_bytes, MOST_OF_WORKER * min(limits))
     words = None if vocabulary is None else run.start([run.given(vocabulary)])[0]
-    how = n_features, most_of_worker, FULL_TOKENS // len(corpus.shards), names_rejects
+    how = n_features, most_of_worker, names_rejects
     kept = run.start(
         [
             run.task("keep", documents_of, shard, run.given(read.get(n, value)), words, *how)
@@ -319,7 +316,6 @@ def documents_of(
     vocabulary: Vocabulary | None,
     n_features: int,
     most_bytes: float = float("inf"),
-    full_tokens: int = FULL_TOKENS,
     names_rejects: bool = False,
 ) -> tuple[DocumentBatch | None, Contents]:
     """Return the usable documents of a shard, and what was met. A task; pure.
@@ -329,14 +325,13 @@ def documents_of(
     counts, batches = RecordCounts(), [no_documents(n_features)]
     rejects, places = list[Reject](), dict[str, int]()
     documents, tokens, nbytes, frequencies = 0, 0.0, 0, np.zeros(n_features)
-    words = open_column_words(vocabulary, full_tokens=full_tokens)
 
     def note(reject: Reject) -> None:
         if len(rejects) < MOST_REJECTS:
             rejects.append(reject)
 
     with task_of(shard):
-        given = (words, note, places) if names_rejects else (words,)
+        given = (note, places) if names_rejects else ()
         for batch in batches_of(shard, value, vocabulary, counts, *given):
             check_columns(batch, n_features)
             part = batch.where(batch.usable)
@@ -355,7 +350,6 @@ def documents_of(
         counts=counts,
         nbytes=nbytes,
         frequencies=frequencies,
-        column_words=words,
         whole=whole is not None,
         rejects=tuple(rejects),
         places=places,
@@ -371,7 +365,6 @@ def together(one: Contents, *others: Contents) -> Contents:
         counts=added(part.counts for part in parts),
         nbytes=sum(part.nbytes for part in parts),
         frequencies=np.sum([part.frequencies for part in parts], axis=0),
-        column_words=merge_words(part.column_words for part in parts),
         whole=all(part.whole for part in parts),
         rejects=tuple(reject for part in parts for reject in part.rejects),
         places={place: n for part in parts for place, n in part.places.items()},

@@ -28,7 +28,6 @@ from streamlda.stream.blocks import ENCODED_CHARACTERS
 from streamlda.stream.growing_words import MOST_CHARACTERS, most_counted
 from streamlda.stream.growing_words import WORD_BYTES as GROWING_BYTES
 from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
-from streamlda.text.column_words import COLUMN_BYTES
 from streamlda.utils.process import allowed_bytes
 
 Plan = list[tuple[str, int]]
@@ -53,9 +52,8 @@ SOURCE_BYTES = 32 * MIB
 #: What a step of a refinement takes beside the topics: responsibilities of some documents.
 REFINING_BYTES = 32 * MIB
 
-#: A word with its entries in the tables of words; a hashed column with the counters of its words,
-#: a copy of these for a checkpoint, and its name in a model.
-WORD_BYTES, HASHED_BYTES = 300, 3 * COLUMN_BYTES
+#: A word with its entries in the tables of words.
+WORD_BYTES = 300
 
 #: A document that may be shown: some 200 distinct words, its id, and the beginning of its text.
 DOCUMENT_BYTES = 4096
@@ -74,8 +72,7 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     V = most_words(settings.vocabulary) if n_features is None or grows else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)
     kind = settings.vocabulary.kind
-    hashed = 0 if settings.private else HASHED_BYTES
-    words = hashed if kind == "hashed" else WORD_BYTES
+    words = 0 if kind == "hashed" else WORD_BYTES
     documents = 2 * CANDIDATES * settings.topics.representative_documents
     if kind in ("learned", "private"):
         works["choosing words"] = VOCABULARY_CHARACTERS + CANDIDATES_BYTES

@@ -143,9 +143,9 @@ class VocabularySettings:
 
     kind: str = entry(
         "text", "auto", "Where the words come from: learned from the first documents, given in a "
-        "file, hashed (columns, shown by their most frequent words, but not with privacy), or "
-        "private (chosen from the first records with privacy); auto decides by "
-        "vocabulary.file and vocabulary.hash_bits, otherwise learned.",
+        "file, hashed (columns, shown by their numbers), or private (chosen from the first records "
+        "with privacy); auto decides by vocabulary.file and vocabulary.hash_bits, otherwise "
+        "learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
         "text", None, "File of words, one on each line; a private choice keeps these public words "

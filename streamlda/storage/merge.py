@@ -33,11 +33,8 @@ from streamlda.storage.checkpoint import Checkpoint, read_newest
 from streamlda.storage.index import CheckpointIndex
 from streamlda.storage.partitions import LOG
 from streamlda.storage.projection import check_same_words
-from streamlda.stream.pipeline import COLUMNS
 from streamlda.stream.source import Position
-from streamlda.text.column_words import ColumnWords, merge_words, open_column_words
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import named
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
 ATTEMPTS = 5
@@ -125,7 +122,6 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
     require(folders, "states to merge must be at least one, got none", remedy="name folders")
     taken: dict[str, Checkpoint] = {}
     merged: Engine | None = None
-    words: list[ColumnWords | None] = []
     for folder in folders:
         path = os.path.realpath(folder)
         if path in taken:
@@ -143,12 +139,10 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
                 merged.merge(engine)
             except InvalidSettingError as error:
                 raise InvalidSettingError(f"{error}: path={first!r},{path!r}") from error
-        words.append(open_column_words(checkpoint.vocabulary, named(checkpoint.beside(), COLUMNS)))
         taken[path] = checkpoint
     assert merged is not None
-    checkpoints, together = tuple(taken.values()), merge_words(words)
-    vocabulary = checkpoints[0].vocabulary if together is None else together.name_columns()
-    return MergedCheckpoints(merged, vocabulary, checkpoints)
+    checkpoints = tuple(taken.values())
+    return MergedCheckpoints(merged, checkpoints[0].vocabulary, checkpoints)
 
 
 def overlap(one: Position, other: Position) -> str | None:

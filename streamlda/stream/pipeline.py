@@ -48,7 +48,6 @@ from streamlda.stream.source import (
 )
 from streamlda.stream.time_bins import InNoBin, TimeSpan, find_bins
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
-from streamlda.text.column_words import ColumnWords, open_column_words
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
@@ -56,9 +55,8 @@ from streamlda.utils.arrays import Arrays, named, with_prefix
 #: Reason of a `Reject` for a document too short to learn from.
 SHORT = "short"
 
-#: Begin the names of arrays beside a learner: counts of words that enter, words of hashed columns,
-#: and documents to show.
-GROWING, COLUMNS, CANDIDATES = "growing.", "columns.", "candidates."
+#: Begin the names of arrays beside a learner: counts of words that enter, and documents to show.
+GROWING, CANDIDATES = "growing.", "candidates."
 
 Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
@@ -130,7 +128,6 @@ class Pipeline(Generic[LearnerT]):
         self._released_at = 0
         self._blocks = Blocks()
         self._candidates = candidates
-        self._column_words: ColumnWords | None = None
         self._growing: GrowingWords | None = None
         if isinstance(words, VocabularyLearner):
             self._growing = words.make_growing_words()
@@ -152,7 +149,6 @@ class Pipeline(Generic[LearnerT]):
         if learner.counts_slots:
             self._candidates = None
             return
-        self._column_words = open_column_words(vocabulary, named(saved, COLUMNS))
         documents = named(saved, CANDIDATES)
         if self._candidates is not None and documents:
             self._candidates.restore(documents, vocabulary.n_features)
@@ -328,8 +324,6 @@ class Pipeline(Generic[LearnerT]):
         assert self.vocabulary is not None
         assert self._learner is not None
         encoded = self.vocabulary.encode(texts)
-        if self._column_words is not None:
-            self._column_words.add(texts)
         if self._candidates is not None:
             ids = [at.id or f"{at.location}:{at.record}" for at in locations]
             self._candidates.add(encoded.batch, ids, texts)
@@ -411,8 +405,6 @@ class Pipeline(Generic[LearnerT]):
             model = self._learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
-        if model is not None and self._column_words is not None:
-            model = replace(model, vocabulary=self._column_words.name_columns())
         if model is not None and self._candidates is not None:
             model = replace(model, representative_documents=self._candidates.shown_by(model))
         return self._released(model)
@@ -500,11 +492,7 @@ class Pipeline(Generic[LearnerT]):
 
     def beside(self) -> Arrays:
         """Return the state of what is shown beside topics, and of growing words."""
-        parts = {
-            GROWING: self._growing,
-            COLUMNS: self._column_words,
-            CANDIDATES: self._candidates,
-        }
+        parts = {GROWING: self._growing, CANDIDATES: self._candidates}
         found: Arrays = {}
         for prefix, part in parts.items():
             found |= {} if part is None else with_prefix(part.state(), prefix)

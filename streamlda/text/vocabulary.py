@@ -7,7 +7,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
-
-#: Stands between the words of a hashed column.
-COLLISION = "|"
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,8 @@ class Vocabulary:
         Selected: how the words were chosen privately, as plain JSON values; None for the other
         kinds. A record of the selection when it was made; it does not enter the fingerprint.
     names : tuple of str or None, default None
-        Hashed: the name of each column, "" for its number. It is the most frequent word of the
-        documents in that column, and after ``|`` the second one where both are frequent. Names do
-        not enter the fingerprint.
+        Hashed: the name of each column, "" for its number; in models of version 0.2. Names do not
+        enter the fingerprint.
 
     Raises
     ------
@@ -222,13 +218,9 @@ class Vocabulary:
         The columns are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``
         (MurmurHash3 of the UTF-8 bytes, seed 0): the same in every process, on every platform.
         Columns do not depend on the data and no word is unseen, but words may share a column.
-        `bits` goes from 1 to `MAX_HASH_BITS`. `with_names` gives columns names.
+        `bits` goes from 1 to `MAX_HASH_BITS`.
         """
         return cls("hashed", None, bits, analyzer or TextAnalyzer())
-
-    def with_names(self, names: tuple[str, ...] | None) -> Vocabulary:
-        """Return the same hashed columns, shown by these names (`streamlda.text.column_words`)."""
-        return replace(self, names=names)
 
     @property
     def n_features(self) -> int:
@@ -255,11 +247,7 @@ class Vocabulary:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def feature_name(self, word_id: int) -> str:
-        """Return the word of a column.
-
-        A hashed column has its name, as ``"cat"``; ``"cat|dog"`` where two frequent words share it,
-        and ``"cat|…"`` where many others have most of it; without a name ``"h"`` and its number.
-        """
+        """Return the word of a column; of a hashed one without a name ``"h"`` and its number."""
         listed = self.listed
         name = "" if listed is None else listed[word_id]
         return name or f"h{word_id:0{len(str(self.n_features - 1))}d}"

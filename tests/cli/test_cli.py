@@ -42,7 +42,7 @@ def test_topics_prints_a_table_and_json(folder):
         assert " ".join(word["word"] for word in topic["words"]) in shown
 
 
-def test_topics_shows_documents_and_words_that_share_a_column(folder, tmp_path):
+def test_topics_shows_documents_and_names_of_columns(folder, tmp_path):
     assert "--set topics.representative_documents=N" in refused(
         "topics", folder / "model", "--documents"
     )
@@ -54,12 +54,11 @@ def test_topics_shows_documents_and_words_that_share_a_column(folder, tmp_path):
         components=rows,
         alpha=np.ones(1),
         background=rows[0],
-        vocabulary=Vocabulary.hashed(8).with_names(names),
+        vocabulary=Vocabulary("hashed", None, 8, names=names),
         representative_documents=[[shown]],
     ).save(tmp_path / "m")
     table = run("topics", tmp_path / "m", "--documents", "--words", 2).stdout
     assert "cat|dog w\n" in table
-    assert "a|b are words that share a hashed column" in table
     assert r" 75.0%   a\x1b[1m:7" in table
     assert "\n               some words and more and" in table
     assert len(table.splitlines()) < 15

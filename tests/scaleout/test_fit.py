@@ -29,7 +29,6 @@ from streamlda.scaleout.sums import Plan, accumulate, merged
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.threads import thread_count
 from tests.engine.kinds import assert_same_state
@@ -315,25 +314,3 @@ def test_what_cannot_be_learned_from_is_refused_by_its_shard(client, settings, c
     ):
         with pytest.raises(InvalidSettingError, match=wanted):
             learn(client, of_partitions(cut), changed, **options)
-
-
-@pytest.mark.long
-def test_hashed_columns_are_shown_by_the_words_of_all_shards(client):
-    planted = PlantedLDA(3, 40, seed=2, mean_length=20, topic_concentration=0.1)
-    named = {word: "".join(chr(97 + int(d)) for d in word[1:]) * 2 for word in planted.words}
-    texts = [
-        " ".join(named[word] for word in text.split() if word in named)
-        for text in planted.texts(900)
-    ]
-    settings = EngineSettings(n_components=3, n_features=2**9, oversampling=5, refine=False)
-    words, models = Vocabulary.hashed(9), []
-    for most_bytes in (None, 0):
-        corpus = of_partitions([texts[:200], texts[200:400], texts[400:]])
-        models.append(learn_once(client, corpus, settings, words, most_bytes=most_bytes).model())
-    one = ColumnWords(words)
-    one.add(texts)
-    for model in models:
-        assert model.vocabulary == words
-        assert model.vocabulary.names == one.name_columns().names
-        shown = {word for topic in model.top_words(10) for word, _ in topic}
-        assert {word for name in shown for word in name.split("|")} <= set(named.values())

@@ -12,15 +12,11 @@ from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import load_state, save_state
 from streamlda.storage.merge import merge_checkpoints, read_newest_engine
 from streamlda.storage.projection import load_projection, save_projection
-from streamlda.stream.pipeline import COLUMNS
-from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import with_prefix
 from tests.engine.kinds import KINDS, assert_same_state, fed, text_documents
 from tests.storage.test_merge import (
     OTHERS,
     SETTINGS,
-    SHARED_32,
     WORDS,
     documents,
     kafka,
@@ -102,18 +98,3 @@ def test_a_projection_of_other_words_is_refused(path, documents):
         load_projection(path, OTHERS)
     with pytest.raises(InvalidSettingError, match="words=32 n_features=30; pass that one"):
         save_projection(path, engine, Vocabulary.hashed(5))
-
-
-def test_hashed_columns_are_shown_by_the_words_of_all(tmp_path, documents):
-    hashed, folders = Vocabulary.hashed(5), []
-    for n, text in enumerate(["cat cat dog", "dog dog dog", None]):
-        engine = learned(PlantedLDA(3, 32, seed=1).documents(90 + n), 0, 90 + n, SHARED_32)
-        words = ColumnWords(hashed)
-        words.add([text or ""])
-        # A daemon of before has kept no words.
-        saved = None if text is None else with_prefix(words.state(), COLUMNS)
-        folders.append(save(tmp_path / str(n), engine, {"at": n}, hashed, beside=saved))
-    found = merge_checkpoints(folders).vocabulary
-    assert found == hashed
-    assert {name for name in found.names if name} == {"cat", "dog"}
-    assert merge_checkpoints(folders[2:]).vocabulary.names is None

@@ -4,7 +4,6 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.column_words import ColumnWords
 from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
 from tests.text.test_vocabulary import FACTS
 from tests.texts import TEXTS
@@ -18,12 +17,6 @@ def analyzer(**settings):
 
 def stored(**settings):
     return lambda path: TextAnalyzer.from_metadata(settings)
-
-
-def columns_of_a_wider_hash(path):
-    words = ColumnWords(Vocabulary.hashed(8))
-    words.add(["some words of many columns"])
-    ColumnWords.from_state(Vocabulary.hashed(4), words.state())
 
 
 def given_words(words):
@@ -144,7 +137,6 @@ def selected(words, selection):
         (analyzer(lowercase="azeri"), SETTINGS, "lowercase must be true, false, or turkish"),
         (analyzer(stop_words="english,elvish"), SETTINGS, "language='elvish' known=.*german"),
         (analyzer(clean=["links"]), SETTINGS, "clean"),
-        (columns_of_a_wider_hash, SETTINGS, "columns=16; use the hash bits"),
     ],
 )
 def test_a_value_is_refused_and_never_quoted(tmp_path, make, error, rule):

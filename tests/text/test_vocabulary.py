@@ -150,7 +150,7 @@ MADE = [
     Vocabulary.learn(endless(30, seed=1), size=9, max_table_words=40),
     Vocabulary.selected(["naïve", "cat"], TextAnalyzer(stop_words=["a"]), selection=FACTS),
     Vocabulary.hashed(9, TextAnalyzer(ngram_range=(1, 2), stop_words="english")),
-    Vocabulary.hashed(1).with_names(("", "naïve|cat")),
+    Vocabulary("hashed", None, 1, names=("", "naïve|cat")),
 ]
 
 
