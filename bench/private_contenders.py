@@ -212,8 +212,7 @@ def dplda(configuration: str, **changes: Any) -> Fit:
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
-        from streamlda.papers.dplda.configurations import release
-        from streamlda.papers.dplda.settings import DPLDASettings
+        from streamlda.papers.dplda.configurations import DPLDASettings, release
 
         settings = DPLDASettings(
             n_components=k,
@@ -238,7 +237,7 @@ def searched(configuration: str, charge: str) -> Fit:
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
     ) -> tuple[Any, Any]:
         from bench.papers.dplda_search import search_parts
-        from streamlda.papers.dplda.settings import DPLDASettings
+        from streamlda.papers.dplda.configurations import DPLDASettings
 
         settings = DPLDASettings(
             n_components=k, epsilon=epsilon, delta=delta, alpha_0=alpha_0, seed=seed

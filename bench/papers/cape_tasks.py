@@ -26,8 +26,7 @@ from streamlda.papers.imtiaz_sarwate.metrics import (
     matched_component_error,
 )
 from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
-from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 

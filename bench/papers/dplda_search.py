@@ -26,10 +26,15 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, between
 from streamlda.documents import DocumentBatch
 from streamlda.papers.dplda.calibration import Plan
-from streamlda.papers.dplda.configurations import plan_of, release, steps_of
+from streamlda.papers.dplda.configurations import (
+    DPLDASettings,
+    DPLDATopics,
+    Edges,
+    plan_of,
+    release,
+    steps_of,
+)
 from streamlda.papers.dplda.flow import configuration
-from streamlda.papers.dplda.release import Edges
-from streamlda.papers.dplda.settings import DPLDASettings, DPLDATopics
 from streamlda.papers.dplda.spectral import SpectralSteps
 from streamlda.papers.variational import variational_responsibilities
 from streamlda.privacy import accounting

@@ -1,41 +1,33 @@
 """Algorithms of the papers, as published, by the names that the papers' readers know.
 
-Names are imported when they are first used. Which item of which paper each of them is, its test and
-its figures beside the paper's are in `README.md` of this folder; nothing else imports this package.
+Which item of which paper each of them is, its test and its figures beside the paper's are in
+`README.md` of this folder; nothing else imports this package.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from streamlda.papers.dplda.calibration import make_plan, procedure_1
-    from streamlda.papers.dplda.configurations import fit_dp_lda
-    from streamlda.papers.dplda.flow import configuration
-    from streamlda.papers.dplda.sensitivity import Facts
-    from streamlda.papers.dplda.settings import DPLDASettings
-    from streamlda.papers.dpvi import DPVISettings, fit_dp_vi
-    from streamlda.papers.imtiaz_sarwate.cape import CapePlan
-    from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
-    from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
-    from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
-    from streamlda.papers.imtiaz_sarwate.promise import Promise
-    from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-    from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
-    from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
-    from streamlda.papers.laplace import release_laplace
-    from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
-    from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
-    from streamlda.papers.wang_anandkumar.compositions import wang_anandkumar_table
-    from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
-    from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-    from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
-    from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
-    from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor, symmetrised
-    from streamlda.spectral.associations import VectorAssociation
-    from streamlda.spectral.online import OnlinePower, suggested_documents
-    from streamlda.spectral.power import DeflatedPower, SimultaneousPower
+from streamlda.papers.dplda.calibration import make_plan, procedure_1
+from streamlda.papers.dplda.configurations import DPLDASettings, fit_dp_lda
+from streamlda.papers.dplda.flow import configuration
+from streamlda.papers.dplda.sensitivity import Facts
+from streamlda.papers.dpvi import DPVISettings, fit_dp_vi
+from streamlda.papers.imtiaz_sarwate.cape import CapePlan
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
+from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
+from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
+from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
+from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
+from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
+from streamlda.papers.laplace import release_laplace
+from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
+from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
+from streamlda.papers.wang_anandkumar.compositions import wang_anandkumar_table
+from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
+from streamlda.papers.wang_anandkumar.neighbours import Neighbours
+from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
+from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor, symmetrised
+from streamlda.spectral.associations import VectorAssociation
+from streamlda.spectral.online import OnlinePower, suggested_documents
+from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 
 __all__ = [
     "CapePlan",
@@ -77,44 +69,3 @@ __all__ = [
     "symmetrised",
     "wang_anandkumar_table",
 ]
-
-#: Names by the module they are in, below `streamlda`.
-_MODULES = {
-    "papers.dplda.calibration": ("make_plan", "procedure_1"),
-    "papers.dplda.configurations": ("fit_dp_lda",),
-    "papers.dplda.flow": ("configuration",),
-    "papers.dplda.sensitivity": ("Facts",),
-    "papers.dplda.settings": ("DPLDASettings",),
-    "papers.dpvi": ("DPVISettings", "fit_dp_vi"),
-    "papers.imtiaz_sarwate.cape": ("CapePlan",),
-    "papers.imtiaz_sarwate.gaussian_mixture": ("MixtureSite", "learn_mixture"),
-    "papers.imtiaz_sarwate.metrics": ("captured_energy", "component_error"),
-    "papers.imtiaz_sarwate.pca": ("partial_root_subspace", "principal_subspace"),
-    "papers.imtiaz_sarwate.promise": ("Promise",),
-    "papers.imtiaz_sarwate.simulated": ("SimulatedSites",),
-    "papers.imtiaz_sarwate.single_topic": ("SingleTopicSite", "learn_topics"),
-    "papers.imtiaz_sarwate.vector_moments": ("clipped", "second_sum"),
-    "papers.laplace": ("release_laplace",),
-    "papers.wang_anandkumar.algorithm_1": ("robust_tensor_power",),
-    "papers.wang_anandkumar.baselines": ("random_marginal_power",),
-    "papers.wang_anandkumar.compositions": ("wang_anandkumar_table",),
-    "papers.wang_anandkumar.eigenpairs": ("operator_norm",),
-    "papers.wang_anandkumar.neighbours": ("Neighbours",),
-    "papers.wang_anandkumar.noisy": ("NoisyPower", "Schedule"),
-    "papers.wang_anandkumar.perturbation": ("perturb_tensor",),
-    "papers.wang_anandkumar.tensors": ("DenseTensor", "FactoredTensor", "symmetrised"),
-    "spectral.associations": ("VectorAssociation",),
-    "spectral.online": ("OnlinePower", "suggested_documents"),
-    "spectral.power": ("DeflatedPower", "SimultaneousPower"),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"streamlda.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -1,9 +1,9 @@
-"""Laplace noise on a grid, from the bits of `streamlda.privacy.noise`.
+"""Noise of textbooks: the Gaussian's formula, and Laplace noise on a grid.
 
-`streamlda.privacy.noise` draws discrete Gaussians only. Papers use Laplace noise too, for pure
-epsilon. It is made here by exact integer sampling [1]_ from uniform bits, and those are the low 32
-bits of discrete Gaussians with sigma = 2^40: over that number of residues a discrete Gaussian is
-uniform up to exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
+`streamlda.privacy.noise` draws discrete Gaussians only. Laplace noise, for pure epsilon, is made
+here by exact integer sampling [1]_ from uniform bits, and those are the low 32 bits of discrete
+Gaussians with sigma = 2^40: over that number of residues a discrete Gaussian is uniform up to
+exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
 
 References
 ----------
@@ -45,6 +45,15 @@ _WORD = 2**62
 
 #: P(V >= j) 2^62 for a geometric V with ratio 1/e, from j = 42 down to 1.
 _TAILS = np.array([int(math.exp(-j) * _WORD) for j in range(42, 0, -1)], dtype=np.int64)
+
+
+def gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """Return sqrt(2 ln(1.25 / delta)) / epsilon, proven for epsilon <= 1 (Dwork & Roth, Thm. A.1).
+
+    All three papers calibrate by it. `streamlda.privacy.accounting.noise_multiplier` is exact, and
+    needs less.
+    """
+    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
 class LaplaceAnswer(NamedTuple):

@@ -6,19 +6,17 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.papers.dplda.calibration import make_plan
-from streamlda.papers.dplda.configurations import release
+from streamlda.papers.dplda.configurations import DPLDASettings, release
 from streamlda.papers.dplda.flow import configuration, is_cut
 from streamlda.papers.dplda.moments import DENSE_WORDS, LDAMoments
 from streamlda.papers.dplda.sensitivity import Facts
-from streamlda.papers.dplda.settings import DPLDASettings
 from streamlda.papers.dplda.spectral import SpectralSteps, factors_of
 from streamlda.papers.dpvi import DPVISettings, fit_dp_vi, subsampled_multiplier
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
 from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
 from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
-from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
+from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 from streamlda.papers.imtiaz_sarwate.vector_moments import clipped
 from streamlda.papers.laplace import discrete_laplace, release_laplace

@@ -1,21 +1,32 @@
 """capeAGN for mixtures of spherical Gaussians: samples of several sites (section V, Appendix B-B).
 
-Model and estimates are those of `streamlda.papers.imtiaz_sarwate.mixture`. Two routes:
+A sample is t = a_i + z with probability w_i and z ~ N(0, sigma^2 I), so that
+``E t t' - sigma^2 I = sum w_i a_i a_i'`` and ``E H(t) = sum w_i a_i x a_i x a_i`` with
+``H(t) = t x t x t - sigma^2 sum_d (t x e_d x e_d + e_d x t x e_d + e_d x e_d x t)``. sigma^2, if it
+is not given, is the mean of the d - K smallest eigenvalues of the noisy second moment (the authors'
+code takes it from the samples). Two routes:
 
 `projected` (ours)
-    1. ``t t'`` is aggregated in packed form.
-    2. Each site sees its samples in the leading directions U and sums clipped H. Noise goes on
+    1. ``t t'`` is aggregated in packed form; U holds its leading eigenvectors above the noise.
+    2. Each site sees its samples as y = U't, in k dimensions, and sums
+       ``H = y x y x y - sigma^2 sym3(y x I)``, scaled down to a bound B: noise goes on
        k (k + 1) (k + 2) / 6 numbers.
-    3. Whitening comes after the noise.
+    3. Whitening comes after the noise: whitened first, samples of rare components are long, and B
+       with them.
 `paper` (Algorithm 3)
-    As the paper has it: d x d x d numbers with noise, then W = U D^(-1/2), then the power method.
-    sigma^2 comes from the noisy second moment, not from the samples as in the authors' code.
+    d x d x d numbers with noise, then W = U D^(-1/2), then the power method.
+
+A sample at the origin counts as one of the mixture: only sigma^2 is off where there are many.
 
 Privacy
 -------
-Unit: a sample, at one site. Relation: replace-one; sizes and the radius are public. Second moment
-and H in k dimensions: `streamlda.papers.imtiaz_sarwate.mixture`.
+Unit: a sample, at one site. Relation: replace-one; sizes and the radius are public. The second
+moment: `vector_moments`.
 
+- *H in k dimensions*: scaled to norm at most B, public by the release of the second moment: two
+  samples differ by 2 B at most, attained by opposite ones, as H(-t) = -H(t). By Pythagoras
+  ``||H||^2 = ||y||^6 - 6 sigma^2 ||y||^4 + sigma^4 (3 k + 6) ||y||^2``; where these terms cancel,
+  a quarter of the norm of the absolute ones is taken if that is larger.
 - *H in d dimensions*, samples of norm at most 1 (scaled by the radius): by the triangle inequality
   ``||H|| <= 1 + 3 d sigma^2``, and 2 + 6 d sigma^2 for a difference: Appendix C. (The norm of the
   second term is sqrt(3 d + 6) sigma^2; the paper's bound is kept for comparison.)
@@ -37,40 +48,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, one_of, require
-from streamlda.papers.imtiaz_sarwate.mixture import (
-    MixtureView,
-    in_order,
-    mixture_means,
-    mixture_view,
-    remaining_variance,
-    skew,
-    skew_block,
-    skew_norms,
-)
-from streamlda.papers.imtiaz_sarwate.plain_moments import (
-    paper_components,
-    plain_pairs,
-    plain_triples,
-    symmetric_pairs,
-    symmetric_triples,
-)
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
     SECOND_RATIO,
     clipped,
     packed_second,
+    paper_components,
     second_block,
     third_sum,
 )
+from streamlda.papers.symmetric import pack, unpack
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
+from streamlda.spectral.tensor_power import tensor_power
 
 Array = NDArray[np.float64]
 Route = Literal["projected", "paper"]
 
 #: Part of the budget of the second moment, on our route; the paper halves.
 SECOND_PART = 0.8
+
+#: B over the cube of the root of the mean squared norm of a projected sample.
+BOUND = 2.0
+
+#: A direction is real when its eigenvalue exceeds this part of the noise's spectral norm.
+FLOOR = 1.0
 
 
 class MixtureSite:
@@ -112,7 +115,7 @@ class MixtureSite:
     def plain_second(self) -> dict[str, Array]:
         """Return the same of samples divided by the radius, as the paper has it (``second``)."""
         matrix = unpack_pairs(self.second(), self.dimension)
-        return {"second": plain_pairs(matrix) / self.radius**2}
+        return {"second": pack(matrix, 0.0) / self.radius**2}
 
     def projected(self, view: MixtureView) -> Array:
         """Return the packed sum of clipped H as a view of the second moment has it; raw.
@@ -242,19 +245,19 @@ def _paper(
         ratio=SECOND_RATIO,
     )
     N = second.documents
-    moment = symmetric_pairs(second.sums["second"] / N, d)
+    moment = unpack(second.sums["second"] / N, d, 2, 0.0)
     values = np.asarray(np.linalg.eigvalsh(moment)[::-1], dtype=np.float64)
     scaled = remaining_variance(values, n_components) if variance is None else variance / radius**2
     bound = 1 + 3 * d * scaled
     third = network.release(
-        network.sums_of(sites, lambda site: {"third": plain_triples(site.whole(scaled))}),
+        network.sums_of(sites, lambda site: {"third": pack(site.whole(scaled), 0.0)}),
         [Block("third", (d * (d + 1) * (d + 2) // 6,), bound, magnitude=1.01)],
         part=0.5,
         ratio=2.0,
     )
     means, eigenvalues = paper_components(
         moment - scaled * np.eye(d),
-        symmetric_triples(third.sums["third"] / N, d),
+        unpack(third.sums["third"] / N, d, 3, 0.0),
         n_components,
         rng,
     )
@@ -266,3 +269,100 @@ def _estimate(
 ) -> MixtureEstimate:
     components, weights = in_order(means, eigenvalues, n_components)
     return MixtureEstimate(components, weights, variance, len(means))
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureView:
+    """View of a noisy second moment; all of it is public.
+
+    U, of shape (d, k), eigenvalues less sigma^2, shape (k,), sigma^2, and B.
+    """
+
+    directions: Array
+    sizes: Array
+    variance: float
+    bound: float
+
+
+def mixture_view(
+    moment: Array, n_components: int, stddev: float, radius: float, variance: float | None = None
+) -> MixtureView:
+    """Return what to look at the third moment through. Time O(d^3).
+
+    `stddev` is that of the noise in an entry of the moment off the diagonal.
+    """
+    d = len(moment)
+    values, vectors = np.linalg.eigh(moment)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    variance = remaining_variance(values, n_components) if variance is None else variance
+    sizes = values[:n_components] - variance
+    k = max(1, int(np.cumprod(sizes > FLOOR * 2 * stddev * math.sqrt(d)).sum()))
+    least = 1e-9 * max(float(values[0]), 1e-9 * radius**2)
+    bound = BOUND * float(np.maximum(values[:k], 0.0).sum()) ** 1.5
+    return MixtureView(
+        np.ascontiguousarray(vectors[:, :k]),
+        np.maximum(sizes[:k], least),
+        variance,
+        bound,
+    )
+
+
+def mixture_means(view: MixtureView, third: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return means a_i, of shape (k, d), and 1 / sqrt(w_i), but for noise, from E H in U.
+
+    `rng` gives starts of power iterations. Time O(k^4).
+    """
+    sizes = view.sizes
+    cubed = np.multiply.outer(np.multiply.outer(sizes, sizes), sizes)
+    found = tensor_power(third / np.sqrt(cubed), len(sizes), rng=rng)
+    means: Array = (view.directions * np.sqrt(sizes)) @ found.eigenvectors * found.eigenvalues
+    return means.T, found.eigenvalues
+
+
+def in_order(means: Array, eigenvalues: Array, n_components: int) -> tuple[Array, Array]:
+    """Return means and weights of K components, most frequent first; missing ones are 0."""
+    found, weights = len(means), weights_of(eigenvalues)
+    order = np.argsort(-weights, kind="stable")
+    components = np.zeros((n_components, means.shape[1]))
+    components[:found] = means[order]
+    return components, np.append(weights[order], np.zeros(n_components - found))
+
+
+def skew_norms(y: Array, variance: float) -> Array:
+    """Return what H of each projected sample is clipped by: at least its norm, shape (n,)."""
+    k, square = y.shape[1], np.einsum("nk,nk->n", y, y)
+    twice = variance**2 * (3 * k + 6)
+    norm = square * (square * (square - 6 * variance) + twice)
+    absolute = square**1.5 + math.sqrt(twice) * np.sqrt(square)
+    larger: Array = np.maximum(np.sqrt(np.maximum(norm, 0.0)), absolute / 4)
+    return larger
+
+
+def skew_block(k: int, bound: float, variance: float, radius: float) -> Block:
+    """Return the block of the packed sum of H; two samples differ by twice the bound."""
+    most = radius**3 + variance * math.sqrt(3 * k + 6) * radius
+    return Block(
+        "third", (k * (k + 1) * (k + 2) // 6,), bound, magnitude=max(1.0, 1.01 * most / bound)
+    )
+
+
+def remaining_variance(eigenvalues: Array, n_components: int) -> float:
+    """Return the mean of all but the K largest eigenvalues, at least 0."""
+    return max(float(eigenvalues[n_components:].mean()), 0.0)
+
+
+def skew(third: Array, total: Array, variance: float) -> Array:
+    """Return the sum of H from those of y x y x y and of y."""
+    identity = np.eye(len(total))
+    outer = np.multiply.outer(total, identity)
+    corrected: Array = third - variance * (
+        outer + outer.transpose(1, 0, 2) + outer.transpose(1, 2, 0)
+    )
+    return corrected
+
+
+def weights_of(eigenvalues: Array) -> Array:
+    """Return w_k, summing to 1, of eigenvalues that are 1 / sqrt(w_k) but for noise."""
+    weights = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-6) ** -2.0, 0.0)
+    total = weights.sum()
+    return weights / total if total > 0 else np.full(len(eigenvalues), 1 / len(eigenvalues))

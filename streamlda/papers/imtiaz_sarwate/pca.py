@@ -37,10 +37,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, one_of, require
-from streamlda.papers.imtiaz_sarwate.plain_moments import plain_pairs, symmetric_pairs
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import SECOND_RATIO, leading, second_block
-from streamlda.private.packing import pack_pairs, unpack_pairs
+from streamlda.papers.imtiaz_sarwate.vector_moments import (
+    SECOND_RATIO,
+    leading,
+    second_block,
+)
+from streamlda.papers.symmetric import pack, unpack
 
 Array = NDArray[np.float64]
 Route = Literal["packed", "paper"]
@@ -168,4 +171,5 @@ def _checked(
 
 
 def _coordinates(route: Route) -> tuple[Callable[[Array], Array], Callable[[Array, int], Array]]:
-    return (pack_pairs, unpack_pairs) if route == "packed" else (plain_pairs, symmetric_pairs)
+    power = 0.5 if route == "packed" else 0.0
+    return lambda array: pack(array, power), lambda packed, d: unpack(packed, d, 2, power)

@@ -5,13 +5,13 @@ For experiments and for the algorithms of Imtiaz & Sarwate (2018)
 their own, with keys and masks, are in `streamlda.sites.share` and `streamlda.sites.aggregate`; what
 each party learns is derived in `streamlda.papers.imtiaz_sarwate.cape`.
 
-A statistic comes as the *sum* of one site's contributions. With weights mu_s of means the result is
-``N sum_s mu_s sum_s / N_s``, for the usual mu_s = N_s / N the plain sum of sums. In these units one
-document moves the sums of any site by the same, so that with equal promises all sites need the same
-noise, whatever their sizes, and the aggregate of `cape` has the pooled noise for every split.
+A statistic comes as the *sum* of one site's contributions, and the result is the sum of sums: N
+times the mean with weights mu_s = N_s / N. In these units one document moves the sums of any site
+by the same, so that with equal promises all sites need the same noise, whatever their sizes, and
+the aggregate of `cape` has the pooled noise for every split.
 
 ================ ==================================================================
-scheme           noise in the aggregate, for S equal promises and mu_s = N_s / N
+scheme           noise in the aggregate, for S equal promises
 ================ ==================================================================
 `cape`           tau: each site adds e_s + f_s + g_s; e sums to zero, f is taken off
 `conventional`   sqrt(S) tau: each site adds all it needs by itself
@@ -43,6 +43,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -50,7 +51,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import between, one_of, require
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
-from streamlda.papers.imtiaz_sarwate.promise import Promise
+from streamlda.papers.laplace import gaussian_multiplier
+from streamlda.privacy import accounting
 from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.privacy.noise import Noise, SecureNoise
 
@@ -59,8 +61,57 @@ T = TypeVar("T")
 Scheme = Literal["cape", "conventional", "local", "pooled-private", "pooled"]
 SCHEMES: tuple[Scheme, ...] = ("cape", "conventional", "local", "pooled-private", "pooled")
 
+Calibration = Literal["exact", "paper"]
+CALIBRATIONS: tuple[Calibration, ...] = ("exact", "paper")
+
 #: Roundings behind a term of the statistics here: products, a clip factor, and sums over words.
 TERM_ROUNDINGS = 2**14
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Promise of a site to its samples, over all stages of an algorithm.
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, above 0.
+    delta : float
+        Above 0, below 1.
+    calibration : {"exact", "paper"}
+        - "exact": a stage with a part p of the budget gets the noise multiplier z / sqrt(p), z from
+          `streamlda.privacy.accounting`; all stages together cost exactly (epsilon, delta).
+        - "paper": such a stage has p epsilon and p delta for itself, and the textbook multiplier
+          sqrt(2 ln(1.25 / (p delta))) / (p epsilon). Basic composition adds the stages up. The
+          textbook formula is proven for p epsilon < 1 only.
+    """
+
+    epsilon: float
+    delta: float
+    calibration: Calibration = "exact"
+
+    def __post_init__(self) -> None:
+        between(1e-9, accounting.MAX_EPSILON, epsilon=self.epsilon)
+        between(accounting.MIN_DELTA, math.nextafter(1.0, 0.0), delta=self.delta)
+        one_of(CALIBRATIONS, calibration=self.calibration, remedy="take exact")
+
+    def noise_multiplier(self, part: float = 1.0) -> float:
+        """Return standard deviation / l2_sensitivity of a stage with this part of the budget."""
+        between(1e-6, 1.0, part=part)
+        if self.calibration == "exact":
+            return _least_multiplier(self.epsilon, self.delta) / math.sqrt(part)
+        return gaussian_multiplier(part * self.epsilon, part * self.delta)
+
+    def exact_epsilon(self, parts: Sequence[float]) -> float:
+        """Return the epsilon that stages with these parts really cost, at the same delta."""
+        squared = sum(self.noise_multiplier(part) ** -2 for part in parts)
+        return accounting.epsilon_of(math.sqrt(squared), self.delta)
+
+
+@lru_cache(maxsize=64)
+def _least_multiplier(epsilon: float, delta: float) -> float:
+    """Return the accounting's answer, which takes milliseconds and is needed at every site."""
+    return accounting.noise_multiplier(epsilon, delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +151,6 @@ class SimulatedSites:
         One for all sites, or one for each.
     scheme : str, default "cape"
         One of `SCHEMES`.
-    weights : sequence of float, optional
-        mu_s, above 0, summing to 1; N_s / N by default.
     colluders : int, default 0
         Sites that may help the aggregator (`cape`); for the scheme `cape` alone.
     site : int, default 0
@@ -116,7 +165,6 @@ class SimulatedSites:
         promises: Promise | Sequence[Promise],
         scheme: Scheme = "cape",
         *,
-        weights: Sequence[float] | None = None,
         colluders: int = 0,
         site: int = 0,
         noise: Noise | None = None,
@@ -135,7 +183,6 @@ class SimulatedSites:
         )
         between(0, len(self.sizes) - 1, site=site)
         self.scheme, self._site, self._colluders = scheme, site, colluders
-        self._weights = None if weights is None else tuple(weights)
         self._noise = SecureNoise() if noise is None else noise
         # Checks the rest.
         self.plan()
@@ -146,10 +193,10 @@ class SimulatedSites:
         return self.sizes[self._site] if self.scheme == "local" else sum(self.sizes)
 
     def alone(self, site: int) -> Self:
-        """Return the same with one site that counts, unweighted: what it releases by itself."""
+        """Return the same with one site that counts: what it releases by itself."""
         between(0, len(self.sizes) - 1, site=site)
         network = copy(self)
-        network.scheme, network._site, network._weights = "local", site, None
+        network.scheme, network._site = "local", site
         return network
 
     def uses(self, site: int) -> bool:
@@ -161,7 +208,6 @@ class SimulatedSites:
         return CapePlan.for_means(
             self.sizes,
             [promise.noise_multiplier(part) for promise in self.promises],
-            weights=self._weights,
             colluders=self._colluders,
         )
 
@@ -225,24 +271,23 @@ class SimulatedSites:
             distance = mechanism.tv_distance_bound
             return Aggregate(released, mechanism.stddevs, self.documents, distance)
         plan = self.plan(part)
-        mechanism = self._mechanism(blocks, ratio * self._multiplier(plan))
-        summed = [self._weighted(sums, s, plan) for s, sums in enumerate(site_sums)]
+        mechanism = self._mechanism(blocks, ratio * self.documents * plan.pooled)
         if self.scheme == "pooled":
-            total = {b.name: np.sum([sums[b.name] for sums in summed], axis=0) for b in blocks}
+            total = {b.name: np.sum([sums[b.name] for sums in site_sums], axis=0) for b in blocks}
             mechanism.check(total)
             return Aggregate(total, dict.fromkeys(total, 0.0), self.documents, 0.0)
         # In units of the pooled noise.
         if self.scheme == "pooled-private":
-            grids = [mechanism.to_grid(sums) for sums in summed]
+            grids = [mechanism.to_grid(sums) for sums in site_sums]
             noisy, level = [*grids, mechanism.noise_on_grid(self._noise)], 1.0
         elif self.scheme == "conventional":
             noisy = []
-            for sums, needed in zip(summed, plan.needed, strict=True):
+            for sums, needed in zip(site_sums, plan.needed, strict=True):
                 own = self._draw(mechanism, needed / plan.pooled)
                 noisy.append(_added(mechanism.to_grid(sums), own))
             level = plan.conventional / plan.pooled
         else:
-            shares = self._shares(summed, mechanism, plan)
+            shares = self._shares(site_sums, mechanism, plan)
             noisy = [_added(share.sent, share.known, -1) for share in shares]
             level = plan.aggregate / plan.pooled
         total_grid = noisy[0]
@@ -265,18 +310,17 @@ class SimulatedSites:
     ) -> tuple[list[Share], JointGaussian]:
         """Return what each site sends under `cape`, and the mechanism that knows the grid."""
         plan = self.plan(part)
-        mechanism = self._mechanism(blocks, ratio * self._multiplier(plan))
-        summed = [self._weighted(sums, s, plan) for s, sums in enumerate(site_sums)]
-        return self._shares(summed, mechanism, plan), mechanism
+        mechanism = self._mechanism(blocks, ratio * self.documents * plan.pooled)
+        return self._shares(site_sums, mechanism, plan), mechanism
 
     def _shares(
-        self, summed: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: CapePlan
+        self, site_sums: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: CapePlan
     ) -> list[Share]:
         S = plan.n_sites
         zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
         together = plan.kappa / math.sqrt(S) / plan.pooled
         shares = []
-        for s, sums in enumerate(summed):
+        for s, sums in enumerate(site_sums):
             for t in range(s + 1, S):
                 for name, drawn in self._draw(mechanism, together).items():
                     zero_sum[s][name] = zero_sum[s][name] + drawn
@@ -289,31 +333,10 @@ class SimulatedSites:
             shares.append(Share(sent, known))
         return shares
 
-    def _multiplier(self, plan: CapePlan) -> float:
-        """Return that of the pooled noise, for sums that are weighted as `_weighted` does.
-
-        A factor c below 1 makes the sums of a site smaller, but not the error of the grid, 2^-9
-        of a contribution at most (`JointGaussian`): ``c r (1 + 2^-9 / c) >= c r + 2^-9``.
-        """
-        multiplier = self.documents * plan.pooled
-        if self._weights is None:
-            return multiplier
-        smallest = min(
-            mu * self.documents / size for mu, size in zip(plan.weights, self.sizes, strict=True)
-        )
-        return multiplier * (1 + 2.0**-9 / min(smallest, 1.0))
-
     def _mechanism(self, blocks: Sequence[Block], multiplier: float) -> JointGaussian:
         return JointGaussian(
             blocks, multiplier, n_max=self.documents, term_roundings=TERM_ROUNDINGS
         )
-
-    def _weighted(self, sums: Mapping[str, Array], site: int, plan: CapePlan) -> dict[str, Array]:
-        """Return N mu_s times the mean of a site."""
-        if self._weights is None:
-            return dict(sums)
-        factor = plan.weights[site] * self.documents / self.sizes[site]
-        return {name: factor * np.asarray(values) for name, values in sums.items()}
 
     def _draw(self, mechanism: JointGaussian, level: float) -> dict[str, NDArray[np.int64]]:
         """Draw noise of `level` times the mechanism's, on its grid."""

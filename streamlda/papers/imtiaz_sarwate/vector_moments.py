@@ -12,6 +12,12 @@ attained by orthogonal samples on the sphere.
 
 The paper takes C (1/N for a mean of unit vectors): that bounds the *spectral* norm of a difference,
 and is too small by sqrt(2) for noise on every entry under replace-one. It holds for add-remove.
+
+The paper's noise has one size for each entry i <= j (<= k), and is copied to the others: the
+Gaussian mechanism on the vector of these entries, *unweighted* (`pack` with power 0),
+whose norm is at most that of the array. In the coordinates of `pack_pairs`, weighted by the square
+root of how often an entry occurs, the norm is that of the array and the noise in an entry off the
+diagonals is smaller, by up to sqrt(6), at the same privacy.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from streamlda.errors import InvalidDocumentsError
 from streamlda.privacy.clipping import clip_factors
 from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_pairs
+from streamlda.spectral.tensor_power import tensor_power
 from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
@@ -130,3 +137,26 @@ def leading(moment: Array, n_components: int) -> tuple[Array, Array]:
     values, vectors = np.linalg.eigh(moment)
     largest = slice(None, -n_components - 1, -1)
     return np.ascontiguousarray(vectors[:, largest]), values[largest]
+
+
+def paper_components(
+    pairs: Array, triples: Array, n_components: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Decompose as Algorithm 3 and Appendix B-C do: a_k along U D^(1/2) v_k.
+
+    Post-processing of symmetric M2, of shape (d, d), and M3, (d, d, d). Singular vectors U and
+    values D of the K largest of M2 are taken, whatever the sign of an eigenvalue, as SVD does.
+    `rng` gives starts of the power iterations. Returned are ``lambda_k U D^(1/2) v_k``, shape
+    (K, d), which is a_k without noise, and lambda_k, 1 / sqrt(w_k) without noise. Time O(d^3 K),
+    memory O(d^3).
+    """
+    values, vectors = np.linalg.eigh(pairs)
+    leading = np.argsort(-np.abs(values), kind="stable")[:n_components]
+    size, U = np.abs(values[leading]), vectors[:, leading]
+    W = U / np.sqrt(np.maximum(size, 1e-12 * size.max()))
+    seen = triples
+    for _ in range(3):
+        seen = np.tensordot(seen, W, axes=(0, 0))
+    found = tensor_power(seen, n_components, rng=rng)
+    components: Array = (U * np.sqrt(size)) @ found.eigenvectors * found.eigenvalues
+    return components.T, found.eigenvalues

@@ -8,9 +8,6 @@ References
 ----------
 .. [1] Dwork, Roth, *The algorithmic foundations of differential privacy*, 2014: Thm. 3.16
    (basic), Thm. 3.20 (advanced), Thm. A.1 (Gaussian).
-.. [2] Bun, Steinke, *Concentrated differential privacy*, TCC 2016, Prop. 1.3.
-.. [3] Wang, Anandkumar, *Online and differentially-private tensor decomposition*, NIPS 2016,
-   Algorithm 3.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from streamlda.checks import at_least, between, require
-from streamlda.papers.textbook import gaussian_multiplier
+from streamlda.papers.laplace import gaussian_multiplier
 from streamlda.privacy import accounting
 from streamlda.privacy.accounting import MAX_EPSILON, MIN_DELTA
 
@@ -51,9 +48,8 @@ class Comparison(NamedTuple):
 
     `formula_noise_multiplier` is what the paper's formula uses for each release, and
     `advanced_epsilon` what the paper's argument, advanced composition, gives for it;
-    `exact_epsilon` is what it really is, `zcdp_epsilon` what concentrated differential privacy
-    gives. `needed_noise_multiplier` is enough for the wanted epsilon; the formula's noise is
-    `ratio` times that.
+    `exact_epsilon` is what it really is. `needed_noise_multiplier` is enough for the wanted
+    epsilon; the formula's noise is `ratio` times that.
     """
 
     delta: float
@@ -61,7 +57,6 @@ class Comparison(NamedTuple):
     formula_noise_multiplier: float
     advanced_epsilon: float
     exact_epsilon: float
-    zcdp_epsilon: float
     needed_noise_multiplier: float
     ratio: float
 
@@ -69,16 +64,8 @@ class Comparison(NamedTuple):
 def advanced_composition(epsilon: float, delta: float, releases: int, slack: float) -> Guarantee:
     """Return the advanced composition bound for K releases each (epsilon, delta)-DP [1]_.
 
-    epsilon sqrt(2 K ln(1 / slack)) + K epsilon (e^epsilon - 1), and K delta + slack.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Of each release; epsilon in nats, delta from 0.
-    releases : int
-        K, from 1.
-    slack : float
-        The delta paid for adding up, above 0 and below 1.
+    epsilon sqrt(2 K ln(1 / slack)) + K epsilon (e^epsilon - 1), and K delta + slack, which is the
+    delta paid for adding up.
     """
     _check(epsilon, delta, releases)
     between(MIN_DELTA, _BELOW_ONE, slack=slack)
@@ -111,19 +98,11 @@ def advanced_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
     return min(basic, accounting.noise_multiplier(low, delta_each))
 
 
-def zcdp_epsilon(mu_squared: float, delta: float) -> float:
-    """Return rho + 2 sqrt(rho ln(1 / delta)) with rho = mu^2 / 2, the epsilon of rho-zCDP [2]_."""
-    between(0.0, accounting.MAX_MU**2, mu_squared=mu_squared)
-    between(MIN_DELTA, _BELOW_ONE, delta=delta)
-    rho = mu_squared / 2
-    return rho + 2 * math.sqrt(-rho * math.log(delta))
-
-
 def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkumar:
     """Return the noise that [WA16] Algorithm 3 prints for K releases of the same documents.
 
     epsilon' = epsilon / sqrt(K (4 + ln(2 / delta))), delta' = delta / (2 K), and by the textbook
-    Gaussian mechanism a noise multiplier of sqrt(2 ln(1.25 / delta')) / epsilon' [3]_.
+    Gaussian mechanism a noise multiplier of sqrt(2 ln(1.25 / delta')) / epsilon'.
 
     Refused where epsilon' is above 1 and the textbook formula no longer gives epsilon'.
 
@@ -183,7 +162,6 @@ def _compare(epsilon: float, delta: float, releases: int) -> Comparison:
         formula_noise_multiplier=each.noise_multiplier,
         advanced_epsilon=advanced.epsilon,
         exact_epsilon=accounting.epsilon_of(math.sqrt(mu_squared), delta),
-        zcdp_epsilon=zcdp_epsilon(mu_squared, delta),
         needed_noise_multiplier=needed,
         ratio=each.noise_multiplier / needed,
     )

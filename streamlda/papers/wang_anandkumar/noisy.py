@@ -14,10 +14,9 @@ discrete and comes from `streamlda.privacy.mechanism`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +25,10 @@ from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import BudgetExceededError
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
+from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
 from streamlda.privacy import accounting
-from streamlda.privacy.accounting import Budget, cost
+from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel
-from streamlda.privacy.ledger import Cohort, LedgerReader
 from streamlda.privacy.mechanism import Block, JointGaussian
 from streamlda.privacy.noise import Noise
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
@@ -41,13 +40,6 @@ CALIBRATIONS = ("exact", "advanced", "paper")
 
 #: How far from 1 the length of a probe may be.
 UNIT_TOLERANCE = 1e-6
-
-
-class Queries(Protocol):
-    """A symmetric third-order tensor, known by its answers."""
-
-    def apply(self, vectors: Array) -> tuple[Array, Array]:
-        """Return T(I, u, u), shape (d, L), and T(u, u, u), shape (L,), at L columns u."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +124,7 @@ class NoisyPower:
     ----------
     method : DeflatedPower or SimultaneousPower
         Of order 3.
-    tensor : Queries or None
+    tensor : SymmetricTensor or None
     schedule : Schedule
     noise : Noise
         `SecureNoise`; `SeededNoise` in tests and simulations.
@@ -141,7 +133,7 @@ class NoisyPower:
     def __init__(
         self,
         method: DeflatedPower | SimultaneousPower,
-        tensor: Queries | None,
+        tensor: SymmetricTensor | None,
         schedule: Schedule,
         noise: Noise,
     ) -> None:
@@ -238,38 +230,12 @@ class NoisyPower:
         """What has been released until now."""
         return Parallel(self._done) if self._tensor is None else Composed(self._done)
 
-    def check(
-        self,
-        account: Budget | LedgerReader,
-        cohort: Cohort | None = None,
-        *,
-        replay: bool = False,
-        spent: Iterable[GaussianRelease | Composed | Parallel] = (),
-    ) -> None:
-        """Raise if `event` does not fit; ask nothing and spend nothing. Call it before `run`.
-
-        With a ledger, `Ledger.begin` with `event` must follow before the first query: once for all
-        rounds in replay, once a round live.
-
-        `spent` is what was released of the same documents, for a budget; `cohort` are the
-        documents, and `replay` allows those that were in a release before, for a ledger. Raises as
-        `LedgerReader.check`.
-        """
-        event = self.event
-        if not isinstance(account, Budget):
-            account.check(event, cohort, replay=replay)
-            return
-        before = tuple(spent)
-        if not account.fits(event, before):
-            paid, left = cost(Composed(before)).mu_squared, account.remaining(before)
-            raise _exceeded(paid, left, cost(event).mu_squared)
-
-    def step(self, tensor: Queries | None = None) -> None:
+    def step(self, tensor: SymmetricTensor | None = None) -> None:
         """Ask the next round, add noise, and let the method go on.
 
         Parameters
         ----------
-        tensor : Queries, optional
+        tensor : SymmetricTensor, optional
             The tensor of this round, live; nothing in replay.
 
         Raises
@@ -287,8 +253,15 @@ class NoisyPower:
             remedy="pass it to NoisyPower for replay, or to each step",
         )
         if self._tensor is not None and len(self._done) >= self.rounds:
-            paid = cost(self.spent).mu_squared
-            raise _exceeded(paid, 0.0, cost(self.round_event).mu_squared)
+            spent, wanted = (cost(x).mu_squared for x in (self.spent, self.round_event))
+            raise BudgetExceededError(
+                "queries must fit into the privacy budget of the tensor, got "
+                f"mu_squared={wanted!r} remaining=0.0 spent={spent!r}; ask fewer queries, or take "
+                "other documents",
+                spent=spent,
+                remaining=0.0,
+                requested=wanted,
+            )
         queried, probes = self._tensor or tensor, self.method.probes
         assert queried is not None
         _check_unit(probes)
@@ -368,15 +341,4 @@ def _check_unit(probes: Array) -> None:
         "a probe must be a unit vector",
         length=float(lengths[worst]),
         remedy="divide it by its length",
-    )
-
-
-def _exceeded(spent: float, remaining: float, requested: float) -> BudgetExceededError:
-    return BudgetExceededError(
-        "queries must fit into the privacy budget left for the tensor, got "
-        f"mu_squared={requested!r} remaining={remaining!r} spent={spent!r}; use more noise, ask "
-        "fewer queries, or take other documents",
-        spent=spent,
-        remaining=remaining,
-        requested=requested,
     )

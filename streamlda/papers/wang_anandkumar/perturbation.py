@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.papers.symmetric import free_triples, spread_triples
+from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar.neighbours import TERMS, Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
 from streamlda.privacy.events import GaussianRelease
@@ -72,19 +72,19 @@ def perturb_tensor(
     """
     checked = checked_array(tensor, 3)
     schedule = Schedule(epsilon, delta, neighbours)
-    i, j, k, orders = free_triples(len(checked))
+    index, orders = find_free(len(checked), 3)
     weights = orders / 6 if neighbours.notion == "entry" else np.sqrt(orders)
     moves, magnitude = _whole_tensor(neighbours)
     multiplier = schedule.noise_multiplier(1)
     mechanism = JointGaussian(
-        [Block("entries", i.shape, moves)],
+        [Block("entries", orders.shape, moves)],
         multiplier,
         n_max=contributions(np.array([magnitude / moves])),
         term_roundings=neighbours.roundings_of(len(checked)),
         roundings=1,
     )
-    noisy = mechanism.release({"entries": checked[i, j, k] * weights}, noise)["entries"] / weights
-    full = spread_triples(noisy, len(checked), i, j, k)
+    noisy = mechanism.release({"entries": checked[index] * weights}, noise)["entries"] / weights
+    full = unpack(noisy, len(checked), 3, 0.0)
     distance = mechanism.tv_distance_bound
     return PerturbedTensor(full, GaussianRelease(multiplier), noise.secure, distance)
 

@@ -16,11 +16,9 @@ from bench.papers.dplda_search import (
 )
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.papers.dplda.configurations import release
+from streamlda.papers.dplda.configurations import DPLDASettings, Edges, release
 from streamlda.papers.dplda.flow import CONFIGURATIONS
 from streamlda.papers.dplda.moments import LDAMoments
-from streamlda.papers.dplda.release import Edges
-from streamlda.papers.dplda.settings import DPLDASettings
 from streamlda.papers.dplda.spectral import SpectralSteps
 from streamlda.privacy.accounting import epsilon_spent
 from streamlda.privacy.events import GaussianRelease

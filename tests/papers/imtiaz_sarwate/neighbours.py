@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
+from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
 from streamlda.privacy.noise import SeededNoise
 
 

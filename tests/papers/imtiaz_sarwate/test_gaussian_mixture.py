@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
     MixtureSite,
+    MixtureView,
     learn_mixture,
+    skew_block,
+    skew_norms,
 )
 from streamlda.papers.imtiaz_sarwate.metrics import matched_component_error
-from streamlda.papers.imtiaz_sarwate.mixture import MixtureView, skew_block, skew_norms
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.private.packing import pack_triples, unpack_triples
 from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift

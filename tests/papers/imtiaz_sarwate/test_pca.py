@@ -12,14 +12,7 @@ from streamlda.papers.imtiaz_sarwate.metrics import (
     matched_component_error,
 )
 from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
-from streamlda.papers.imtiaz_sarwate.plain_moments import (
-    plain_pairs,
-    plain_triples,
-    symmetric_pairs,
-    symmetric_triples,
-)
-from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
+from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
@@ -29,6 +22,7 @@ from streamlda.papers.imtiaz_sarwate.vector_moments import (
     second_sum,
     third_sum,
 )
+from streamlda.papers.symmetric import pack, unpack
 from streamlda.private.packing import pack_pairs
 from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
 
@@ -40,7 +34,7 @@ def second_of(sample):
     return {"second": packed_second(clipped(np.array([sample]), BOUND))}
 
 
-def test_sums_equal_their_definition_over_more_than_one_block_and_come_back_unpacked():
+def test_sums_equal_their_definition_over_more_than_one_block():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((BLOCK_SAMPLES + 10, 3))
     f = rng.random(len(x))
@@ -48,10 +42,6 @@ def test_sums_equal_their_definition_over_more_than_one_block_and_come_back_unpa
     assert pairs == pytest.approx(np.einsum("na,nb->ab", x, x))
     assert triples == pytest.approx(np.einsum("na,nb,nc->abc", x, x, x))
     assert third_sum(x, f) == pytest.approx(np.einsum("n,na,nb,nc->abc", f, x, x, x))
-    assert plain_pairs(pairs)[:3] == pytest.approx(pairs[0])
-    assert symmetric_pairs(plain_pairs(pairs), 3) == pytest.approx(pairs)
-    assert plain_triples(triples)[1] == pytest.approx(triples[0, 0, 1])
-    assert symmetric_triples(plain_triples(triples), 3) == pytest.approx(triples)
 
 
 def test_samples_are_scaled_to_the_radius_and_unusable_ones_are_left_out():
@@ -70,7 +60,7 @@ def test_two_samples_differ_by_no_more_than_is_stated(a, b):
     assert shift(second_of(a), second_of(b), [block]) <= SECOND_RATIO
     # The paper's coordinates.
     x, y = (clipped(np.array([v]), BOUND) / BOUND for v in (a, b))
-    plain = plain_pairs(second_sum(x)) - plain_pairs(second_sum(y))
+    plain = pack(second_sum(x), 0.0) - pack(second_sum(y), 0.0)
     assert np.linalg.norm(plain) <= SECOND_RATIO
 
 
@@ -126,7 +116,7 @@ def test_the_guarantees_of_section_iv_hold_with_constants():
     best, gap = vectors[:, -K:], values[-K] - values[-K - 1]
     for epsilon in (2.0, 10.0, 50.0):
         network = network_of(sizes, "cape", epsilon, route="paper")
-        plain = [{"second": plain_pairs(total)} for total in sums]
+        plain = [{"second": pack(total, 0.0)} for total in sums]
         drawn = network.release(plain, [second_block(d, radius)], ratio=SECOND_RATIO)
         tau = drawn.stddevs["second"] / sum(sizes)
         found = principal_subspace(sums, K, network, radius, route="paper").vectors
@@ -158,9 +148,9 @@ def test_dpdispca_is_the_program_of_its_authors():
     block = [second_block(D, RADIUS)]
     total = np.zeros((D, D))
     for s, size in enumerate(sizes):
-        sent = [{"second": plain_pairs(x)} for x in sums]
+        sent = [{"second": pack(x, 0.0)} for x in sums]
         noisy = again.alone(s).release(sent, block, ratio=SECOND_RATIO)
-        moment = symmetric_pairs(noisy.sums["second"] / size, D)
+        moment = unpack(noisy.sums["second"] / size, D, 2, 0.0)
         left, values, _ = np.linalg.svd(moment)
         root = left[:, :rank] * np.sqrt(values[:rank])
         total += size * root @ root.T

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda.papers.imtiaz_sarwate.promise import Promise
-from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, SimulatedSites
+from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.privacy import accounting
 from streamlda.privacy.mechanism import Block
 from streamlda.privacy.noise import SeededNoise
@@ -49,8 +48,6 @@ SCENES = [
         lambda: network([100] * 3, promises=STRICT),
         STRICT[0].noise_multiplier() / PROMISE.noise_multiplier(),
     ),
-    # Twice the weight: the noise that the site needs counts twice.
-    (lambda: network([100, 100, 200], weights=[0.5, 0.25, 0.25]), 2),
 ]
 
 
@@ -66,13 +63,9 @@ def test_every_scheme_has_the_noise_of_the_table(make, times):
         assert times == 0 or drawn != pytest.approx(wrong * times * pooled, rel=0.015)
 
 
-def test_weights_count_and_local_sums_are_those_of_one_site():
+def test_local_sums_are_those_of_one_site():
     sums = [{"x": np.full(3, value)} for value in (1.0, 2.0, 4.0)]
     generous = Promise(1e5, 1e-3)
-    weighted = SimulatedSites([100, 100, 200], generous, weights=[0.5, 0.25, 0.25])
-    # 400 (0.5 * 1/100 + 0.25 * 2/100 + 0.25 * 4/200), noise of about 0.01.
-    found = weighted.release(sums, [SMALL]).sums["x"]
-    assert found == pytest.approx(400 * (0.005 + 0.005 + 0.005), abs=0.2)
     local = SimulatedSites([50, 60, 70], generous, "local", site=1)
     found = local.release([{}, sums[1], {}], [SMALL])
     assert found.documents == 60

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.papers.imtiaz_sarwate import single_topic
-from streamlda.papers.imtiaz_sarwate.maps import chosen_projection
 from streamlda.papers.imtiaz_sarwate.metrics import component_error, matched_component_error
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.papers.imtiaz_sarwate.single_topic import (
     SingleTopicSite,
+    chosen_projection,
     learn_topics,
     pair_blocks,
     triple_block,

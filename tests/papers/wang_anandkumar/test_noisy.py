@@ -11,7 +11,6 @@ from streamlda.errors import (
     BudgetExceededError,
     InvalidDocumentsError,
     InvalidSettingError,
-    LedgerError,
 )
 from streamlda.papers.wang_anandkumar import noisy as noisy_module
 from streamlda.papers.wang_anandkumar.compositions import advanced_composition
@@ -20,7 +19,6 @@ from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Sch
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.privacy.accounting import Budget, cost, epsilon_of, mu_of
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 
@@ -231,35 +229,13 @@ def test_replay_stops_after_its_rounds_and_sends_no_query_beyond():
     power = power_of(tensor=tensor)
     assert power.rounds == K * (R + 1)
     assert 0 < power.tv_distance_bound < K * L * (R + 1) * D * 2.0**-58
-    power.check(Budget(1.0, DELTA))
-    with pytest.raises(BudgetExceededError, match="use more noise"):
-        power.check(Budget(0.99, DELTA))
-    with pytest.raises(BudgetExceededError) as caught:
-        power.check(Budget(1.0, DELTA), spent=[power.event])
-    assert caught.value.spent == pytest.approx(mu_of(1.0, DELTA) ** 2)
-    assert tensor.queries == []
+    assert Budget(1.0, DELTA).fits(power.event)
     power.run()
     assert power.spent == power.event
     with pytest.raises(BudgetExceededError, match=r"remaining=0\.0") as caught:
         power.step()
     assert caught.value.spent == cost(power.event).mu_squared
     assert len(tensor.queries) == power.rounds
-
-
-def test_a_ledger_takes_all_rounds_at_once_and_refuses_a_second_run(tmp_path):
-    def cohort(ledger):
-        return Cohort("c", (DocumentRange("stream", 0, 100),), ledger.generation)
-
-    power = power_of(neighbours=Neighbours("add-remove", n_documents=100))
-    with Ledger.open(tmp_path / "ledger", LedgerTerms(1.0, DELTA), create=True) as ledger:
-        power.check(ledger, cohort(ledger))
-        intent = ledger.begin(cohort(ledger), power.event)
-        (tmp_path / "artefact.new").write_bytes(b"components")
-        ledger.publish(intent, tmp_path / "artefact.new", tmp_path / "artefact")
-        with pytest.raises(LedgerError):
-            power.check(ledger, cohort(ledger))
-        with pytest.raises(BudgetExceededError):
-            power.check(ledger, cohort(ledger), replay=True)
 
 
 def live(method, neighbours):
@@ -270,7 +246,6 @@ def test_live_rounds_cost_one_round_in_parallel_and_go_on():
     tensor, _, vectors = orthonormal(scale=1e4)
     method = SimultaneousPower(D, K, n_iterations=R)
     power = live(method, entries(1e4))
-    power.check(Budget(1.0, DELTA))
     for _ in range(3 * R):
         power.step(tensor)
     budget = mu_of(1.0, DELTA) ** 2
