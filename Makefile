@@ -75,7 +75,7 @@ base setup:
 
 system: setup
 	$(INSTALL)
-	@$(RUN) -m tests.kafka.choice
+	@$(RUN) -m tests.kafka.jars
 
 demo: base
 	@.venv/bin/streamlda demo
@@ -83,7 +83,7 @@ demo: base
 # For SECONDS=60 from ready, or until Ctrl-C. It runs on the small lock.
 demo-kafka: base
 	$(INSTALL)
-	@$(RUN) -m tests.kafka.choice
+	@$(RUN) -m tests.kafka.jars
 	@$(RUN) -m tests.kafka.demo $(if $(SECONDS),--seconds $(SECONDS))
 
 docs: setup

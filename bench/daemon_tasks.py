@@ -79,29 +79,27 @@ def filled_topic(
     """Run a broker whose one topic has N records, taken in turns; yield its address."""
     from kafka import KafkaProducer
 
-    from tests.kafka.broker import Apache
+    from tests.kafka.broker import broker_in
     from tests.kafka.topics import Topics
 
-    with tempfile.TemporaryDirectory(prefix="streamlda-bench-") as folder:
-        broker = Apache(Path(folder))
-        try:
-            broker.start()
-            topics = Topics(broker.bootstrap)
-            topics.make(TOPIC, n_partitions)
-            topics.close()
-            producer = KafkaProducer(
-                bootstrap_servers=broker.bootstrap,
-                batch_size=2**18,
-                linger_ms=20,
-                compression_type=compression,
-            )
-            for number in range(n_records):
-                producer.send(TOPIC, made[number % len(made)], partition=number % n_partitions)
-            producer.flush(PATIENCE_SECONDS)
-            producer.close()
-            yield broker.bootstrap
-        finally:
-            broker.remove()
+    with (
+        tempfile.TemporaryDirectory(prefix="streamlda-bench-") as folder,
+        broker_in(Path(folder)) as broker,
+    ):
+        topics = Topics(broker.bootstrap)
+        topics.make(TOPIC, n_partitions)
+        topics.close()
+        producer = KafkaProducer(
+            bootstrap_servers=broker.bootstrap,
+            batch_size=2**18,
+            linger_ms=20,
+            compression_type=compression,
+        )
+        for number in range(n_records):
+            producer.send(TOPIC, made[number % len(made)], partition=number % n_partitions)
+        producer.flush(PATIENCE_SECONDS)
+        producer.close()
+        yield broker.bootstrap
 
 
 class Sample(NamedTuple):

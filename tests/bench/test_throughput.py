@@ -1,7 +1,5 @@
 """Documents of a topic: a small run of daemons that share it, and how its figures are judged."""
 
-import pytest
-
 from bench.measure import run_child
 from bench.scenarios import BY_ID
 from tests.bench.results import MACHINE, made_up, result_of
@@ -28,7 +26,6 @@ def test_daemons_that_share_a_topic_are_judged_turn_by_turn_and_by_the_cores_the
         assert (rate.measured, rate.met) == (f"{1 / seconds:.2f}", met)
 
 
-@pytest.mark.real_broker
 def test_a_small_run_of_daemons_that_share_a_topic():
     cases = GROUP.cases(True, ())
     measured = run_child(cases[0].task, cases[0].parameters, {}, 0)

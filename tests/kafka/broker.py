@@ -12,7 +12,6 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from tests.kafka.jars import BrokerUnavailable, java, kafka_jars, keytool
-from tests.kafka.kfake.build import kfake_program
 
 START_SECONDS = 300.0
 USER, PASSWORD = "reader", "only for tests"
@@ -84,15 +83,30 @@ def free_ports(count):
 
 
 class Broker:
-    """One broker with its own folder; the port stays the same over restarts.
+    """Apache Kafka, with listeners for TLS and a password, and for logins without TLS.
 
-    `Apache` is the real thing. `Kfake` forgets everything when it ends. Both have `command`.
+    Ports and data stay over restarts.
     """
 
     def __init__(self, folder):
-        self.folder = folder
-        self.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
+        self.folder, self.data = folder, folder / "data"
+        self.certificate = folder / "broker.pem"
+        self._java = java()
+        self._class_path = f"{kafka_jars()}/*"
         self._process = None
+        names = ("plain", "secure", "login", "relayed", "controller", "relay")
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.bootstrap = f"127.0.0.1:{ports['plain']}"
+        self.secure_bootstrap = f"127.0.0.1:{ports['secure']}"
+        self.login_bootstrap = f"127.0.0.1:{ports['login']}"
+        #: Says that it is at `relay_port`, where nothing listens but what a test puts there.
+        self.relayed_bootstrap = f"127.0.0.1:{ports['relayed']}"
+        self.relay_port = ports["relay"]
+        (folder / "log4j.properties").write_text(LOGGING)
+        properties = PROPERTIES.format(folder=folder, user=USER, password=PASSWORD, **ports)
+        (folder / "server.properties").write_text(properties)
+        self._make_keys()
+        self._format()
 
     def start(self):
         """Start, and wait until it answers."""
@@ -100,7 +114,7 @@ class Broker:
         with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C leaves it to who started it to end it.
             self._process = subprocess.Popen(
-                self.command(), stdout=output, stderr=output, start_new_session=True
+                self._command(), stdout=output, stderr=output, start_new_session=True
             )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -141,45 +155,7 @@ class Broker:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-
-class Kfake(Broker):
-    """A broker in memory; see the marker `real_broker` for what it cannot do."""
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self._program = kfake_program()
-
-    def command(self):
-        return [str(self._program), self.bootstrap.rpartition(":")[2]]
-
-
-class Apache(Broker):
-    """Apache Kafka, with listeners for TLS and a password, and for logins without TLS.
-
-    Data stay over restarts.
-    """
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.data = folder / "data"
-        self.certificate = folder / "broker.pem"
-        self._java = java()
-        self._class_path = f"{kafka_jars()}/*"
-        plain = self.bootstrap.rpartition(":")[2]
-        secure, login, relayed, controller, self.relay_port = free_ports(5)
-        self.secure_bootstrap = f"127.0.0.1:{secure}"
-        self.login_bootstrap = f"127.0.0.1:{login}"
-        #: Says that it is at `relay_port`, where nothing listens but what a test puts there.
-        self.relayed_bootstrap = f"127.0.0.1:{relayed}"
-        (folder / "log4j.properties").write_text(LOGGING)
-        ports = {"plain": plain, "secure": secure, "login": login, "controller": controller}
-        ports |= {"relayed": relayed, "relay": self.relay_port}
-        properties = PROPERTIES.format(folder=folder, user=USER, password=PASSWORD, **ports)
-        (folder / "server.properties").write_text(properties)
-        self._make_keys()
-        self._format()
-
-    def command(self):
+    def _command(self):
         return [*self._main("kafka.Kafka"), str(self.folder / "server.properties")]
 
     def _main(self, name):
@@ -211,11 +187,9 @@ class Apache(Broker):
 
 
 @contextmanager
-def broker_of(choice, folder):
-    """Run the broker of a choice in a folder, which is removed at the end."""
-    if choice.kind is None:
-        raise BrokerUnavailable(f"the Kafka tests need a broker, got none: {choice.why}")
-    broker = Apache(folder) if choice.kind == "apache" else Kfake(folder)
+def broker_in(folder):
+    """Run a broker in a folder, which is removed at the end."""
+    broker = Broker(folder)
     try:
         broker.start()
         yield broker

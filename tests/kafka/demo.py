@@ -25,8 +25,7 @@ from kafka import KafkaProducer
 from streamlda.cli.demo import COMMON
 from streamlda.utils import exit_codes
 from streamlda_connectors.docstrings import DocstringSource
-from tests.kafka.broker import broker_of, free_ports
-from tests.kafka.choice import choose
+from tests.kafka.broker import broker_in, free_ports
 from tests.kafka.topics import Topics
 
 TOPIC = "documents"
@@ -156,11 +155,11 @@ def show_snapshots(process, address, producer, seconds):
     return seen
 
 
-def loop(choice, folder, seconds):
+def loop(folder, seconds):
     """Run everything for some time or until Ctrl-C; return the exit status of the daemon."""
     process = None
     try:
-        with broker_of(choice, folder) as broker, closing(Topics(broker.bootstrap)) as topics:
+        with broker_in(folder) as broker, closing(Topics(broker.bootstrap)) as topics:
             topics.make(TOPIC)
             with (
                 closing(Producer(broker.bootstrap)) as producer,
@@ -179,10 +178,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="default: no end")
     seconds = parser.parse_args().seconds
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    choice = choose(fetch=True)
-    print(f"Starting a broker ({choice}) ...", flush=True)
+    print("Starting a broker ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="streamlda-kafka-demo-") as made:
-        code = loop(choice, Path(made), seconds)
+        code = loop(Path(made), seconds)
     print(f"The daemon ended with exit status {code}.")
     # Told to end, it may need longer than it takes a daemon on an idle machine.
     return 0 if code == exit_codes.UNFINISHED else code

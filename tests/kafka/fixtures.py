@@ -1,11 +1,8 @@
-"""Broker fixtures for all tests (a plugin of tests/conftest.py), and who cannot run without one.
-
-A test that takes `topics` runs on whatever broker there is. A test that takes `broker`, to stop or
-damage it, and a test marked `real_broker` need Apache Kafka. Where there is only kfake they are
-deselected, and the head and the end of the run say so.
+"""Broker fixtures for all tests (a plugin of tests/conftest.py).
 
 Each worker of pytest-xdist that gets such tests has a broker of its own, which costs 5 s of one
-processor and 350 MB, and no test is in the way of another.
+processor and 350 MB, and no test is in the way of another. STREAMLDA_KAFKA_BOOTSTRAP names a broker
+that runs, for all tests but those that take `broker`, to stop or damage it.
 """
 
 import gc
@@ -18,13 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.choice import Choice, NotReadyError, choose
-from tests.kafka.jars import BrokerUnavailable
-
 # kafka-python is imported in the fixtures: most runs are of tests that have no use for it.
-
-CHOICE = pytest.StashKey[Choice]()
-REPORT = pytest.StashKey[str]()
 
 #: kafka-python leaves sockets that were refused, or failed in TLS, to the garbage collector.
 SOCKETS_LEFT = pytest.mark.filterwarnings(
@@ -32,69 +23,17 @@ SOCKETS_LEFT = pytest.mark.filterwarnings(
 )
 
 
-def takes(item, *fixtures):
-    return not set(fixtures).isdisjoint(getattr(item, "fixturenames", ()))
-
-
-def takes_broker(item):
-    return takes(item, "broker", "own_topics", "topics")
-
-
-def needs_real(item):
-    return takes(item, "broker") or item.get_closest_marker("real_broker") is not None
+FIXTURES = {"broker", "own_topics", "topics"}
 
 
 def is_kafka(item):
-    return takes_broker(item) or Path(__file__).parent in item.path.parents
+    takes_broker = not FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    return takes_broker or Path(__file__).parent in item.path.parents
 
 
-def pytest_configure(config):
-    config.addinivalue_line(
-        "markers", "real_broker: needs Apache Kafka; deselected where there is only kfake"
-    )
-
-
-def pytest_report_header():
-    try:
-        return f"kafka broker: {choose(fetch=False)}"
-    except NotReadyError:
-        return "kafka broker: not fetched yet, which the first run of tests that take one does"
-    except BrokerUnavailable as error:
-        raise pytest.UsageError(str(error)) from error
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
     for item in filter(is_kafka, items):
         item.add_marker(SOCKETS_LEFT)
-    yield
-    takers = [item for item in items if takes_broker(item) or needs_real(item)]
-    if not takers or config.option.collectonly:
-        return
-    choice = config.stash[CHOICE] = choose(fetch=True)
-    out = [
-        item
-        for item in takers
-        if not choice.runs(needs_real=needs_real(item), needs_own=takes(item, "broker"))
-    ]
-    if out:
-        items[:] = [item for item in items if item not in out]
-        config.hook.pytest_deselected(items=out)
-    left_out = f"{len(out) or 'none'} of the {len(takers)} tests for it left out"
-    config.stash[REPORT] = f"{choice}; {left_out}"
-    if hasattr(config, "workeroutput"):
-        config.workeroutput["kafka"] = config.stash[REPORT]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node):
-    if report := getattr(node, "workeroutput", {}).get("kafka"):
-        node.config.stash[REPORT] = report
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if report := config.stash.get(REPORT, None):
-        terminalreporter.write_line(f"kafka broker: {report}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -128,12 +67,11 @@ def collect():
 
 
 @pytest.fixture(scope="session")
-def broker(pytestconfig, tmp_path_factory):
+def broker(tmp_path_factory):
     """A broker of our own, which a test may stop or damage as long as it mends it."""
-    from tests.kafka.broker import broker_of
+    from tests.kafka.broker import broker_in
 
-    choice = pytestconfig.stash.get(CHOICE, None) or choose(fetch=True)
-    with broker_of(choice, tmp_path_factory.mktemp("kafka")) as broker:
+    with broker_in(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
 
@@ -151,13 +89,11 @@ def topics(request):
     """Topics on the broker named by STREAMLDA_KAFKA_BOOTSTRAP, or on our own."""
     from tests.kafka.topics import Topics
 
-    bootstrap = os.environ.get("STREAMLDA_KAFKA_BOOTSTRAP")
-    if not bootstrap:
-        # By name, so that a test that takes `topics` does not count as one that takes `broker`.
+    if bootstrap := os.environ.get("STREAMLDA_KAFKA_BOOTSTRAP"):
+        with closing(Topics(bootstrap)) as topics:
+            yield topics
+    else:
         yield request.getfixturevalue("own_topics")
-        return
-    with closing(Topics(bootstrap)) as topics:
-        yield topics
 
 
 @pytest.fixture

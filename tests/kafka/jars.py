@@ -7,10 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
-
-from tests.cache import cache_folder
 
 HERE = Path(__file__).parent
 PINS = HERE / "jars.sha256"
@@ -21,11 +18,6 @@ FETCH_SECONDS = 300.0
 
 class BrokerUnavailable(Exception):
     """The tests cannot have a broker; says what to do."""
-
-
-def kafka_version():
-    (found,) = re.findall(r"  kafka_[\d.]+-([\d.]+)\.jar$", PINS.read_text("utf-8"), re.MULTILINE)
-    return found
 
 
 def wrong_files(folder):
@@ -75,25 +67,14 @@ def keytool(java):
     return str(beside) if beside.exists() else program("keytool")
 
 
-@contextmanager
-def locked(cache):
-    """Keep other processes from fetching the same at the same time."""
+def kafka_jars():
+    """Return the folder of the jars, whole and unaltered; fetch them if they are not there."""
+    cache = Path(os.environ.get("STREAMLDA_TEST_CACHE", Path.home() / ".cache/streamlda-tests"))
     cache.mkdir(parents=True, exist_ok=True)
+    jars = cache / f"kafka-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
+    # Other processes do not fetch the same at the same time.
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def jars_folder(cache):
-    """Return where the jars are, or will be."""
-    return cache / f"kafka-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
-
-
-def kafka_jars(cache=None):
-    """Return the folder of the jars, whole and unaltered; fetch them if they are not there."""
-    cache = cache or cache_folder()
-    jars = jars_folder(cache)
-    with locked(cache):
         if not jars.exists():
             fetch(jars, cache)
         check_files(jars, "remove the folder, and they are fetched again")
@@ -124,3 +105,7 @@ def run(command, seconds, **options):
     except subprocess.TimeoutExpired:
         return 124, f"no end within {seconds} s"
     return done.returncode, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    print(f"The Kafka tests run on Apache Kafka in {kafka_jars()}, by {java()}")

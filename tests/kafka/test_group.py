@@ -49,7 +49,6 @@ def member_of(topics, topic, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.real_broker
 def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic, member_of):
     topics.make(topic, 4)
     first = member_of()
@@ -94,7 +93,6 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
 
 
 @pytest.mark.long
-@pytest.mark.real_broker
 def test_a_group_of_members_of_another_kind_is_refused(topics, topic, member_of):
     topics.make(topic)
     other = KafkaConsumer(

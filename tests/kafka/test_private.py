@@ -223,7 +223,6 @@ def test_what_a_user_may_add_holds_over_all_partitions(topics, topic, open_run):
         assert run.pipeline.records == 240
 
 
-@pytest.mark.real_broker
 def test_another_topic_of_the_same_name_has_other_documents(
     topics, topic, released, open_run, tmp_path
 ):

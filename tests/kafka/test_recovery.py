@@ -123,7 +123,6 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
             source.poll(5)
 
 
-@pytest.mark.real_broker
 def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 3))
     source = source_of(topics, topic, refresh_seconds=0.3)
@@ -144,7 +143,6 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     wait_until(refused, 60)
 
 
-@pytest.mark.real_broker
 def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic, source_of):
     """The brokers make a topic for whoever asks for one, and does not say that it must be there."""
     topics.fill(topic, numbers(0, 3))
@@ -164,7 +162,6 @@ def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic
     assert topic not in topics.admin.list_topics()
 
 
-@pytest.mark.real_broker
 def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 3))
     source = source_of(topics, topic)

@@ -196,7 +196,6 @@ def test_a_position_goes_on_in_the_midst_of_a_block_without_new_partitions(
         plain.seek(first.position())
 
 
-@pytest.mark.real_broker
 def test_the_end_of_a_transaction_holds_nothing_up(topics, topic, source_of):
     """Its mark is an offset without a record, and none comes behind it."""
     topics.make(topic, 2)

@@ -168,7 +168,6 @@ def test_what_a_person_must_mend_is_raised_and_nothing_is_written(
 
 
 @pytest.mark.long
-@pytest.mark.real_broker
 @pytest.mark.parametrize("n_kills", few_or(2, 40))
 def test_killed_processes_of_a_group_write_one_result_of_each_document(
     n_kills, topics, topic, tmp_path

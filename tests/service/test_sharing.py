@@ -104,7 +104,6 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
 
 
 @pytest.mark.long
-@pytest.mark.real_broker
 @pytest.mark.parametrize("here", [{"kafka__partitions": "group"}], indirect=True)
 def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     path = here.folder / "partition-0"

@@ -68,13 +68,11 @@ def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kill
 
 
 @pytest.mark.long
-@pytest.mark.real_broker
 def test_killed_daemons_that_share_partitions_count_each_record_once(shared, topics):
     campaign(shared, topics, None, documents=12_000, n_daemons=2, kills=3, broker_kills=0, seed=1)
 
 
 @pytest.mark.soak
-@pytest.mark.real_broker
 @pytest.mark.parametrize("seed", [1])
 def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
     shared = Shared(tmp_path, broker.bootstrap, topic)
@@ -86,7 +84,6 @@ def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.real_broker
 def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, topics):
     """Its lock is taken away too, as if it did not hold between the two machines."""
     truth = Truth(topics, shared.topic, shared.settings("truth"))
