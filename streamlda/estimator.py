@@ -137,8 +137,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     privacy_unit, documents_per_user : {"document", "user"}, and int or None
         Unit that the guarantee protects. With "user", pass `users` with the rows, and set the
         maximum number of documents of one user in a stage of a window.
-    neighboring_relation : {"add-remove", "replace-one"}, default "add-remove"
-        One document (or user) more or less, with blank rows in its place; or another in its place.
+    neighboring_relation : {"zero-out", "replace-one"}, default "zero-out"
+        A document (or those of a user), or blank rows in its place; or another in its place. The
+        number of rows is published under both. "add-remove" is the former name of "zero-out".
     mode : {"window", "prefix"}, default "window"
         Topics of each window by itself, or of all rows since the first.
     clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
@@ -242,7 +243,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         documents_per_snapshot: int | None = None,
         privacy_unit: str = "document",
         documents_per_user: int | None = None,
-        neighboring_relation: str = "add-remove",
+        neighboring_relation: str = "zero-out",
         mode: str = "window",
         snapshots: int | None = None,
         clipping: str | ClipBounds = "quantile",

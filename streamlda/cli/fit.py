@@ -196,6 +196,7 @@ def _private(found: FitResult, settings: RunSettings) -> list[str]:
         f"private: epsilon {about['epsilon']:g}, delta {about['delta']:g} for each "
         f"{about['privacy_unit']} ({about['neighboring_relation']}); to see what is spent: "
         f"streamlda budget {settings.privacy.ledger}",
-        "numbers of documents, rejects and tokens are private and not shown",
+        "numbers of documents, rejects and tokens are private and not shown; the number of records "
+        "is not hidden",
         *([] if file is None or folder is not None else list_earlier_models(file)),
     ]

@@ -151,7 +151,7 @@ def _header(model: TopicModel) -> list[str]:
         kind += ": columns are shown by words of the documents"
     size = f"documents   {model.documents_seen:,} ({plural(model.tokens_seen, 'token')})"
     if counts_slots(model):
-        size = f"slots       {model.documents_seen:,} (the number of documents is private)"
+        size = f"slots       {model.documents_seen:,} (public; the number of documents is private)"
     choice = model.diagnostics.get("refinement_choice")
     kept = isinstance(choice, dict) and choice.get("kept") == "start"
     unrefined = ", spectral: refined ones did not predict held-out documents better" * kept

@@ -8,7 +8,7 @@ depends on the documents it clips has no sensitivity that could be stated.
 
 Privacy of a histogram
 ----------------------
-Unit: one document. Every document adds 1 to exactly one bin, so under add-remove the counts of two
+Unit: one document. Every document adds 1 to exactly one bin, so under zero-out the counts of two
 neighbours differ by a vector of norm exactly 1, and under replace-one by norm sqrt(2), attained
 when the two documents fall into different bins; g times that for the g documents of one user.
 Public: largest, ratio and number of bins.

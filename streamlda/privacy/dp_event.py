@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamlda.errors import MissingExtraError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import (
+    ZERO_OUT,
     Approximate,
     Composed,
     Event,
     GaussianRelease,
     LaplaceRelease,
     Parallel,
+    check_relation,
     unknown,
 )
 
@@ -20,8 +22,17 @@ if TYPE_CHECKING:
     import dp_accounting
 
 
-def to_dp_event(event: Event) -> dp_accounting.DpEvent:
-    """Return the event as a ``DpEvent`` of Google's dp-accounting.
+class DpExport(NamedTuple):
+    """An event, and the relation of which it tells: both are arguments of an accountant."""
+
+    event: dp_accounting.DpEvent
+    neighboring_relation: dp_accounting.NeighboringRelation
+
+
+def to_dp_event(event: Event, neighboring_relation: str) -> DpExport:
+    """Return the event as a ``DpEvent`` of Google's dp-accounting, with its relation.
+
+    ``zero-out`` is ``REPLACE_SPECIAL`` there: ``ADD_OR_REMOVE_ONE`` hides the number of records.
 
     That library knows no parallel composition. Of cohorts the most expensive is exported; if none
     is that in both mu^2 and pure epsilon, all are, as if they were of the same documents: a
@@ -33,19 +44,27 @@ def to_dp_event(event: Event) -> dp_accounting.DpEvent:
     except ImportError as error:
         purpose = "exporting privacy events"
         raise MissingExtraError("dp-accounting", "accounting", purpose) from error
+    relations = dp_accounting.NeighboringRelation
+    hides = check_relation(neighboring_relation) == ZERO_OUT
+    return DpExport(_export(event), relations.REPLACE_SPECIAL if hides else relations.REPLACE_ONE)
+
+
+def _export(event: Event) -> dp_accounting.DpEvent:
+    import dp_accounting
+
     match event:
         case GaussianRelease(noise_multiplier):
             return dp_accounting.GaussianDpEvent(noise_multiplier)
         case LaplaceRelease(epsilon):
             return dp_accounting.LaplaceDpEvent(1 / epsilon)
         case Approximate(noisy):
-            return to_dp_event(noisy)
+            return _export(noisy)
         case Composed(events):
-            return dp_accounting.ComposedDpEvent([to_dp_event(inner) for inner in events])
+            return dp_accounting.ComposedDpEvent([_export(inner) for inner in events])
         case Parallel(events):
             whole = cost(event)
             for inner in events:
                 if cost(inner)[:3] == whole[:3]:
-                    return to_dp_event(inner)
-            return dp_accounting.ComposedDpEvent([to_dp_event(inner) for inner in events])
+                    return _export(inner)
+            return dp_accounting.ComposedDpEvent([_export(inner) for inner in events])
     raise unknown(event)

@@ -26,9 +26,16 @@ from typing import Any, TypeAlias, cast
 from streamlda.checks import between, failure, one_of, require
 from streamlda.errors import StreamLDAError
 
-#: How datasets that must be indistinguishable differ: by a document more or less, or by another
-#: document in place of one. Under the first, the number of documents is private too.
-NEIGHBORING_RELATIONS = ("add-remove", "replace-one")
+#: How datasets that must be indistinguishable differ: by a document or a blank in one slot [1]_, or
+#: by another document in its slot. Both publish the number of slots; the first hides how many of
+#: them hold documents.
+#:
+#: .. [1] Kairouz et al.: "Practical and private (deep) learning without sampling or shuffling",
+#:    arXiv 2103.00039 (2021), definition 1.1.
+NEIGHBORING_RELATIONS = ZERO_OUT, REPLACE_ONE = ("zero-out", "replace-one")
+
+#: Former names, which are read as the present ones.
+_FORMER_NAMES = {"add-remove": ZERO_OUT}
 
 #: Where a clip bound came from: public numbers, earlier documents, all documents there can be.
 CLIP_SOURCES = ("fixed", "private-quantile", "worst-case")
@@ -196,10 +203,12 @@ def _check_depth(depth: int) -> None:
     require(depth <= MAX_DEPTH, rule, depth=f"{depth} or more", remedy=remedy)
 
 
-def check_relation(neighboring_relation: str) -> None:
-    """Refuse what is none of `NEIGHBORING_RELATIONS`."""
-    remedy = "take add-remove unless the number of documents is public"
-    one_of(NEIGHBORING_RELATIONS, neighboring_relation=neighboring_relation, remedy=remedy)
+def check_relation(neighboring_relation: str) -> str:
+    """Return the present name of a relation, or refuse what is none of them."""
+    name = _FORMER_NAMES.get(str(neighboring_relation), neighboring_relation)
+    remedy = "take zero-out unless the number of documents is public"
+    one_of(NEIGHBORING_RELATIONS, neighboring_relation=name, remedy=remedy)
+    return name
 
 
 def unknown(event: object) -> StreamLDAError:

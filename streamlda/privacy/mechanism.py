@@ -12,7 +12,7 @@ Sensitivity
 difference of *what is really added to the noise*: sums in floating point, rounded to the grid.
 It is the sum of three parts, in weighted coordinates:
 
-1. Of the true sums. ``add-remove``: one contribution, norm at most 1. ``replace-one``:
+1. Of the true sums. ``zero-out``: one contribution, norm at most 1. ``replace-one``:
    ``||y_b - y'_b||^2 <= (2 sqrt(part_b))^2 = 4 part_b``; where a block is nonnegative in every
    entry, ``<y_b, y'_b> >= 0`` leaves ``||y_b||^2 + ||y'_b||^2 <= 2 part_b``. So
    ``sqrt(sum_b f_b part_b)`` with f_b = 1, 4 or 2; or less where the caller proves a `ratio`.
@@ -174,7 +174,7 @@ class JointGaussian:
         blocks: Sequence[Block],
         noise_multiplier: float,  # z: stddev over sensitivity; the release is 1/z-GDP.
         *,
-        neighboring_relation: str = "add-remove",
+        neighboring_relation: str = "zero-out",
         # Most contributions that a sum may hold, or all `releases` together; a public number, not
         # the true count.
         n_max: int,
@@ -198,7 +198,7 @@ class JointGaussian:
     ) -> None:
         self.blocks = tuple(blocks)
         self.noise_multiplier = float(noise_multiplier)
-        self.neighboring_relation = neighboring_relation
+        self.neighboring_relation = check_relation(neighboring_relation)
         self.n_max = int(n_max)
         self.releases = int(releases)
         self.strategy_sensitivity = float(strategy_sensitivity)
@@ -219,7 +219,6 @@ class JointGaussian:
         # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
         longest = math.sqrt(releases) * (1 + 1e-9)
         between(1, longest, strategy_sensitivity=strategy_sensitivity)
-        check_relation(neighboring_relation)
         self._ratio = ratio
         if ratio is not None:
             between(1, 2, ratio=ratio)
@@ -307,7 +306,7 @@ class JointGaussian:
         return np.rint(values / self.steps[block.name]).astype(np.int64)
 
     def _exact_sensitivity(self) -> float:
-        if self.neighboring_relation == "add-remove":
+        if self.neighboring_relation == "zero-out":
             return 1.0
         if self._ratio is not None:
             return self._ratio
@@ -350,7 +349,7 @@ class JointGaussian:
                 moved += 2 * self.n_max * 1.01 * _gamma(_STEP_ROUNDINGS * self.releases + 17)
             moved = self.strategy_sensitivity * moved + math.sqrt(self.releases) * grid
         #: Of all aggregates on the grid, in weighted coordinates, where a contribution has norm at
-        #: most 1: S times 1 (add-remove) or sqrt(2) to 2 (replace-one), and up to 1 % for rounding.
+        #: most 1: S times 1 (zero-out) or sqrt(2) to 2 (replace-one), and up to 1 % for rounding.
         # The last factor pays for the roundings made here.
         self.l2_sensitivity = moved * (1 + 2.0**-40)
         require(

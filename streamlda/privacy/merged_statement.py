@@ -16,6 +16,7 @@ from streamlda.privacy.statement import (
     apart,
     check_statement,
     not_private,
+    renew,
     require_said,
     seeded,
     sum_upward,
@@ -58,9 +59,11 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     )
     if claims != {PRIVATE}:
         return seeded() if private else not_private()
-    first = statements[0]
     for statement in statements:
         check_statement(statement)
+    statements = [renew(statement) for statement in statements]
+    first = statements[0]
+    for statement in statements:
         for key in _ONE_KIND:
             found, wanted = statement.get(key), first.get(key)
             rule = f"private models that are merged must have one {key}"

@@ -10,7 +10,7 @@ The last arrow is post-processing, so that nothing but the noisy rows costs budg
 
 Unit: what contributes once, in one round, as for `JointGaussian`. (A user is in many rounds: then C
 must be the identity, each row is a release of its own, and they are paid for one by one.)
-Relation: `add-remove` (with the same slots: the document or a blank) or `replace-one` (another
+Relation: `zero-out` (with the same slots: the document or a blank) or `replace-one` (another
 document in the same slot, hence in the same round). Sensitivity of all noisy rows together: a
 document of round t moves row s >= t by c_(s-t) times its contribution, hence all of them by the
 norm of a column of C times the norm of the contribution, at most ``strategy.sensitivity * (1, or

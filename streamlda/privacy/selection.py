@@ -38,7 +38,7 @@ most 1: in the first round ``sqrt(t) w_t <= 1``, in the second ``||y / ||y|| || 
 are cut to 1/2, with 2^-30 taken off for the roundings (``||y||^2`` is an exact integer). What the
 *other* documents give is the same in D and D' once the hints of V are known: y_i depends on h_i
 alone and they have no word outside V. That is why a need must not depend on any other hint, nor on
-how many words there are. ``add-remove``: x or x' is zero, so the norm is at most 1.
+how many words there are. ``zero-out``: x or x' is zero, so the norm is at most 1.
 ``replace-one``: no entry is negative, so ``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2``, and the norm
 is at most sqrt(2). Both are attained, by documents of four words that other documents use too.
 
@@ -75,7 +75,7 @@ with all of their Gaussian costs in delta_G. `WordSelection.event` says both; a 
 additive delta aside (`streamlda.privacy.ledger.terms`).
 
 *Sampler.* Noise on a word whose sum is the same in D and D' has the same law in both, whatever the
-sampler. Only the words of the differing document count, at most D0 (add-remove) or 2 D0
+sampler. Only the words of the differing document count, at most D0 (zero-out) or 2 D0
 (replace-one), with a draw in each round: `WordSelection.tv_distance_bound` bounds the distance of a
 release from one with exact noise, without knowing how many words there are; it costs
 (1 + e^epsilon) times that in delta.
@@ -178,13 +178,13 @@ class WordSelection:
         delta: float,
         *,
         max_words_per_document: int = MAX_WORDS_PER_DOCUMENT,
-        neighboring_relation: str = "add-remove",
+        neighboring_relation: str = "zero-out",
     ) -> None:
         between(MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER, noise_multiplier=noise_multiplier)
         between(accounting.MIN_DELTA, MAX_DELTA, delta=delta)
         at_least(1, max_words_per_document=max_words_per_document)
         between(1, LARGEST_D0, max_words_per_document=max_words_per_document)
-        check_relation(neighboring_relation)
+        neighboring_relation = check_relation(neighboring_relation)
         self.noise_multiplier, self.delta = float(noise_multiplier), float(delta)
         self.max_words_per_document = int(max_words_per_document)
         self.neighboring_relation = neighboring_relation
@@ -344,7 +344,7 @@ def calibrate_selection(
     delta: float,
     *,
     max_words_per_document: int = MAX_WORDS_PER_DOCUMENT,
-    neighboring_relation: str = "add-remove",
+    neighboring_relation: str = "zero-out",
 ) -> WordSelection:
     """Return the selection with the lowest threshold that costs a document (epsilon, delta).
 

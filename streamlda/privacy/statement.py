@@ -10,7 +10,8 @@ alone. One that says ``"private"`` has all of these, and may have more:
 ``privacy_unit``, ``documents_per_user``
     ``"document"`` and None; or ``"user"`` and the most documents of a user in a stage.
 ``neighboring_relation``
-    ``"add-remove"`` or ``"replace-one"``.
+    ``"zero-out"`` (a document or a blank in its slot; ``"add-remove"`` in statements of 0.1.0) or
+    ``"replace-one"``.
 ``mode``, ``horizon``
     ``"window"`` and None; or ``"prefix"`` and the number of snapshots that it was calibrated for.
 ``mechanism``
@@ -48,7 +49,7 @@ from typing import Any
 from streamlda.checks import between, require
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import cost
-from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease
+from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease, check_relation
 from streamlda.privacy.ledger.budget_table import figure, plain, printable
 from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Loss, Losses
 
@@ -66,7 +67,11 @@ VOCABULARIES = (
     "learned, not private",
 )
 
+#: What `excluded` says of record slots, whose number is published.
+SLOTS_ARE_PUBLIC = "the number of records"
+
 EXCLUDED = (
+    SLOTS_ARE_PUBLIC,
     "timing and other side channels",
     "memory and raw state of the process",
     "the owner of the documents",
@@ -131,7 +136,7 @@ def private_statement(
     generation: int | None = None,
     privacy_unit: str = "document",
     documents_per_user: int | None = None,
-    neighboring_relation: str = "add-remove",
+    neighboring_relation: str = "zero-out",
     mode: str = "window",
     horizon: int | None = None,
     public_model: str | None = None,
@@ -154,7 +159,7 @@ def private_statement(
         "delta": delta,
         "privacy_unit": privacy_unit,
         "documents_per_user": documents_per_user,
-        "neighboring_relation": neighboring_relation,
+        "neighboring_relation": check_relation(neighboring_relation),
         "mode": mode,
         "horizon": horizon,
         "mechanism": MECHANISMS.get(mode, ""),
@@ -182,6 +187,15 @@ def private_statement(
         statement["missing_stages"] = list(missing)
     check_statement(statement)
     return statement
+
+
+def renew(statement: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a private statement in the terms of today: those of 0.1.0 say less of records."""
+    renewed = dict(statement)
+    if renewed["neighboring_relation"] == "add-remove":
+        renewed["neighboring_relation"] = check_relation("add-remove")
+        renewed["excluded"] = [SLOTS_ARE_PUBLIC, *renewed["excluded"]]
+    return renewed
 
 
 def apart(statement: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -272,7 +286,7 @@ def statement_lines(statement: Mapping[str, Any]) -> list[str]:
         check_statement(statement)
     except InvalidSettingError as error:
         return [_line("privacy", NOT_PRIVATE), _line("", f"the statement is refused: {error}")]
-    return [_line(label, text) for label, text in _labelled(statement)]
+    return [_line(label, text) for label, text in _labelled(renew(statement))]
 
 
 def _terms(statement: Mapping[str, Any]) -> LedgerTerms:

@@ -2,7 +2,7 @@
 
 Privacy
 -------
-Unit: all documents of one user in one stage. Neighbours: under add-remove one of two stages holds
+Unit: all documents of one user in one stage. Neighbours: under zero-out one of two stages holds
 blanks where the other holds the documents of one user; under replace-one, documents of another,
 who is not in the stage otherwise. Let every contribution be clipped to norm C. Then the sums of
 accepted documents differ by at most g C, and by 2 g C under replace-one:

@@ -17,7 +17,7 @@ from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
 from streamlda.privacy.accounting import check_sampler_loss, noise_multiplier, sampler_factor
 from streamlda.privacy.clipping import N_BINS, ClipBounds
-from streamlda.privacy.events import NEIGHBORING_RELATIONS, Approximate, GaussianRelease
+from streamlda.privacy.events import Approximate, GaussianRelease, check_relation
 from streamlda.privacy.ledger.terms import MODES
 from streamlda.privacy.noise import Noise
 from streamlda.spectral.seeds import SeedTopic, checked_seeds
@@ -119,7 +119,7 @@ class PrivateSettings(TopicSettings):
     delta: float
     #: N, slots of a window (and of a round in ``prefix`` mode); at least 100.
     documents_per_snapshot: int
-    neighboring_relation: str = "add-remove"
+    neighboring_relation: str = "zero-out"
     privacy_unit: str = "document"
     #: For users: most documents of one user that count in a stage.
     documents_per_user: int | None = None
@@ -182,7 +182,8 @@ class PrivateSettings(TopicSettings):
         one_of(("document", "user"), privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
         one_of(STARTS, start=self.start)
-        one_of(NEIGHBORING_RELATIONS, neighboring_relation=self.neighboring_relation)
+        relation = check_relation(self.neighboring_relation)
+        object.__setattr__(self, "neighboring_relation", relation)
         if self.documents_per_user is not None:
             at_least(1, documents_per_user=self.documents_per_user)
         if self.snapshots is not None:

@@ -293,7 +293,7 @@ def groups_touched(settings: PrivateSettings) -> int:
     g = settings.documents_per_user
     if g is None:
         return 1
-    return g if settings.neighboring_relation == "add-remove" else 2 * g
+    return g if settings.neighboring_relation == "zero-out" else 2 * g
 
 
 def _with_groups(make: Callable[[dict[str, Any]], M], n_max: int, settings: PrivateSettings) -> M:

@@ -116,7 +116,7 @@ def in_plain_words(statement: Mapping[str, Any]) -> list[str]:
     if unit == "user":
         most = statement["documents_per_user"]
         one = f"user, with at most {most:,} documents in a stage,"
-    change = f"one {one} were added or left out"
+    change = f"blank records stood in place of one {one}"
     if statement["neighboring_relation"] == "replace-one":
         change = f"one {one} were replaced by another"
     factor = exp(epsilon) if epsilon < 700 else inf

@@ -297,8 +297,9 @@ class PrivacySettings:
         "int", None, "Maximum number of documents of one user in a stage.", unit="documents",
         least=1, parameter="documents_per_user")
     relation: str = entry(
-        "text", "add-remove", "Neighbouring relation: one document more or less, or another in "
-        "its place.", choices=("add-remove", "replace-one"), parameter="neighboring_relation")
+        "text", "zero-out", "Neighbouring relation: a document or a blank in its slot, or "
+        "another document there; add-remove is the former name of zero-out.",
+        choices=("zero-out", "replace-one", "add-remove"), parameter="neighboring_relation")
     mode: str = entry(
         "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
         "snapshots.most).", choices=("window", "prefix"), parameter="mode")

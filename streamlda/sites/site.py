@@ -8,7 +8,7 @@ standard deviation of the aggregate's noise, and m_s the site's mask (`streamlda
 
 Privacy
 -------
-*Unit and relation*: a document, in a slot of the site's own stream; `add-remove` or
+*Unit and relation*: a document, in a slot of the site's own stream; `zero-out` or
 `replace-one`, as the federation config says.
 
 *Sensitivity*: a document is in the sums of one site. They are made of groups of its own slots, as

@@ -37,11 +37,12 @@ def test_table_shows_terms_amounts_releases_and_what_to_do(ledger):
     ledger.begin(cohort_of(ledger, 20, 30, "a" * 200), EVENT)
     shown = budget(ledger.path).stdout
     for wanted in (
-        "epsilon 1, delta 1e-06, per document, add-remove, window",
+        "epsilon 1, delta 1e-06, per document, zero-out, window",
         "c0ffee",
         "3: 1 committed, 1 pending, 1 lost",
         "e^epsilon = 2.719 times as likely",
-        "with a document as without it, but for a probability of delta",
+        "with a document as with a blank in its place, but for a probability of delta",
+        "not hidden  the number of records, blank ones too",
         "stream stream\n",
         "slots are numbers of records in their stream, from 0",
         "each release cost epsilon 0.",

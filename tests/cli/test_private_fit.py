@@ -125,7 +125,7 @@ def test_topics_prints_the_statement(folder, fitted):
     to, _ = fitted
     shown = run("topics", to / "m").stdout
     assert "privacy     private: epsilon 8, delta 1e-06" in shown
-    assert f"slots       {EVERY:,} (the number of documents is private)" in shown
+    assert f"slots       {EVERY:,} (public; the number of documents is private)" in shown
     assert "not covered" in shown
     described = json.loads(run("topics", to / "m", "--json").stdout)
     assert described["privacy"] == load(to / "m").privacy

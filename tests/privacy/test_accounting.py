@@ -111,7 +111,8 @@ def test_gaussian_releases_compose_by_mu_squared():
     assert cost(spent).mu_squared == pytest.approx(1 / 9 + 1 / 16 + 2 / 144, rel=1e-14)
     one = GaussianRelease(1 / math.sqrt(1 / 9 + 1 / 16 + 2 / 144))
     assert epsilon_spent(spent, 1e-6) == pytest.approx(epsilon_spent(one, 1e-6), rel=1e-12)
-    accountant = PLDAccountant().compose(to_dp_event(spent))
+    theirs, relation = to_dp_event(spent, "zero-out")
+    accountant = PLDAccountant(neighboring_relation=relation).compose(theirs)
     assert epsilon_spent(spent, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=2e-4)
     mu = math.sqrt(cost(spent).mu_squared)
     assert delta_of(mu, 1.0) == pytest.approx(accountant.get_delta(1.0), rel=2e-3)
@@ -260,16 +261,24 @@ def test_export_to_dp_accounting(monkeypatch):
     theirs = dp_accounting.ComposedDpEvent(
         [dp_accounting.GaussianDpEvent(2.0), dp_accounting.LaplaceDpEvent(4.0)]
     )
-    assert to_dp_event(Composed([gaussian, laplace])) == theirs
-    assert to_dp_event(Parallel([GaussianRelease(3), gaussian])) == theirs.events[0]
+    relations = dp_accounting.NeighboringRelation
+    for name, relation in (
+        *(("zero-out", relations.REPLACE_SPECIAL), ("add-remove", relations.REPLACE_SPECIAL)),
+        ("replace-one", relations.REPLACE_ONE),
+    ):
+        assert to_dp_event(Composed([gaussian, laplace]), name) == (theirs, relation)
+    assert (
+        to_dp_event(Parallel([GaussianRelease(3), gaussian]), "zero-out").event == theirs.events[0]
+    )
     # Neither costs most in both respects, so both count.
-    assert to_dp_event(Parallel([GaussianRelease(100), laplace])) == dp_accounting.ComposedDpEvent(
+    both = to_dp_event(Parallel([GaussianRelease(100), laplace]), "zero-out").event
+    assert both == dp_accounting.ComposedDpEvent(
         [dp_accounting.GaussianDpEvent(100.0), dp_accounting.LaplaceDpEvent(4.0)]
     )
-    assert to_dp_event(Parallel([])) == dp_accounting.ComposedDpEvent([])
+    assert to_dp_event(Parallel([]), "zero-out").event == dp_accounting.ComposedDpEvent([])
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(MissingExtraError, match=r"extra accounting"):
-        to_dp_event(gaussian)
+        to_dp_event(gaussian, "zero-out")
 
 
 @pytest.mark.parametrize(
@@ -284,7 +293,7 @@ def test_export_to_dp_accounting(monkeypatch):
         (epsilon_spent, (Composed([GaussianRelease(1e-3)] * 2), 1e-5), "^mu must"),
         *((GaussianRelease, (z,), "^noise_multiplier must") for z in (0.9e-3, 1e151, True)),
         *((LaplaceRelease, (e,), "^epsilon must") for e in (1e-151, 1001, math.nan, 10**400)),
-        *((call, (np.float64(0.5),), "type='float64'") for call in (cost, to_json, to_dp_event)),
+        *((call, (np.float64(0.5),), "type='float64'") for call in (cost, to_json)),
         *((call, ([1.0],), "type='float'") for call in (Composed, Parallel)),
         (from_json, ({"kind": "renyi", "alpha": 2},), "kind='renyi'"),
         (from_json, ({"noise_multiplier": 2.0},), "kind=None"),

@@ -24,7 +24,7 @@ def blocks(cells=6, *, nonnegative=False):
     ]
 
 
-def mechanism(parts=None, z=4.0, relation="add-remove", n_max=1000, **options):
+def mechanism(parts=None, z=4.0, relation="zero-out", n_max=1000, **options):
     parts = blocks() if parts is None else parts
     return JointGaussian(parts, z, neighboring_relation=relation, n_max=n_max, **options)
 
@@ -57,8 +57,8 @@ def test_fractions_and_standard_deviations_follow_from_weights_and_clip_norms():
 @pytest.mark.parametrize(
     ("relation", "nonnegative", "exact"),
     [
-        ("add-remove", False, 1.0),
-        ("add-remove", True, 1.0),
+        ("zero-out", False, 1.0),
+        ("zero-out", True, 1.0),
         ("replace-one", True, math.sqrt(2)),
         ("replace-one", False, math.sqrt(4 * 2 / 2.4 + 2 * 0.4 / 2.4)),
     ],
@@ -73,7 +73,7 @@ def test_the_sensitivity_is_attained_and_little_above_that_of_exact_sums(
     rng = np.random.default_rng(0)
     common = [full(mech.blocks, cell=int(cell)) for cell in rng.integers(12, size=300)]
     here = total(mech, [*common, full(mech.blocks)])
-    if relation == "add-remove":
+    if relation == "zero-out":
         there = total(mech, common)
     else:
         # The count is 1 in every document; the others are as far apart as they can be.
@@ -91,7 +91,7 @@ def test_the_sensitivity_is_attained_and_little_above_that_of_exact_sums(
     assert 0.99 * mech.l2_sensitivity <= found <= mech.l2_sensitivity
 
 
-def extra(n_max, relation="add-remove", **options):
+def extra(n_max, relation="zero-out", **options):
     """Return what floating-point sums may add to the sensitivity of one number, per neighbour."""
     fields = {key: options.pop(key) for key in ("magnitude", "sum_magnitude") if key in options}
     mech = mechanism([Block("x", (), 1.0, **fields)], 1e-3, relation, n_max, **options)
@@ -229,7 +229,7 @@ def test_a_release_costs_what_the_noise_multiplier_says(relation):
     """Measure mu of the worst pair from the noise really drawn, block by block.
 
     Half the noise, a block without noise or weight, a grid that is forgotten, or replace-one
-    counted as add-remove all put mu far outside: a third of a percent is one standard error.
+    counted as zero-out all put mu far outside: a third of a percent is one standard error.
     """
     z, cells = 2.0, 60_000
     parts = [
@@ -241,7 +241,7 @@ def test_a_release_costs_what_the_noise_multiplier_says(relation):
     rng = np.random.default_rng(2)
     common = [full(mech.blocks, cell=int(cell)) for cell in rng.integers(cells, size=50)]
     here = total(mech, [*common, full(mech.blocks)])
-    there = total(mech, common if relation == "add-remove" else [*common, full(mech.blocks, -1.0)])
+    there = total(mech, common if relation == "zero-out" else [*common, full(mech.blocks, -1.0)])
     released = mech.release(here, SeededNoise(11))
     square = 0.0
     for block in parts:
@@ -348,7 +348,7 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
         ({"parts": []}, "different names"),
         ({"parts": [Block("x", (2,), 1.0), Block("x", (3,), 1.0)]}, "different names"),
         ({"z": math.nan}, "noise_multiplier must lie in"),
-        ({"relation": "add"}, "neighboring_relation must be one of add-remove, replace-one"),
+        ({"relation": "add"}, "neighboring_relation must be one of zero-out, replace-one"),
         ({"n_max": 0}, "n_max must lie in"),
         ({"roundings": 0}, "roundings must lie in"),
         ({"n_max": 10**7}, "rounding must cost at most 1 %"),

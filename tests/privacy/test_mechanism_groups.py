@@ -15,7 +15,7 @@ from streamlda.privacy.noise import SeededNoise
 from tests.privacy.neighbours import distance
 
 
-def grouped(z=4.0, relation="add-remove", n_max=1000, group=10, clip=0.3, **options):
+def grouped(z=4.0, relation="zero-out", n_max=1000, group=10, clip=0.3, **options):
     options |= {"neighboring_relation": relation, "n_max": n_max, "group_max": group}
     return JointGaussian([Block("x", (6,), clip)], z, **options)
 
@@ -70,10 +70,10 @@ def test_a_release_is_that_of_the_integers_of_its_groups():
 @pytest.mark.parametrize(
     ("relation", "touched", "terms", "rounds"),
     [
-        ("add-remove", 1, 66.0, 1),
-        ("add-remove", 4, 1.0, 1),
+        ("zero-out", 1, 66.0, 1),
+        ("zero-out", 4, 1.0, 1),
         ("replace-one", 4, 66.0, 1),
-        ("add-remove", 1, 1.0, 64),
+        ("zero-out", 1, 1.0, 64),
         ("replace-one", 1, 66.0, 64),
     ],
 )
@@ -96,7 +96,7 @@ def test_the_sensitivity_of_groups_and_of_rows_of_them_equals_its_formula(
     chain = gamma(group + MERGE_ROUNDINGS)
     error = group * (gamma(words) * terms + chain * (1 + gamma(words)) * 4.0)
     grid = 20 * mech.steps["x"] / 0.3
-    exact = 1.0 if relation == "add-remove" else 2.0
+    exact = 1.0 if relation == "zero-out" else 2.0
     expected = exact + touched * (2 * error + grid)
     if rounds > 1:
         rows = 2 * 1.01 * n * gamma(2 * rounds + 17)
@@ -132,7 +132,7 @@ def test_no_documents_or_users_in_groups_are_farther_apart(relation, rng, group,
     own = rng.permutation(n)[:touched]
     documents[own] = documents[own[0]]
     other = documents.copy()
-    other[own] = 0.0 if relation == "add-remove" else -documents[own]
+    other[own] = 0.0 if relation == "zero-out" else -documents[own]
     here, there = in_groups(mech, documents, group), in_groups(mech, other, group)
     # A contribution at the bound moves the sum by nearly all of it.
     assert 0.99 * mech.l2_sensitivity < distance(mech, here, there) <= mech.l2_sensitivity
@@ -155,7 +155,7 @@ def test_no_neighbours_are_farther_apart_in_all_rows_together(relation, rng, slo
     mech = grouped(z, relation, 40, group, releases=rounds, strategy_sensitivity=size)
     documents = random_contributions(rng, 40)
     other = documents.copy()
-    other[slot] = 0.0 if relation == "add-remove" else -documents[slot]
+    other[slot] = 0.0 if relation == "zero-out" else -documents[slot]
     streams = [(StrategyRows(strategy, (6,)), SeededNoise(1), d) for d in (documents, other)]
     square = 0.0
     for t in range(rounds):

@@ -80,7 +80,7 @@ def neighbours(relation, stream, t):
     here = put(stream, t, document())
     # The nonnegative block is orthogonal, the other one opposite.
     other = {**document(-1.0), "first": document(cell=1)["first"]}
-    return here, stream if relation == "add-remove" else put(stream, t, other)
+    return here, stream if relation == "zero-out" else put(stream, t, other)
 
 
 @pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
@@ -104,7 +104,7 @@ def test_a_document_moves_all_rows_by_the_sensitivity_at_most_and_in_round_one_b
 
 def test_what_breaks_the_sensitivity_is_seen():
     stream = silence(12)
-    here, there = neighbours("add-remove", stream, 0)
+    here, there = neighbours("zero-out", stream, 0)
     found = distance(here, there)
     forgotten = JointGaussian(BLOCKS, 1.0, n_max=1000, releases=12).l2_sensitivity
     assert found > 1.3 * forgotten
@@ -152,7 +152,7 @@ def test_no_neighbouring_streams_are_farther_apart(relation, drawn):
         for kind in documents:
             stream = put(stream, round_, scaled(*kind))
     here = put(stream, t, scaled(*one))
-    there = stream if relation == "add-remove" else put(stream, t, scaled(*other))
+    there = stream if relation == "zero-out" else put(stream, t, scaled(*other))
     release = functools.partial(prefixes, neighboring_relation=relation, n_max=30)
     bound = release(horizon=len(rounds)).mechanism.l2_sensitivity
     assert distance(here, there, release) <= bound * (1 + 1e-9)
@@ -170,7 +170,7 @@ def test_the_horizon_costs_what_the_noise_multiplier_says(relation):
     release = prefixes(parts, 2.5, 20, neighboring_relation=relation)
     outputs = run(release, [zeros(parts) for _ in range(20)], 21)
     # One stream holds a document in round 1; the other holds its opposite or nothing.
-    factor = 1 if relation == "add-remove" else 2
+    factor = 1 if relation == "zero-out" else 2
     square = 0.0
     for block in parts:
         noise = rows_of(release, outputs, block.name)

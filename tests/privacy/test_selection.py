@@ -37,7 +37,7 @@ ODD = {
 }
 
 
-def make(z=4.0, delta=1e-6, d0=5, relation="add-remove"):
+def make(z=4.0, delta=1e-6, d0=5, relation="zero-out"):
     return WordSelection(z, delta, max_words_per_document=d0, neighboring_relation=relation)
 
 
@@ -81,7 +81,7 @@ def check_neighbours(common, first, second, relation, d0):
     """Check all that the privacy argument says of a pair of neighbours."""
     made = make(d0=d0, relation=relation)
     unit = one(made) ** 2
-    bound = unit if relation == "add-remove" else 2 * unit
+    bound = unit if relation == "zero-out" else 2 * unit
     assert bound <= Fraction(made.l2_sensitivity) ** 2 * unit
     of_first, of_second = (rounds([*common, which], d0=d0) for which in (first, second))
     for number, (here, there) in enumerate(zip(of_first, of_second, strict=True)):
@@ -107,7 +107,7 @@ def test_odd_documents_add_a_vector_of_norm_one_at_most(name, d0):
         least = unit * bool(words) * (1 if whole else 1 / 4)
         assert (1 - 1e-6) * least <= norm_squared <= unit
     common = [ODD["overlap"], ODD["unicode"], ODD["surrogates"], ODD["one word"]]
-    check_neighbours(common, ODD[name], [], "add-remove", d0)
+    check_neighbours(common, ODD[name], [], "zero-out", d0)
     for other in ([], ODD["overlap"], ["cat"]):
         check_neighbours(common, ODD[name], other, "replace-one", d0)
 
@@ -119,7 +119,7 @@ document = st.lists(word, max_size=12)
 @settings(max_examples=60)
 @given(common=st.lists(document, max_size=5), first=document, second=document, d0=st.integers(1, 8))
 def test_neighbours_differ_by_the_sensitivity_at_most(common, first, second, d0):
-    check_neighbours(common, first, [], "add-remove", d0)
+    check_neighbours(common, first, [], "zero-out", d0)
     check_neighbours(common, first, second, "replace-one", d0)
     # Sums are those of documents on their own: each round, given the hints.
     expected = {}, {}

@@ -17,8 +17,8 @@ from tests.privacy.test_selection import make
 @pytest.mark.parametrize(
     ("relation", "d0", "z", "delta"),
     [
-        *(("add-remove", 1, 4.37, 1e-6), ("add-remove", 100, 1e-3, 1e-12)),
-        *(("add-remove", 100, 1e3, 0.5), ("add-remove", 5, 0.2, 0.05)),
+        *(("zero-out", 1, 4.37, 1e-6), ("zero-out", 100, 1e-3, 1e-12)),
+        *(("zero-out", 100, 1e3, 0.5), ("zero-out", 5, 0.2, 0.05)),
         *(("replace-one", 1, 1e-3, 0.5), ("replace-one", 100, 4.37, 1e-6)),
         *(("replace-one", 100, 1e3, 1e-12), ("replace-one", 5, 0.2, 0.05)),
     ],

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.privacy.accounting import noise_multiplier
+from streamlda.privacy.merged_statement import merged_statement
 from streamlda.privacy.statement import (
     VOCABULARIES,
     ReleasedStage,
@@ -61,13 +62,27 @@ def test_a_private_statement_is_plain_json_with_the_documented_keys():
     assert statement_lines(later) == statement_lines(statement)
 
 
+def test_relation_and_public_number_of_records_are_said_in_the_terms_of_the_literature():
+    statement = claimed(neighboring_relation="add-remove")
+    assert statement["neighboring_relation"] == "zero-out"
+    assert statement["excluded"][0].startswith("the number of records")
+    old = {**statement, "neighboring_relation": "add-remove", "excluded": statement["excluded"][1:]}
+    for shown in (
+        statement_lines(old),
+        statement_lines(merged_statement([old, statement | {"ledger": "4567cdef"}])),
+    ):
+        found = {line[:12].strip(): line[12:] for line in shown}
+        assert found["unit"] == "document, zero-out"
+        assert found["not covered"].startswith("the number of records")
+
+
 def test_a_private_statement_is_shown_in_few_lines():
     lines = statement_lines(claimed())
     assert 6 <= len(lines) <= 10
-    assert all(len(line) <= 120 for line in lines)
+    assert all(len(line) <= 136 for line in lines)
     found = {line[:12].strip(): line[12:] for line in lines}
     assert found["privacy"] == "private: epsilon 1, delta 1e-06"
-    assert found["unit"] == "document, add-remove"
+    assert found["unit"] == "document, zero-out"
     assert found["words"] == "private selection"
     assert "first 1.000 (worst-case), pair 0.0300" in found["clip bounds"]
     assert found["stages"].startswith("2 in record slots 0..999: words 0..199 (noise 4.22")
@@ -75,7 +90,7 @@ def test_a_private_statement_is_shown_in_few_lines():
     assert "the owner of the documents" in found["not covered"]
     one = [ReleasedStage("moments", 0, 9, 1.1 * Z)]
     users = claimed(privacy_unit="user", documents_per_user=3, stages=one)
-    assert "user, add-remove, at most 3 documents in a stage" in "\n".join(statement_lines(users))
+    assert "user, zero-out, at most 3 documents in a stage" in "\n".join(statement_lines(users))
     nine = [ReleasedStage("s", i, i, Z) for i in range(9)]
     prefix = "\n".join(statement_lines(claimed(mode="prefix", horizon=1000, stages=nine)))
     assert "1,000 snapshots at most" in prefix

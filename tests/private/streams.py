@@ -177,7 +177,7 @@ def statistics_of(kind, bound, d=D):
     }[kind]()
 
 
-def settings_of(relation="add-remove", per_user=None, **options):
+def settings_of(relation="zero-out", per_user=None, **options):
     values = {
         "n_components": 2,
         "n_features": D,

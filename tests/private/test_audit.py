@@ -129,10 +129,10 @@ def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
     assert tight(finding), finding
 
 
-def in_a_round_of_refinement(draws, relation="add-remove"):
+def in_a_round_of_refinement(draws, relation="zero-out"):
     settings = settings_of(n_features=30, refinement_rounds=2, neighboring_relation=relation)
     base, slot = documents(400, 30), [slot_in(settings, "refine 2")]
-    other = None if relation == "add-remove" else one_word(30, 4)
+    other = None if relation == "zero-out" else one_word(30, 4)
     streams = (base.with_rows(slot, row) for row in (other, one_word(30, 3)))
     return audit(settings, *streams, draws)
 

@@ -69,7 +69,7 @@ def test_larger_windows_never_show_fewer_topics():
 def test_a_private_choice_of_words_is_expected_before_it_is_made(records, least, most):
     """Abstracts gave 117 and 1,526 (`private-words`)."""
     asked = replace(SETTINGS, n_features=8000, epsilon=1.0, start=COMMON)
-    choice = words_and_delta(1.0, 1e-6, "add-remove").selection
+    choice = words_and_delta(1.0, 1e-6, "zero-out").selection
     found = Plan.of(asked, 20_000 + records, records, 1e-6, choice)
     assert least < found.words_chosen < most
     assert found.n_features == round(found.words_chosen)
@@ -155,7 +155,7 @@ def test_planted_topics_are_found_with_the_error_that_is_expected(
     monkeypatch.setattr(release_manager, "SecureNoise", lambda: SeededNoise(1))
     sizes = {"n_features": words, "n_components": 5}
     drawn = {"alpha_0": 1.0, "topic_concentration": 0.05, "mean_length": 80}
-    private = {"delta": 1e-6, "clipping": "quantile", "neighboring_relation": "add-remove"}
+    private = {"delta": 1e-6, "clipping": "quantile", "neighboring_relation": "zero-out"}
     parameters = {**sizes, **drawn, **private, "epsilon": epsilon, "documents": documents}
     corpus = planted(parameters, 0)
     found = learn([corpus.documents(documents)], words, parameters, 0)()

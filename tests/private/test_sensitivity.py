@@ -58,7 +58,7 @@ def test_no_neighbours_are_farther_apart_than_the_sensitivity(
     kind, relation, stream, other, slot, group, bound, cuts
 ):
     changed = stream.copy()
-    changed[slot % len(stream)] = {} if relation == "add-remove" else other
+    changed[slot % len(stream)] = {} if relation == "zero-out" else other
     assert moved(kind, relation, stream, changed, group=group, bound=bound, cuts=cuts) <= 1
 
 
@@ -100,17 +100,17 @@ ATTAINED += [(kind, 0.3, 0.97) for kind in POWER]
 
 
 @pytest.mark.parametrize(("kind", "bound", "least"), ATTAINED)
-def test_a_document_at_all_bounds_attains_the_sensitivity_of_add_remove(kind, bound, least):
+def test_a_document_at_all_bounds_attains_the_sensitivity_of_zero_out(kind, bound, least):
     # One word: its norms are the largest there are.
     rest = [POOL["all words"], POOL["one word"], {}]
     streams = [POOL["longest row"], *rest], [{}, *rest]
-    assert least < moved(kind, "add-remove", *streams, bound=bound) <= 1
+    assert least < moved(kind, "zero-out", *streams, bound=bound) <= 1
 
 
 @pytest.mark.parametrize("document", ["one word", "huge", "huge and mixed", "all words"])
 def test_any_document_without_background_attains_the_sensitivity_of_a_refinement(document):
     rest = [POOL["all words"], POOL["like another"]]
-    assert 0.99 < moved("refined apart", "add-remove", [POOL[document], *rest], [{}, *rest]) <= 1
+    assert 0.99 < moved("refined apart", "zero-out", [POOL[document], *rest], [{}, *rest]) <= 1
 
 
 def test_documents_at_all_bounds_attain_the_sensitivity_of_a_user():
@@ -121,7 +121,7 @@ def test_documents_at_all_bounds_attain_the_sensitivity_of_a_user():
     users = ["u"] * len(own) + ["a", "a", "b"], [None] * len(own) + ["a", "a", "b"]
     for (kind, bound, least), group in itertools.product(ATTAINED, (1, 64)):
         options = {"bound": bound, "group": group, "per_user": g, "users": users}
-        assert least < moved(kind, "add-remove", here, there, **options) <= 1
+        assert least < moved(kind, "zero-out", here, there, **options) <= 1
     users = ["u"] * len(own) + ["a", "a", "b"], ["v"] * len(own) + ["a", "a", "b"]
     streams = [*own, *rest], [POOL["one word"]] * len(own) + rest
     assert 0.99 < moved("refined apart", "replace-one", *streams, per_user=g, users=users) <= 1
@@ -192,7 +192,7 @@ clip = contributions.clip_factors
 
 
 def worst(kind, bound, cases):
-    return max(moved(kind, "add-remove", *case, bound=bound) for case in cases)
+    return max(moved(kind, "zero-out", *case, bound=bound) for case in cases)
 
 
 def no_clipping(norms, bound):

@@ -165,7 +165,7 @@ def test_saved_settings_are_restored_and_compared():
 @pytest.mark.parametrize("epsilon", [0.1, 8.0])
 @pytest.mark.parametrize("delta", [1e-7, 1e-6])
 def test_terms_cover_every_number_of_words_and_topics_and_the_choice(epsilon, delta):
-    choice = words_and_delta(epsilon, delta, "add-remove")
+    choice = words_and_delta(epsilon, delta, "zero-out")
     numbers = {"epsilon": epsilon, "delta": choice.delta, "documents_per_snapshot": 1000}
     made = [
         config_of(**numbers, n_features=d, n_components=K, **more)

@@ -86,9 +86,9 @@ def distance(sites, change, row=7):
     return math.sqrt(square), mechanism.l2_sensitivity
 
 
-@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
 def test_one_document_moves_a_share_by_the_sensitivity_and_no_more(tmp_path, relation):
-    before = 0 if relation == "add-remove" else 9 * np.eye(D)[2]
+    before = 0 if relation == "zero-out" else 9 * np.eye(D)[2]
     with Sites.of(2, tmp_path, neighboring_relation=relation) as sites:
         rows = 9 * np.eye(D)[3], np.ones(D), counts_of(planted(1, seed=9))[0]
         found, (bound, *_) = zip(*(distance(sites, (before, row)) for row in rows), strict=True)

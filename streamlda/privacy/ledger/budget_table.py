@@ -23,9 +23,9 @@ _NARROWEST = 12
 _DIGITS = 4
 
 _NEIGHBORS = {
-    ("document", "add-remove"): "with a document as without it",
+    ("document", "zero-out"): "with a document as with a blank in its place",
     ("document", "replace-one"): "with a document as with another in its place",
-    ("user", "add-remove"): "with the documents of a user as without them",
+    ("user", "zero-out"): "with the documents of a user as with blanks in their place",
     ("user", "replace-one"): "with the documents of a user as with those of another",
 }
 
@@ -114,6 +114,7 @@ def _in_words(budget: Mapping[str, Any]) -> list[str]:
     lines = [
         f"in words    nothing published is more than e^epsilon = {factor} times as likely",
         f"            {neighbors}, but for a probability of delta",
+        "not hidden  the number of records, blank ones too, in all and of each file",
     ]
     return lines
 

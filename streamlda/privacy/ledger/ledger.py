@@ -11,7 +11,7 @@ Nothing is ever computed again: fresh noise on the same documents is another rel
 refuses unless the caller asks for it with ``replay=True`` and pays again.
 
 The ledger holds record slots of documents, never their words, and fingerprints that say nothing
-without its key. Under the add-remove relation their number is private all the same, so the files
+without its key. Under the zero-out relation their number is private all the same, so the files
 are readable by their owner only.
 """
 

@@ -108,7 +108,7 @@ class LedgerTerms:
     epsilon: float
     delta: float
     privacy_unit: str = "document"
-    neighboring_relation: str = "add-remove"
+    neighboring_relation: str = "zero-out"
     #: Snapshots of disjoint windows, or of sums since the start under one matrix mechanism.
     mode: str = "window"
     #: Largest number of releases of ``"prefix"``, which is calibrated for it; None otherwise.
@@ -121,7 +121,8 @@ class LedgerTerms:
         for name in ("epsilon", "delta"):
             object.__setattr__(self, name, float(getattr(self, name)))
         one_of(UNITS, privacy_unit=self.privacy_unit)
-        check_relation(self.neighboring_relation)
+        relation = check_relation(self.neighboring_relation)
+        object.__setattr__(self, "neighboring_relation", relation)
         one_of(MODES, mode=self.mode)
         if self.mode == "prefix":
             require(type(self.horizon) is int, "horizon must be an int", horizon=self.horizon)
