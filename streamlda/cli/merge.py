@@ -18,8 +18,7 @@ from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.shared_start import SETTLED_STEPS, SharedStart
 from streamlda.run.outputs import check_output
 from streamlda.storage.checkpoint import Checkpoint
-from streamlda.storage.merge import merge_checkpoints, read_newest_engine
-from streamlda.storage.projection import save_projection
+from streamlda.storage.merge import merge_checkpoints, read_newest_engine, save_projection
 
 
 @click.command()

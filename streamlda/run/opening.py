@@ -53,7 +53,7 @@ from streamlda.settings.build import (
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import read_seeds, seed_by_words
 from streamlda.storage.checkpoint import Checkpoint, PendingCheckpoint
-from streamlda.storage.projection import SharedProjection, load_projection
+from streamlda.storage.merge import SharedProjection, load_projection
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
@@ -348,7 +348,7 @@ def _restore(
         engine.go_on_from(shared.beginning)
     digest = None if shared is None else shared.digest
     check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
-    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows(), saved.beside())
+    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows, saved.beside)
     pipeline.behind = Behind(saved.position, {})
 
 

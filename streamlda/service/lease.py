@@ -33,15 +33,15 @@ from streamlda.settings.build import (
 from streamlda.settings.build import time_bins as time_bins_of
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
-from streamlda.storage.merge import merge_checkpoints
-from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
-from streamlda.storage.projection import (
+from streamlda.storage.merge import (
     SharedProjection,
     check_same_words,
     load_projection,
+    merge_checkpoints,
     save_projection,
     write_projection,
 )
+from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline

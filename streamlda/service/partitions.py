@@ -27,8 +27,8 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB
 from streamlda.storage.checkpoint import PendingCheckpoint
+from streamlda.storage.merge import load_projection
 from streamlda.storage.partitions import PROJECTION, Beginning
-from streamlda.storage.projection import load_projection
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline

@@ -22,17 +22,19 @@ from streamlda.errors import MISPLACED, FencedError, ModelFileError, StreamLDAEr
 
 #: Marks the index as one of this program ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 BUSY_SECONDS = 30.0
 #: Modes of files and folders that hold raw data, whatever the umask allows.
 OWNER_ONLY, PRIVATE_FOLDER = 0o600, 0o700
 
-#: The last process that claimed the folder, and the generation of its group by then.
-FENCE = "CREATE TABLE IF NOT EXISTS fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)"
-#: Up to where dead letters were written of records that no generation is behind.
-LETTERS = "CREATE TABLE IF NOT EXISTS letters (only INTEGER PRIMARY KEY, body TEXT NOT NULL)"
-SCHEMA = "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)"
+#: `fence` has the last process that claimed the folder, and the generation of its group by then;
+#: `letters` up to where dead letters were written of records that no generation is behind.
+SCHEMA = (
+    "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)",
+    "CREATE TABLE fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)",
+    "CREATE TABLE letters (only INTEGER PRIMARY KEY, body TEXT NOT NULL)",
+)
 
 
 def make_folder(path: Path, setting: str, *, mode: int = 0o777, parents: bool = False) -> None:
@@ -89,7 +91,8 @@ class CheckpointIndex:
             database.execute("BEGIN IMMEDIATE")
             database.execute(f"PRAGMA application_id={APPLICATION_ID}")
             database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            database.execute(SCHEMA)
+            for table in SCHEMA:
+                database.execute(table)
             database.execute("COMMIT")
         self._step("open:written")
         fresh.rename(self._path)
@@ -115,7 +118,6 @@ class CheckpointIndex:
         """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            database.execute(FENCE)
             found = database.execute("SELECT number FROM fence").fetchone()
             newest = None if found is None or reset else found[0]
             if number is not None and newest is not None and newest > number:
@@ -144,18 +146,15 @@ class CheckpointIndex:
         """Keep a note on dead letters in place of the last one; `FencedError` as `make_current`."""
         with self._open() as database:
             self._begin(database, owner)
-            database.execute(LETTERS)
             database.execute("INSERT OR REPLACE INTO letters VALUES (0, ?)", (to_json(note),))
             database.execute("COMMIT")
 
     def letters(self) -> dict[str, Any] | None:
         """Return the note on dead letters, or None if there is none."""
         with self._open() as database:
-            if not database.execute("PRAGMA table_info(letters)").fetchall():
-                return None
-            (text,) = database.execute("SELECT body FROM letters").fetchone()
-        found: dict[str, Any] = json.loads(text)
-        return found
+            found = database.execute("SELECT body FROM letters").fetchone()
+        note: dict[str, Any] | None = None if found is None else json.loads(found[0])
+        return note
 
     def _begin(self, database: sqlite3.Connection, owner: str | None) -> None:
         """Begin to write; refuse an owner after which another has claimed the folder."""

@@ -1,43 +1,148 @@
-"""Merge of several engines that began alike: what daemons of disjoint documents have learned.
+"""Merge of several engines that began alike: daemons of disjoint documents.
 
 An engine that sums keeps sums of ``P2 W`` and ``P3(W, W, W)``: moments seen through its projection
-W. Through one W the sums of two sets of documents add up to those of all. Through two they do not,
-and neither can be turned into the other, for W has far fewer columns than there are words. Expected
-tokens by word and topic can be added where topic k of both is one topic
+W. Through one W the sums of two sets of documents add up to those of all; through two they do not.
+Expected tokens by word and topic can be added where topic k of both is one topic
 (`streamlda.refinement.shared_start`). So engines that are to be merged get one beginning before
-their first document (`streamlda.storage.projection`).
+their first document: W, or the start of a refinement, with the words, in a file of kind
+``streamlda-map``. Only its owner can read it: frequencies of words can be read off it.
 
 Positions tell documents that two engines have read: refused are one folder twice, a partition of
 one Kafka topic (cluster, name and id) in two folders, and one list of files in two folders. A topic
-and its mirror, two lists that share a file, or two runs over one pipe are not noticed. Private
-states are never merged: a private daemon pays for and publishes its own snapshots.
+and its mirror, or two lists that share a file, are not noticed. Private states are never merged.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamlda.checks import failure, require
+from streamlda.container import read_arrays, valid_content, write_arrays
 from streamlda.engine.engine import Engine
+from streamlda.engine.members import Beginning, digest_of
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
     InsufficientDataError,
     InvalidSettingError,
     ModelFileError,
     StreamLDAError,
+    VocabularyError,
 )
+from streamlda.model.model_file import vocabulary_from, vocabulary_parts
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.storage.checkpoint import Checkpoint, read_newest
-from streamlda.storage.index import CheckpointIndex
+from streamlda.storage.index import OWNER_ONLY, CheckpointIndex
 from streamlda.storage.partitions import LOG
-from streamlda.storage.projection import check_same_words
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import named, with_prefix
+
+FORMAT, FORMAT_VERSION = "streamlda-map", 4
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
 ATTEMPTS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class SharedProjection:
+    """Common start of several engines: W, (d, m), float64, or the start of a refinement.
+
+    Engines that share it must use its vocabulary, of d words. `settings` are those of the engine
+    that made it, as plain JSON values; K and oversampling make up m.
+    """
+
+    beginning: Beginning
+    vocabulary: Vocabulary
+    settings: Mapping[str, Any]
+
+    @property
+    def refines(self) -> bool:
+        """True if engines refine from it; else they sum."""
+        return isinstance(self.beginning, SharedStart)
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that tell it from others."""
+        return str(digest_of(self.beginning))
+
+    def engine(self, settings: EngineSettings) -> Engine:
+        """Return an engine that begins here."""
+        if isinstance(self.beginning, SharedStart):
+            return Engine(settings, shared_start=self.beginning)
+        return Engine(settings, shared_projection=self.beginning)
+
+
+def save_projection(
+    path: str | os.PathLike[str], engine: Engine, vocabulary: Vocabulary, *, renew: bool = False
+) -> SharedProjection:
+    """Write a shared beginning to a file for its owner only, whole or not at all.
+
+    It is the shared beginning of the engine itself, so that others can join it; else, or with
+    `renew`, the topics of its snapshot, where they are refined, or the projection that its next
+    round would begin with. Needs the solver ``"whitened-tensor"``. Time O(d m^2) and of a snapshot,
+    memory O(d m).
+    """
+    require(
+        vocabulary.n_features == engine.settings.n_features,
+        "a projection must be saved with the vocabulary of its engine",
+        words=vocabulary.n_features,
+        n_features=engine.settings.n_features,
+        remedy="pass that one",
+    )
+    shared = None if renew else engine.beginning
+    beginning = engine.new_beginning() if shared is None else shared
+    return write_projection(path, beginning, vocabulary, asdict(engine.settings))
+
+
+def write_projection(
+    path: str | os.PathLike[str],
+    beginning: Beginning,
+    vocabulary: Vocabulary,
+    settings: Mapping[str, Any],
+) -> SharedProjection:
+    """Write a projection file, with the settings of the engine that made the beginning."""
+    about, arrays = vocabulary_parts(vocabulary)
+    metadata: dict[str, Any] = {"settings": dict(settings), "vocabulary": about}
+    if isinstance(beginning, SharedStart):
+        own, metadata["start"] = beginning.state()
+        arrays |= with_prefix(own, "start.")
+    else:
+        arrays["whitening"] = beginning
+    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata, mode=OWNER_ONLY)
+    return SharedProjection(beginning, vocabulary, settings)
+
+
+def load_projection(path: str | os.PathLike[str]) -> SharedProjection:
+    """Read a file of `save_projection`, checked.
+
+    Time O(bytes), memory twice the file's size.
+    """
+    arrays, metadata, _ = read_arrays(path, FORMAT, FORMAT_VERSION)
+    with valid_content("projection", path, remedy="make the projection again"):
+        own = vocabulary_from(metadata["vocabulary"], arrays.get("words"))
+        assert own is not None
+        if "start" in metadata:
+            start = SharedStart.from_state(named(arrays, "start."), metadata["start"])
+            return SharedProjection(start, own, metadata["settings"])
+        return SharedProjection(arrays["whitening"], own, metadata["settings"])
+
+
+def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:
+    """Raise `VocabularyError`, naming the file or folder `where`, if the columns differ."""
+    require(
+        one.fingerprint == other.fingerprint,
+        "documents that are summed through one projection must be read by the same words",
+        fingerprints=(one.fingerprint[:16], other.fingerprint[:16]),
+        kinds=(one.kind, other.kind),
+        words=(one.n_features, other.n_features),
+        path=where,
+        remedy="use one vocabulary, that of the projection, for all",
+        error=VocabularyError,
+    )
 
 
 class NewestCheckpoint(NamedTuple):
@@ -62,21 +167,19 @@ def read_newest_engine(folder: str | os.PathLike[str]) -> NewestCheckpoint:
         remedy="name the checkpoint.folder of a daemon",
         error=ModelFileError,
     )
-    index, attempts = CheckpointIndex(path), 0
-    while True:
-        number, attempts = index.newest_number(), attempts + 1
+    index = CheckpointIndex(path)
+    for _ in range(ATTEMPTS - 1):
+        number = index.newest_number()
         try:
-            found, problem = _read_newest(path, index), None
-        except (ModelFileError, FileNotFoundError) as error:
-            found, problem = None, error
-        if found is not None and not found.checkpoint.skipped:
-            return found
-        if attempts == ATTEMPTS or index.newest_number() == number:
-            # Nothing was saved meanwhile: it is damage, and not a race.
-            if found is None:
-                assert problem is not None
-                raise problem
-            return found
+            found = _read_newest(path, index)
+        except (ModelFileError, FileNotFoundError):
+            if index.newest_number() == number:
+                raise
+        else:
+            # Where nothing was saved meanwhile, it is damage, and not a race.
+            if not found.checkpoint.skipped or index.newest_number() == number:
+                return found
+    return _read_newest(path, index)
 
 
 def _read_newest(path: Path, index: CheckpointIndex) -> NewestCheckpoint:
@@ -98,9 +201,8 @@ def _read_newest(path: Path, index: CheckpointIndex) -> NewestCheckpoint:
         )
     engine = checkpoint.restore()
     assert isinstance(engine, Engine)
-    rows = checkpoint.rows()
-    if rows is not None:
-        engine.add(rows)
+    if checkpoint.rows is not None:
+        engine.add(checkpoint.rows)
     return NewestCheckpoint(checkpoint, engine)
 
 

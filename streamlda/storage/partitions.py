@@ -3,7 +3,7 @@
 ``partition-3``
     The checkpoints of one partition (`Store.open` with `partition`), of whoever has it.
 ``projection``
-    The projection that all sum through (`streamlda.storage.projection`).
+    The projection that all sum through (`streamlda.storage.merge`).
 ``beginning``
     JSON: settings, words and topic that all must agree on, and offsets to begin at. It comes last:
     once it is there, all that daemons share is there.

@@ -47,8 +47,8 @@ CACHED_MODELS = 2
 _NAME = re.compile(r"snapshot-([0-9]{6,9})")
 _VERSION = 2
 
-#: Members of a `Summary` that are kept beside its model.
-_MEMBERS = ("documents", "private", "topics", "interval", "slots")
+#: Members of a `Summary` that viewers do not see.
+_HIDDEN = ("next_id", "fingerprint")
 
 #: Beyond this a topic of a stream is a new one: less than half (0.51) of the probability is shared,
 #: as ``sum_w sqrt(p_w q_w)`` measures it. Here documents are largely the same.
@@ -85,19 +85,14 @@ class Summary:
     interval: dict[str, Any] | None = None
     #: First and last record slot of the window of a private one.
     slots: list[int] | None = None
+    #: The first unused id after it, and the fingerprint of its model.
+    next_id: int = 1
+    fingerprint: str = ""
 
     def json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return {**asdict(self), "topics": [topic._asdict() for topic in self.topics]}
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A summary, the fingerprint of its model, and the first unused id after it."""
-
-    summary: Summary
-    fingerprint: str
-    next_id: int
+        """Return what viewers see as plain JSON values."""
+        found = {name: value for name, value in asdict(self).items() if name not in _HIDDEN}
+        return {**found, "topics": [topic._asdict() for topic in self.topics]}
 
 
 class Snapshots:
@@ -110,8 +105,8 @@ class Snapshots:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._lock = threading.RLock()
-        self._models: OrderedDict[tuple[int, int], TopicModel] = OrderedDict()
-        self._known: OrderedDict[tuple[int, int], _Known] = OrderedDict()
+        self._models: OrderedDict[_Key, TopicModel] = OrderedDict()
+        self._known: OrderedDict[_Key, Summary] = OrderedDict()
 
     def path(self, number: int) -> Path:
         """Return where the model of a snapshot is, or would be."""
@@ -189,19 +184,18 @@ class Snapshots:
         known one; at most `FOLLOWED`.
         """
         with self._lock:
-            known = self._read(number)
-            if known is not None:
-                return known.summary
+            if (known := self._read(number)) is not None:
+                return known
             recent = self.numbers()[-FOLLOWED:]
             if number not in recent:
                 shares = self.model(number).shares
-                return self._summarize(number, [Topic(None, share, None) for share in shares])
+                return self._summarize(number, [Topic(None, share, None) for share in shares], 1)
             before = None
             for each in recent[: recent.index(number)]:
                 before = unless_damaged(self._read_or_follow, each, before) or before
-            return self._follow(number, before).summary
+            return self._follow(number, before)
 
-    def _read_or_follow(self, number: int, before: _Known | None) -> _Known:
+    def _read_or_follow(self, number: int, before: Summary | None) -> Summary:
         return self._read(number) or self._follow(number, before)
 
     def summaries(self) -> list[Summary]:
@@ -236,7 +230,7 @@ class Snapshots:
             "privacy_lines": statement_lines(statement),
         }
 
-    def _read(self, number: int) -> _Known | None:
+    def _read(self, number: int) -> Summary | None:
         """Return the stored summary of a snapshot, if it is of the model that is there."""
         path = self.path(number)
         key = (number, path.stat().st_mtime_ns)
@@ -244,12 +238,10 @@ class Snapshots:
             return held
         try:
             stored = json.loads(self._index(number).read_bytes())
-            if stored["version"] != _VERSION or stored["fingerprint"] != fingerprint(path):
+            if stored.pop("version") != _VERSION or stored["fingerprint"] != fingerprint(path):
                 return None
-            topics = [Topic(**topic) for topic in stored["topics"]]
-            members = {name: stored[name] for name in _MEMBERS}
-            summary = Summary(number, _written(path), **members | {"topics": topics})
-            known = _Known(summary, stored["fingerprint"], stored["next_id"])
+            topics = [Topic(**topic) for topic in stored.pop("topics")]
+            known = Summary(number, _written(path), topics=topics, **stored)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -258,43 +250,36 @@ class Snapshots:
             return None
         return _hold(self._known, key, known, FOLLOWED)
 
-    def _follow(self, number: int, before: _Known | None) -> _Known:
-        model = self.model(number)
+    def _follow(self, number: int, before: Summary | None) -> Summary:
+        earlier = unless_damaged(self.model, before.number) if before else None
+        ids = [topic.id for topic in before.topics] if before else []
         next_id = before.next_id if before else 1
-        earlier = unless_damaged(self.model, before.summary.number) if before else None
-        ids = [topic.id for topic in before.summary.topics] if before else []
-        topics, next_id = follow_topics(earlier, ids, model, next_id)
-        known = _Known(self._summarize(number, topics), fingerprint(self.path(number)), next_id)
-        self._write(known)
-        return known
+        topics, next_id = follow_topics(earlier, ids, self.model(number), next_id)
+        found = self._summarize(number, topics, next_id)
+        stored = asdict(found) | {"topics": found.json()["topics"], "version": _VERSION}
+        del stored["number"], stored["created"]
+        target = self._index(number)
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_text(json.dumps(stored, separators=(",", ":")), "utf-8")
+        # Not forced to the disk: a torn one is found out by its content and made again.
+        temporary.replace(target)
+        return found
 
-    def _summarize(self, number: int, topics: list[Topic]) -> Summary:
-        model = self.model(number)
+    def _summarize(self, number: int, topics: list[Topic], next_id: int) -> Summary:
+        model, path = self.model(number), self.path(number)
         private, interval = is_private(model), model.interval
         cohort = model.privacy["cohort"] if private else {}
         return Summary(
             number,
-            _written(self.path(number)),
+            _written(path),
             model.documents_seen,
             private,
             topics,
             interval=None if interval is None else interval.to_json(),
             slots=[cohort["first"], cohort["last"]] if private else None,
+            next_id=next_id,
+            fingerprint=fingerprint(path),
         )
-
-    def _write(self, known: _Known) -> None:
-        found = known.summary.json()
-        content = {
-            "version": _VERSION,
-            "fingerprint": known.fingerprint,
-            "next_id": known.next_id,
-            **{name: found[name] for name in _MEMBERS},
-        }
-        target = self._index(known.summary.number)
-        temporary = target.with_name(f".{target.name}.tmp")
-        temporary.write_text(json.dumps(content, separators=(",", ":")), "utf-8")
-        # Not forced to the disk: a torn one is found out by its content and made again.
-        temporary.replace(target)
 
     def _index(self, number: int) -> Path:
         return self.path(number).with_suffix(".topics.json")

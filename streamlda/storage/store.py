@@ -1,13 +1,12 @@
 """The store of a run: its checkpoints, and the snapshots that it publishes.
 
-A checkpoint is written in six steps:
+A checkpoint is written in five steps:
 
-1. Words, rows and state are written whole under new names, and forced to the disk.
+1. Its file is written whole under a new name, and forced to the disk.
 2. One transaction of the index adds the generation,
 3. drops the third newest,
 4. and commits: the new generation is the current one.
 5. Files that no row of the index names are removed.
-6. The memory of the copy is kept for the next one.
 
 Killed at any moment, the next start finds the last generation or the one before, each with its own
 positions: a document is in the sums if and only if the position is after it. In a private run a
@@ -38,15 +37,11 @@ from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (
-    BESIDE,
-    PARTS,
     Checkpoint,
     PendingCheckpoint,
     collect_state,
-    copy_into,
     read_newest,
-    write_learner,
-    write_words,
+    write_state,
 )
 from streamlda.storage.index import PRIVATE_FOLDER, CheckpointIndex, make_folder
 from streamlda.storage.partitions import find_partitions, name_partition
@@ -54,14 +49,13 @@ from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unle
 from streamlda.stream.sink import SnapshotSink
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays, with_prefix
 from streamlda.utils.lock import FileLock, LockedError
 
 #: Generations that are kept.
 KEPT = 2
 
 #: Names of the files of checkpoints, and of what a crash leaves.
-OURS = re.compile(r"((state|rows|words)-\d{6,}(-[0-9a-f]{16})?|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
+OURS = re.compile(r"(state-\d{6,}(-[0-9a-f]{16})?|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
 #: Words of each topic, and shares of the newest bins of a timeline, that go into a message.
 MESSAGE_WORDS, MESSAGE_SHARES = 50, 40_000
@@ -94,7 +88,6 @@ class Store:
         self._locks: list[FileLock] = []
         #: Tells this opening from all others, once the folder was claimed.
         self._owner: str | None = None
-        self._spare: Arrays = {}
 
     @classmethod
     def open(
@@ -225,10 +218,10 @@ class Store:
         """Copy what a checkpoint holds; then the learner may continue.
 
         `position` and `about` are plain JSON values without document text; `rows` are documents
-        before the position that the learner does not have yet, and `beside` arrays, taken over,
-        that are kept for models to show. Time and memory O(bytes of the state).
+        before the position that the learner does not have yet, and `beside` arrays that are kept
+        for models to show. Time and memory O(bytes of the state).
         """
-        arrays, metadata = collect_state(learner)
+        arrays, metadata = collect_state(learner, vocabulary, rows, beside)
         run = metadata["run"] or {"ledger_id": None, "epoch": None}
         body = {"position": dict(position), "about": dict(about or {})}
         body |= {name: run[name] for name in ("ledger_id", "epoch")}
@@ -236,13 +229,8 @@ class Store:
         body, metadata = deepcopy((body, metadata))
         # Refused here and not when it is written: no file is begun.
         to_json(body)
-        kept: Arrays = {}
-        if rows is not None and rows.n_documents:
-            kept = {name: array.copy() for name, array in rows.arrays.items()}
-        kept |= with_prefix(beside or {}, BESIDE)
-        spare, self._spare = self._spare, {}
-        copied = {name: copy_into(spare.get(name), array) for name, array in arrays.items()}
-        return PendingCheckpoint(copied, metadata, kept, vocabulary, body)
+        copied = {name: array.copy(order="C") for name, array in arrays.items()}
+        return PendingCheckpoint(copied, metadata, body)
 
     def write(self, captured: PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation, and return its number.
@@ -261,31 +249,24 @@ class Store:
         generation = self._index.newest_number() + 1
         self._step("save:begin")
         # 1. Two processes that write at once use two names.
-        name = f"{generation:06d}" + (f"-{self._owner}" if self._owner else "")
-        words = write_words(self.folder / f"words-{name}", captured.vocabulary)
-        self._step("save:words")
-        body = captured.body | {"words": words} | write_learner(self.folder, name, captured)
+        name = f"state-{generation:06d}" + (f"-{self._owner}" if self._owner else "")
+        write_state(self.folder / name, captured.arrays, captured.metadata)
         self._step("save:state")
         # 2. to 4.
-        self._index.make_current(generation, body, KEPT, self._owner)
+        self._index.make_current(generation, captured.body | {"name": name}, KEPT, self._owner)
         self._step("save:current")
         # 5.
         self._remove_leftovers()
         self._step("save:cleaned")
-        # 6.
-        self._spare = captured.arrays
         return generation
 
     def _remove_leftovers(self) -> None:
         """Remove what a crash left behind, and what belonged to the third newest."""
         assert self.folder is not None
-        in_use = set()
-        for row in self._index.rows():
-            try:
-                body = json.loads(row.text)
-                in_use |= {body[part]["name"] for part in PARTS if body[part] is not None}
-            except (ValueError, LookupError, TypeError):
-                return  # Whose files these are is not known: nothing is removed.
+        rows = self._index.rows()
+        if not all(row.is_whole for row in rows):
+            return  # Which files are in use is not known: nothing is removed.
+        in_use = {json.loads(row.text)["name"] for row in rows}
         for path in self.folder.iterdir():
             if OURS.match(path.name) and path.name not in in_use:
                 path.unlink()

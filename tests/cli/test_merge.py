@@ -7,7 +7,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import load
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.projection import load_projection
+from streamlda.storage.merge import load_projection
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import refused, run
@@ -42,7 +42,7 @@ def daemons(tmp_path, documents):
     first.add(documents.rows(0, 1000))
     save(tmp_path / "first", first, 9)
     said = run("projection", tmp_path / "first", "-o", tmp_path / "map").stderr
-    made = load_projection(tmp_path / "map", WORDS)
+    made = load_projection(tmp_path / "map")
     assert said == (
         f"projection {made.digest}: 30 words, 8 columns, made by an engine of 1,000 documents\n"
         f"projection file: {tmp_path / 'map'}\n"
@@ -81,7 +81,7 @@ def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
     first = KINDS["refining"].engine()
     saved("first", first, 9, 0, 600)
     said = run("projection", tmp_path / "first", "-o", tmp_path / "start").stderr
-    made = load_projection(tmp_path / "start", words)
+    made = load_projection(tmp_path / "start")
     assert "be of about 3,000 documents, got documents_seen=600" in said
     about = f"start {made.digest}: 12 refined topics, 300 words"
     assert f"{about}, made by an engine of 600 documents\n" in said
@@ -105,7 +105,7 @@ def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
     sums = KINDS["refining"].engine(refine=False)
     saved("sums", sums, 5, 0, 600)
     run("projection", tmp_path / "sums", "-o", tmp_path / "projection")
-    shared = load_projection(tmp_path / "projection", words)
+    shared = load_projection(tmp_path / "projection")
     other = saved("other", shared.engine(sums.settings), 6, 0, 50)
     said = refused("merge", folders[0], other, "-o", tmp_path / "model", code=78)
     assert f"start={made.digest},{shared.digest}" in said

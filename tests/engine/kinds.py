@@ -13,6 +13,7 @@ from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import collect_state, write_state
 
 PLANTED = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
 TEXT = {"n_components": 12, "n_features": 300, "warmup_documents": 300, "oversampling": 10}
@@ -161,3 +162,8 @@ def error(truth, model):
     """Return the mean error of the topics of a model, or of an engine's."""
     model = model.snapshot() if isinstance(model, Engine) else model
     return matched_l1_error(truth.components, model.components).mean
+
+
+def save_state(path, learner):
+    """Write the state of a learner, without its words."""
+    write_state(path, *collect_state(learner))

@@ -18,7 +18,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from streamlda.storage.checkpoint import load_state, save_state
+from streamlda.storage.checkpoint import load_state
 from tests.corpora import LENGTHS, unigram
 from tests.engine.kinds import (
     EXACT,
@@ -30,6 +30,7 @@ from tests.engine.kinds import (
     planted,
     planted_documents,
     resumed,
+    save_state,
     shared_projection,
     state_bytes,
 )

@@ -6,7 +6,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.settings.load import load_settings
-from streamlda.storage.projection import save_projection
+from streamlda.storage.merge import save_projection
 from streamlda.stream.source import Behind, RecordBatch
 from streamlda.text.vocabulary import Vocabulary
 from tests.service import planted

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streamlda.container import to_json
 from streamlda.errors import InvalidSettingError
 from streamlda.run.opening import capture, open_pipeline
-from streamlda.storage.projection import save_projection
+from streamlda.storage.merge import save_projection
 from streamlda.storage.store import Store
 from streamlda.stream import blocks
 from streamlda.stream.source import Behind, RecordBatch, RecordLocation

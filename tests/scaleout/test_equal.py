@@ -30,7 +30,7 @@ from streamlda.scaleout.store import store_documents
 from streamlda.service.running import run
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.projection import save_projection
+from streamlda.storage.merge import save_projection
 from streamlda.storage.store import Store
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer

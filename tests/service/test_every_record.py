@@ -101,7 +101,7 @@ def test_a_daemon_has_each_record(run, poison, topics, topic, tmp_path):
 
 
 def _waiting(checkpoint):
-    rows = checkpoint.rows()
+    rows = checkpoint.rows
     return 0 if rows is None else rows.n_documents
 
 

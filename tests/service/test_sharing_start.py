@@ -7,7 +7,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceAwayError
 from streamlda.service.lease import check_beginning, make_beginning
-from streamlda.storage.merge import merge_checkpoints
+from streamlda.storage.merge import load_projection, merge_checkpoints
 from streamlda.storage.partitions import (
     PROJECTION,
     Beginning,
@@ -15,7 +15,6 @@ from streamlda.storage.partitions import (
     open_shared_folder,
     take_lease,
 )
-from streamlda.storage.projection import load_projection
 from tests.service.daemon_process import texts
 
 pytestmark = pytest.mark.long

@@ -124,7 +124,7 @@ def test_learning_goes_on_while_a_checkpoint_is_written(bench):
     # What is written is of the moment at which it was taken.
     saved = found.store.newest()
     assert (saved.position, saved.about["places"]) == ({"at": 100}, 100)
-    assert saved.rows().n_documents == 100 - ROWS[:100].count(None)
+    assert saved.rows.n_documents == 100 - ROWS[:100].count(None)
 
 
 class Away:

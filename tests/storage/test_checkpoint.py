@@ -44,7 +44,7 @@ def crashes():
 
 
 def test_killed_at_every_step_it_goes_on_with_a_whole_generation(tmp_path, crashes):
-    assert crashes.run("every-step", tmp_path) == {"steps": 3 + 2 * 7}
+    assert crashes.run("every-step", tmp_path) == {"steps": 3 + 2 * 6}
 
 
 @pytest.mark.long
@@ -99,27 +99,12 @@ def test_the_second_newest_is_taken_with_its_own_position(tmp_path, documents):
             assert (found.generation, learned_at(found.position)) == (2, 2 * BATCH)
             assert found.restore().documents_seen == 2 * BATCH
             assert "generation 3" in found.skipped[0]
-        older.unlink()
-        with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
-            store.newest()
-
-
-def test_words_are_kept_for_each_generation_and_damage_to_one_leaves_the_other(tmp_path, documents):
-    work(tmp_path, documents, 2)
-    older, newest = sorted(tmp_path.glob("words-*"))
-    data = newest.read_bytes()
-    with Store.open(tmp_path) as store:
-        for damaged in (data[:-1], data + b"0", data[:50] + bytes([data[50] ^ 1]) + data[51:]):
-            newest.write_bytes(damaged)
-            found = store.newest()
-            assert (found.generation, learned_at(found.position)) == (1, BATCH)
             assert found.vocabulary == WORDS
-            assert newest.name in found.skipped[0]
         older.unlink()
         with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
             store.newest()
         store.write(store.capture(Engine(SETTINGS), position_of(0), WORDS))
-        assert store.newest().generation == 3
+        assert store.newest().generation == 4
 
 
 def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents):
@@ -134,8 +119,8 @@ def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents
         store.newest()
     # In this order: of another program is what has another identity, of whatever version.
     for pragma, error in (
-        ("user_version=3", NewerFormatError),
-        ("user_version=1", OlderFormatError),
+        ("user_version=4", NewerFormatError),
+        ("user_version=2", OlderFormatError),
         ("application_id=7", ModelFileError),
     ):
         edit(tmp_path, f"PRAGMA {pragma}")

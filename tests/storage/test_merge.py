@@ -17,11 +17,11 @@ from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from streamlda.storage.checkpoint import Checkpoint, load_state, save_state
+from streamlda.storage.checkpoint import Checkpoint, load_state
 from streamlda.storage.merge import merge_checkpoints, overlap, read_newest_engine
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
-from tests.engine.kinds import assert_same_state
+from tests.engine.kinds import assert_same_state, save_state
 
 ROWS, D = 3000, 30
 WORDS, OTHERS = (Vocabulary.given([f"{letter}{i}" for i in range(D)]) for letter in "wv")

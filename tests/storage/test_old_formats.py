@@ -21,8 +21,7 @@ from streamlda.sites.federation import FederationConfig
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.storage.checkpoint import load_state
-from streamlda.storage.merge import merge_checkpoints
-from streamlda.storage.projection import load_projection
+from streamlda.storage.merge import load_projection, merge_checkpoints
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 

@@ -9,11 +9,16 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import load_state, save_state
-from streamlda.storage.merge import merge_checkpoints, read_newest_engine
-from streamlda.storage.projection import load_projection, save_projection
+from streamlda.storage.checkpoint import load_state
+from streamlda.storage.merge import (
+    check_same_words,
+    load_projection,
+    merge_checkpoints,
+    read_newest_engine,
+    save_projection,
+)
 from streamlda.text.vocabulary import Vocabulary
-from tests.engine.kinds import KINDS, assert_same_state, fed, text_documents
+from tests.engine.kinds import KINDS, assert_same_state, fed, save_state, text_documents
 from tests.storage.test_merge import (
     OTHERS,
     SETTINGS,
@@ -36,7 +41,7 @@ def test_a_projection_comes_back_with_its_words(path, documents):
     own = learned(documents, 0, 1000, None)
     saved = save_projection(path, own, WORDS)
     np.testing.assert_array_equal(saved.beginning, own.better_projection())
-    found = load_projection(path, WORDS)
+    found = load_projection(path)
     np.testing.assert_array_equal(found.beginning, saved.beginning)
     assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
     assert EngineSettings(**found.settings) == SETTINGS
@@ -95,6 +100,6 @@ def test_a_projection_of_other_words_is_refused(path, documents):
     engine = learned(documents, 0, 100)
     save_projection(path, engine, WORDS)
     with pytest.raises(VocabularyError, match=r"read by the same words, got fingerprints=.*path="):
-        load_projection(path, OTHERS)
+        check_same_words(load_projection(path).vocabulary, OTHERS, str(path))
     with pytest.raises(InvalidSettingError, match="words=32 n_features=30; pass that one"):
         save_projection(path, engine, Vocabulary.hashed(5))

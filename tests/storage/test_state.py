@@ -25,7 +25,8 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import STATE_VERSION, load_state, save_state
+from streamlda.storage.checkpoint import STATE_VERSION, load_state
+from tests.engine.kinds import save_state
 
 ROWS = 2000
 USERS = [f"user{i % 300}" for i in range(ROWS)]
@@ -185,8 +186,8 @@ NOT_SUMS = "saved sums must be whole numbers in the shapes"
 @pytest.mark.parametrize(
     ("change", "error", "rule"),
     [
-        (lambda a, m: a.pop("sums/pair"), InvalidSettingError, NOT_SUMS),
-        (lambda a, m: a.update({"sums/first": np.ones(39)}), InvalidSettingError, NOT_SUMS),
+        (lambda a, m: a.pop("learner.sums/pair"), InvalidSettingError, NOT_SUMS),
+        (lambda a, m: a.update({"learner.sums/first": np.ones(39)}), InvalidSettingError, NOT_SUMS),
         (stage(places=10_000), InvalidSettingError, "slots=10000"),
         (lambda a, m: m["state"].pop("stage"), ModelFileError, "hold a valid state.*KeyError"),
         (stage(name="quadruples"), ModelFileError, "must hold a valid state"),
