@@ -109,7 +109,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         "whitened-tensor" sums a small tensor; the others use new rows for each power iteration,
         need less memory when K is large, and may find fewer topics. "online-power" is for fits
         without `epsilon`, "noisy-power" for fits with it.
-    documents_per_round, memory_documents, n_restarts, n_iterations, warmup_documents : int or None
+    documents_per_round, n_restarts, n_iterations, warmup_documents : int or None
         As in `EngineSettings`. With `epsilon` None makes 3 restarts and 4 iterations, or 8.
     oversampling : int, default 50
         Columns of the projection beyond K.
@@ -229,7 +229,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         alpha_0: float | str = 1.0,
         solver: str = WHITENED_TENSOR,
         documents_per_round: int | None = None,
-        memory_documents: int | None = None,
         n_restarts: int | None = None,
         n_iterations: int | None = None,
         warmup_documents: int | None = None,
@@ -256,7 +255,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.alpha_0 = alpha_0
         self.solver = solver
         self.documents_per_round = documents_per_round
-        self.memory_documents = memory_documents
         self.n_restarts = n_restarts
         self.n_iterations = n_iterations
         self.warmup_documents = warmup_documents

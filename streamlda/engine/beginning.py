@@ -12,11 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.fit import fit, summed
+from streamlda.engine.fit import begun, fit
 from streamlda.engine.phase import Phase
 from streamlda.engine.refining import Refinement
-from streamlda.engine.rounds import Rounds
-from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WarmUpDocuments, warmup_end
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import Samples
@@ -58,26 +56,18 @@ class WarmUp(Phase):
         if not self.kept.batch().usable.any():
             self.kept.clear()
             return self
-        phase = self._fitted()[0]
-        projection_documents = phase.counters.projection_documents
-        phase.counters = self.counters
-        phase.counters.projection_documents = projection_documents
+        phase = self._fitted()[0] if self.refines else self._round()
+        phase.counters = self.counters.after(phase.counters)
         return phase.next()
 
     def _fitted(self) -> tuple[Phase, TopicModel]:
         """Return the phase and the model of the documents kept."""
         self._require_documents()
-        if self.refines:
-            return fit(self.settings, self.kept.batch())
-        phase = self._round()
-        return phase, phase.snapshot()
+        return fit(self.settings, self.kept.batch())
 
     def _round(self) -> Phase:
         self._require_documents()
-        if self.settings.solver != WHITENED_TENSOR:
-            return summed(self.settings, self.kept.batch())
-        counters = replace(self.counters)
-        return Rounds.begun(self.settings, counters, self.kept.batch())
+        return begun(self.settings, replace(self.counters), self.kept.batch())
 
     def rounds(self) -> list[Moments]:
         """Return the first round."""
@@ -94,6 +84,8 @@ class WarmUp(Phase):
 
     def snapshot(self) -> TopicModel:
         """Return a model of the documents kept, refined if that is better."""
+        if not self.refines:
+            return self._round().snapshot()
         if not self.unfinished:
             return self._fitted()[1]
         documents, n = self.kept.batch(), self.settings.warmup_documents

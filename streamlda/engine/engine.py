@@ -16,10 +16,10 @@ An engine that refines keeps the newest documents, and begins again from them wh
 (`streamlda.engine.following`).
 
 Spectral topics come from the larger of the two kept rounds, averaged with the other where they
-agree. An online solver that does not refine has one phase, generations of a warm-up and rounds
-(`streamlda.engine.power`). An engine with a *shared projection* has one phase too: all documents
-add to one set of sums through that W. One with a *shared start* refines from there. Engines of one
-such beginning can be merged (`streamlda.engine.members`, `streamlda.storage.merge`).
+agree. The rounds of an online solver are those of `streamlda.engine.power`. An engine with a
+*shared projection* has one phase: all documents add to one set of sums through that W. One with a
+*shared start* refines from there. Engines of one such beginning can be merged
+(`streamlda.engine.members`, `streamlda.storage.merge`).
 
 The engine does no input or output and never looks at a clock; equal documents give equal topics.
 """
@@ -51,10 +51,10 @@ from streamlda.engine.members import (
     new_beginning,
 )
 from streamlda.engine.phase import Counters, Phase, learned
-from streamlda.engine.power import Generations
+from streamlda.engine.power import OnlineRounds
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import Rounds, SharedSums
-from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
+from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import better_projection
 from streamlda.errors import InsufficientDataError
 from streamlda.learner import Learner, LearnerProgress, Users
@@ -87,8 +87,7 @@ class Engine(Learner):
     Raises
     ------
     InvalidSettingError
-        If the shared projection or start does not fit the settings, or `memory_documents` do not
-        hold the rounds of a search.
+        If the shared projection or start does not fit the settings.
 
     Notes
     -----
@@ -116,10 +115,8 @@ class Engine(Learner):
         beginning = shared_projection if shared_start is None else shared_start
         if beginning is not None:
             self._begin(begun(settings, counters, beginning))
-        elif settings.solver == WHITENED_TENSOR or settings.refines:
-            self._begin(WarmUp(settings, counters, settings.refines))
         else:
-            self._begin(Generations(settings, counters))
+            self._begin(WarmUp(settings, counters, settings.refines))
 
     def _begin(self, phase: Phase, measures: Measures | None = None) -> Self:
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
@@ -532,8 +529,8 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
     """Return the phase of a saved state."""
     arrays, values = saved
     refinement = values.get("refinement")
-    if "kept" in values:
-        return Generations.from_state(settings, counters, saved)
+    if "online" in values:
+        return OnlineRounds.from_state(settings, counters, saved)
     if values.get("shared_map", False):
         check_projection(arrays["current.whitening"], settings)
         return SharedSums.from_state(settings, counters, saved)

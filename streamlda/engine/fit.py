@@ -11,11 +11,11 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
 from streamlda.engine.phase import Counters, Phase, learned
-from streamlda.engine.power import Generations
+from streamlda.engine.power import OnlineRounds
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import KeptRound, Rounds, by_documents
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
-from streamlda.engine.warmup import warmup_end
+from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, warmup_end
 from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
@@ -157,22 +157,25 @@ def _fit(
 
 
 def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:
-    """Return rounds over all documents, whose first projection is of a warm-up.
-
-    Those of an online solver are generations.
-    """
-    counters = Counters()
-    if settings.solver != WHITENED_TENSOR:
-        with one_blas_thread():
-            return learned(Generations(settings, counters), documents)
+    """Return rounds over all documents, whose first projection is of a warm-up."""
+    counters, n = Counters(), documents.n_documents
     end = warmup_end(documents, 0, settings.warmup_documents)
-    first, n = documents.rows(0, end), documents.n_documents
+    first = documents.rows(0, end)
     with one_blas_thread(), progress("documents", n) as advance:
-        phase: Phase = Rounds.begun(settings, counters, first)
+        phase = begun(settings, counters, first)
         counters.count(first)
         phase = learned(phase.next(), documents.rows(end, n))
         advance(n)
     return phase
+
+
+def begun(settings: EngineSettings, counters: Counters, documents: DocumentBatch) -> Phase:
+    """Return the first round after the documents of a warm-up, which may be too few to fill it."""
+    if settings.solver == WHITENED_TENSOR:
+        return Rounds.begun(settings, counters, documents)
+    full = documents.n_documents >= settings.warmup_documents
+    full = full or documents.n_entries >= WARMUP_MAX_ENTRIES
+    return OnlineRounds.begun(settings, counters, documents, ending=not full)
 
 
 def with_alpha_0(phase: Phase, values: Iterable[float | None]) -> Iterator[TopicModel]:

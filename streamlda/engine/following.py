@@ -274,7 +274,6 @@ class Following:
         error: float,
     ) -> Phase:
         """Let a challenger take over."""
-        counters = replace(made.counters)
         ended = phase.snapshot()
         if isinstance(made, Refinement):
             order = self._order(ended, model, phase.counters.documents_seen)
@@ -285,9 +284,7 @@ class Following:
             self.judge = _judge(model, self.settings)
             self.ids = [self._new_id() for _ in self.ids]
         scores = _judge(model, self.settings).scored(judges)
-        made.counters = phase.counters
-        made.counters.projection_documents = counters.projection_documents
-        made.counters.rounds_finished = counters.rounds_finished
+        made.counters = phase.counters.after(made.counters)
         made.follow(judges)
         self.before, self.scores, self.proposing = Level.of(scores), [], 1
         self.switches += 1

@@ -64,6 +64,12 @@ class Counters:
             error=InsufficientDataError,
         )
 
+    def after(self, other: Counters) -> Self:
+        """Return these counters, of a phase that goes on with the rounds of another."""
+        self.rounds_finished = other.rounds_finished
+        self.projection_documents = other.projection_documents
+        return self
+
     def state(self) -> dict[str, int]:
         """Return them by their names in files."""
         values = asdict(self)

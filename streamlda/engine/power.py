@@ -3,8 +3,8 @@
 Wang & Anandkumar (2016), Algorithm 2, on LDA documents (``online-power``), or all components at
 once (``simultaneous``), in whitened coordinates::
 
-    warm-up    The first documents are kept and give a projection W as in `streamlda.engine.warmup`,
-               and by their own pairs a whitening V = W R with V' M2 V = I.
+    warm-up    The first documents give a projection W as in `streamlda.engine.warmup`, and by their
+               own pairs a whitening V = W R with V' M2 V = I.
     rounds     Each associates n fresh documents with the current probes u: M3(V, Vu, Vu). All
                documents also add to M1 and to the pairs G = E P2 V.
     refining   Once k (R + 1) rounds (R for ``simultaneous``) have found all components, each
@@ -19,50 +19,20 @@ square. Hence ``mu_i ~ G_c N^-1 v_i``, with G_c = M2 V and N = V' G_c over all d
 rounds, whenever documents have doubled, V becomes ``V N^(-1/2)`` and vectors with it; the sums G
 are linear in V and follow exactly. The Dirichlet corrections of a round are likewise made with the
 moments of all documents up to its end.
-
-*Forgetting.* Means over the whole stream tend to a mixture of all topics that ever were, and
-``V N^(-1/2)`` spans what V spans: new topics outside of it stay unseen. A power step from G would
-not do either, for G = M2 V is zero on words that the warm-up never met. So with `memory_documents`
-the stream is cut into *generations* of half as many documents, each with a warm-up, a projection
-and sums of its own (`streamlda.engine.generation`)::
-
-    begin      A new V comes from the first documents. Topics of the generation before are seen
-               through it, V' mu_i, and refined unless the first round shows that they are no
-               longer there: then a search begins. Vectors are there if T(I, v, v) is along v for
-               each of them and they are orthogonal, to 0.5 radians; in k dimensions that leaves
-               nothing but the components.
-    end        The last round, of a third of the documents or more, ends with the generation.
-               Its sums and components are kept, those of the generation before are dropped.
-    topics     come from the kept generation until the running one is sure of its own by a round
-               half as long as the last of the kept one; then from the running one, averaged with
-               the kept one topic by topic where they agree.
-
-When all topics change within a generation, the next one is of new documents alone: after
-`memory_documents` more documents at most the error is that of a new engine on half as many.
-
-Memory O(d (k + L)), less than the tensor's when K is large; no K^3. On planted topics (200,000
-documents; d = 50, K = 5 and d = 1000, K = 10) the mean L1 error is 0.003 and 0.019 for
-``simultaneous``, 0.004 and 0.019 for ``online-power``, 0.003 and 0.018 for ``whitened-tensor``.
-With a warm-up of 400 of 40,000 documents, N^-1 at the end lowers it from 0.055 to 0.010 for
-``online-power``, and whitening again from 0.032 to 0.012 for ``simultaneous``. ``online-power`` has
-less to show until it has found all, after 60,000 documents at K = 10. When all topics (d = 1000,
-K = 10) change after 110,000 documents, the error after 180,000 more is 0.027 for both with a memory
-of 200,000, that of a new engine on 100,000, and 1.5 without.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Self
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
-from streamlda.checks import failure, require
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.checks import failure
 from streamlda.documents import DocumentBatch
-from streamlda.engine.generation import (
-    Generation,
-    GenerationSnapshot,
-    generation_length,
-    rounds_needed,
-)
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.rounds import (
     held_out_state,
@@ -71,154 +41,298 @@ from streamlda.engine.rounds import (
     restored_moments,
 )
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WarmUpDocuments, first_projection, held_out_pairs
+from streamlda.engine.warmup import first_projection, held_out_pairs
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
+from streamlda.spectral.associations import DocumentAssociation
+from streamlda.spectral.coordinates import change_basis, inverse_root, pairs_within
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.online import OnlinePower
+from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 from streamlda.spectral.support import HeldOutPairs
-from streamlda.spectral.topics import SpectralTopics, average_rounds, whitened_projection
-from streamlda.utils.arrays import Arrays, State
+from streamlda.spectral.topics import (
+    SUPPORT_ANGLE,
+    SpectralTopics,
+    topics_along,
+    whitened_projection,
+)
+from streamlda.utils.arrays import State, named, with_prefix
 
-#: Documents of a generation for each round that a search needs, where rounds are left open: they
-#: are then of 25 documents or more.
-LEAST_OF_SEARCH = 270
+Array = NDArray[np.float64]
 
-#: The running generation is read once its round has this share of the last round of the kept one.
-LEAST_ROUND_SHARE = 0.5
+#: Documents of a round until all components are found, where the settings leave it open.
+FIRST_ROUNDS = 1000
+
+#: Documents of a round of refining over all before it, where the settings leave it open.
+REFINING_GROWTH = 3
 
 
-class Generations(Phase):
-    """Generations of an online power method: a warm-up, the running one, and the one before.
+class _Association(DocumentAssociation):
+    """Keeps what a round ended with: `OnlinePower` begins the next one at once."""
 
-    An unknown alpha_0 is taken as 1: it is needed while documents are read.
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.values = self.noise = np.zeros(0)
+        #: Probes that their images lie along; None after a round of values alone.
+        self.still: NDArray[np.bool_] | None = None
 
-    Memory: `EngineSettings.state_bytes`, ``8 d L`` for the probes in word space, and the warm-up
-    documents while they are kept. Time: O(nnz (K + L)) a document, O(d K (K + L)) a round.
+    def spread(self) -> Array:
+        spread = super().spread()
+        images, self.values = self.answer()
+        if images is not None:
+            along = np.sum(self._probes * images, axis=0)
+            self.still = along > np.cos(SUPPORT_ANGLE) * np.linalg.norm(images, axis=0)
+        # One standard error of T(u, u, u), in each of the directions that u may turn to.
+        self.noise = spread * np.sqrt(self.dimension / self.documents)
+        return spread
+
+
+class _Found(NamedTuple):
+    """Components, and the sampling noise of each eigenvector, times its eigenvalue."""
+
+    components: Components
+    noise: Array
+    #: Warnings of the power method, unless the components come from a round of refining.
+    messages: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class OnlineRounds(Phase):
+    """Rounds of an online power method: a pure state machine.
+
+    An unknown alpha_0 is taken as 1: it is needed while documents are read. Where the stream ends
+    in the warm-up (`ending`), this is divided into the rounds it needs.
+
+    Memory: `EngineSettings.state_bytes`, and ``8 d L`` for the probes in word space. Time:
+    O(nnz (K + L)) a document, O(d K (K + L)) a round.
     """
 
-    def __init__(self, settings: EngineSettings, counters: Counters) -> None:
-        _check_length(settings)
-        super().__init__(settings, counters)
-        self._warmup = WarmUpDocuments(settings.warmup_documents)
-        self._running: Generation | None = None
-        self._ended: GenerationSnapshot | None = None
-        #: What the newest warm-up says of its own directions.
-        self._held_out: HeldOutPairs | None = None
+    moments: Moments
+    #: What the warm-up says of its own directions.
+    beginning: HeldOutPairs | None = None
+    ending: bool = False
+
+    def __post_init__(self) -> None:
+        settings, moments = self.settings, self.moments
+        #: Columns of V; fewer than `n_components` where the warm-up has fewer directions.
+        self.dimension = moments.whitening.shape[1]
+        self.simultaneous = settings.solver == "simultaneous"
+        # Documents of the last whitening, and of the last round that ended.
+        self._whitened_documents, self._round_documents = moments.documents, 0
+        self._messages: list[str] = []
+        n = settings.documents_per_round or FIRST_ROUNDS
+        if self.ending and settings.documents_per_round is None:
+            n = max(1, min(FIRST_ROUNDS, moments.documents // self._rounds_needed))
+        self.power = OnlinePower(self._new_method(), self._association(), n)
+        self._still = np.zeros(self.power.method.probes.shape[1], dtype=np.bool_)
+        self._noise = np.full(self.dimension, np.inf)
+
+    @classmethod
+    def begun(
+        cls,
+        settings: EngineSettings,
+        counters: Counters,
+        documents: DocumentBatch,
+        *,
+        ending: bool = False,
+    ) -> Self:
+        """Return the phase after the documents of a warm-up, one of them usable."""
+        held_out = held_out_pairs(documents, settings)
+        sketch = Moments(first_projection(documents, settings), triple_columns=0)
+        sketch.add(documents)
+        V = whitened_projection(sketch, settings.n_components, settings.working_alpha_0)
+        moments = Moments(V, triple_columns=0)
+        moments.add(documents)
+        made, start = cls(settings, counters, moments, held_out, ending), 0
+        while start < documents.n_documents:
+            stop = documents.end_of(made.power.remaining, start)
+            made._take(documents.rows(start, stop))
+            start = stop
+        return made
 
     def add(self, batch: DocumentBatch, start: int) -> int:
-        """Take documents up to the end of the warm-up or of a round."""
-        running = self._running
-        if running is None:
-            return self._warmup.add(batch, start)
-        part = batch.rows(start, running.end_of_round(batch, start))
-        self.counters.rounds_finished += running.add(part)
+        """Learn from documents up to the end of the round."""
+        part = batch.rows(start, batch.end_of(self.power.remaining, start))
+        self.moments.add(part)
+        self._take(part)
         return part.n_documents
 
-    def next(self) -> Phase:
-        """Return this phase; begin a generation where the warm-up is full, or end the one there."""
-        if self._running is not None and self._running.ended:
-            self._ended, self._running = self._running.snapshot(), None
-        elif self._running is None and self._warmup.full:
-            self._begin()
-        return self
+    def _take(self, part: DocumentBatch) -> None:
+        if int(part.usable.sum()) < self.power.remaining:
+            self.power.add(part)
+        else:
+            self._end_round(part)
 
-    def _begin(self, *, ending: bool = False) -> None:
-        """Leave a warm-up; a stream that ends in it is divided into the rounds it needs."""
-        warmup, settings = self._warmup.batch(), self.settings
-        if warmup.usable.any():
-            alpha_0 = settings.working_alpha_0
-            self._held_out = held_out_pairs(warmup, settings)
-            sketch = Moments(first_projection(warmup, settings), triple_columns=0)
-            sketch.add(warmup)
-            V = whitened_projection(sketch, settings.n_components, alpha_0)
-            moments = Moments(V, triple_columns=0)
-            moments.add(warmup)
-            before = None if self._ended is None else self._ended.topics(settings)
-            self._running = Generation(settings, moments, before, ending=ending)
-            self.counters.rounds_finished += self._running.take_warmup(warmup)
-        self._warmup.clear()
+    def _end_round(self, part: DocumentBatch) -> None:
+        """End a round with these documents, and choose the length of the next one."""
+        power = self.power
+        refining, association = power.finished, self._corrected()
+        probes, before = power.method.probes, int(power.components().finished.sum())
+        self._round_documents = power.documents_per_round
+        power.association = association
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            power.add(part)
+        self._messages += [str(each.message) for each in caught]
+        if refining:
+            self._messages = []
+        if association.still is not None:
+            self._still = association.still
+        found = power.components()
+        if refining or self.simultaneous:
+            self._noise = self._noise_of(association, self._still)
+        elif int(found.finished.sum()) > before:
+            # The probe that became the component is where its eigenvalue was measured.
+            best = int(np.argmax(np.abs(probes.T @ found.eigenvectors[:, before])))
+            self._noise[before] = self._noise_of(association, self._still)[best]
+        self.counters.rounds_finished += 1
+        if self.moments.documents >= 2 * self._whitened_documents:
+            self._rewhiten()
+        if power.finished and self.settings.documents_per_round is None:
+            self.power.documents_per_round = REFINING_GROWTH * self.moments.documents
 
-    def _snapshots(self) -> list[GenerationSnapshot]:
-        """Return the generations that topics are read from, the one that decides first."""
-        running = None if self._running is None else self._running.snapshot()
-        if self._ended is None:
-            return [] if running is None else [running]
-        least = LEAST_ROUND_SHARE * self._ended.documents
-        if running is None or not running.sound or running.documents < least:
-            return [self._ended]
-        return [running, self._ended]
+    def _new_method(self) -> DeflatedPower | SimultaneousPower:
+        settings, k = self.settings, self.dimension
+        if self.simultaneous:
+            return SimultaneousPower(k, k, n_iterations=settings.n_iterations, seed=settings.seed)
+        return DeflatedPower(
+            *(k, k),
+            n_restarts=settings.n_restarts,
+            n_iterations=settings.n_iterations,
+            seed=settings.seed,
+        )
 
-    def _readable(self) -> Generations:
-        """Return the phase, or a copy that has left the first warm-up where this has not."""
-        self._require_documents()
-        if self._running is not None or self._ended is not None:
-            return self
-        other = Generations(self.settings, replace(self.counters))
-        other._warmup.add(self._warmup.batch(), 0)
-        other._begin(ending=True)
-        return other
+    @property
+    def _rounds_needed(self) -> int:
+        """Rounds that find all components."""
+        R = self.settings.n_iterations
+        return R if self.simultaneous else self.dimension * (R + 1)
+
+    @property
+    def documents_missing(self) -> int:
+        """Documents that rounds still need to find all components."""
+        if self.power.finished:
+            return 0
+        rounds = self._rounds_needed - self.power.rounds
+        return rounds * self.power.documents_per_round - self.power.association.documents
+
+    def _association(self) -> _Association:
+        """Return an association through V, corrected by the moments so far."""
+        moments, alpha_0 = self.moments, self.settings.working_alpha_0
+        pairs = moments.whitening.T @ moments.pair_moment()
+        return _Association(moments.whitening, alpha_0, moments.first_moment(), pairs)
+
+    def _corrected(self) -> _Association:
+        """Return the running round with Dirichlet corrections from all documents so far."""
+        association = self._association()
+        only = self.power.method.wants_values_only
+        association.begin(self.power.method.probes, values_only=only)
+        association.restore(self.power.association.state())
+        return association
+
+    def _noise_of(self, association: _Association, still: NDArray[np.bool_]) -> Array:
+        """Return the noise of a round, infinite where vectors have not converged.
+
+        A mean of two components is a fixed point too, but then another vector is not. So vectors
+        that are turned all at once have converged where all have; each has the place that its value
+        has in their order.
+        """
+        if not self.simultaneous:
+            return np.where(still, association.noise, np.inf)
+        order = np.argsort(-association.values, kind="stable")
+        return np.where(still.all(), association.noise[order], np.inf)
+
+    def _rewhiten(self) -> None:
+        """Replace V by V N^(-1/2), and all that is in its coordinates."""
+        moments = self.moments
+        self._whitened_documents = moments.documents
+        basis = inverse_root(pairs_within(moments, self.settings.working_alpha_0))
+        moments.whitening = np.ascontiguousarray(moments.whitening @ basis)
+        moments.pair_cross = np.ascontiguousarray(moments.pair_cross @ basis)
+        state = self.power.state()
+        state |= with_prefix(change_basis(named(state, "method."), basis), "method.")
+        self.power = OnlinePower.from_state(state, self._restore, self._association())
+
+    def _restore(self, state: Mapping[str, NDArray[Any]]) -> DeflatedPower | SimultaneousPower:
+        return (SimultaneousPower if self.simultaneous else DeflatedPower).from_state(state)
+
+    def _found(self) -> _Found:
+        """Return the components, by the running round when it is longer than the one before."""
+        power = self.power
+        if power.finished and power.association.documents >= self._round_documents:
+            method, association = self._restore(power.method.state()), self._corrected()
+            images, values = association.answer()
+            association.spread()
+            method.advance(images, values)
+            assert association.still is not None
+            noise = self._noise_of(association, association.still)
+            return _Found(method.components(), noise, ())
+        found = power.components()
+        noise = np.where(found.finished, self._noise[: found.finished.size], np.inf)
+        return _Found(found, noise, tuple(self._messages))
 
     def rounds(self) -> list[Moments]:
-        """Return the sums of the generations that topics are read from."""
-        return [found.moments for found in self._readable()._snapshots()]
+        """Return the one sum."""
+        self._require_documents()
+        return [self.moments]
 
     def held_out(self) -> HeldOutPairs | None:
-        """Return half of the newest warm-up, through a projection of the other half."""
-        return self._held_out
+        """Return half of the warm-up, through a projection of the other half."""
+        return self.beginning
 
     def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
         reason = f"an online solver does not estimate alpha_0; {alpha_0:g} is used"
         return {"value": alpha_0, "identified": False, "reason": reason}
 
     def topics(self) -> SpectralTopics:
-        """Return the topics found so far; those still in work are marked as not supported.
+        """Return the topics found so far, ``mu_i ~ G_c N^-1 v_i``; time O(d K^2).
 
-        There may be fewer than `n_components`: those not yet begun, or beyond the rank of the
-        warm-up, are left out.
+        Those still in work are marked as not supported. There may be fewer than `n_components`:
+        those not yet begun, or beyond the rank of the warm-up, are missing.
         """
-        reader = self._readable()
-        return reader._topics(reader._snapshots())
+        return self._topics(self._found())
 
-    def _topics(self, snapshots: list[GenerationSnapshot]) -> SpectralTopics:
-        first, *others = snapshots
-        if first.found.eigenvalues.size == 0:
-            running = self._running
+    def _topics(self, found: _Found) -> SpectralTopics:
+        self._require_documents()
+        if found.components.eigenvalues.size == 0:
             raise failure(
                 "an online solver needs at least one round of documents",
                 documents_seen=self.counters.documents_seen,
-                documents_per_round=running and running.power.documents_per_round,
+                documents_per_round=self.power.documents_per_round,
                 remedy="take shorter rounds or more documents",
                 error=InsufficientDataError,
             )
-        found = first.topics(self.settings)
-        for other in others:
-            found = average_rounds(found, other.topics(self.settings))
-        return found
+        moments, alpha_0 = self.moments, self.settings.working_alpha_0
+        root = inverse_root(pairs_within(moments, alpha_0))
+        return topics_along(
+            moments.first_moment(),
+            moments.pair_moment(),
+            moments.whitening,
+            found.components.eigenvalues,
+            root @ root @ found.components.eigenvectors,
+            found.noise,
+            alpha_0,
+            moments.documents,
+        )
 
     def snapshot(self) -> TopicModel:
         """Return a model of the topics found so far, which says what is missing."""
-        reader = self._readable()
-        snapshots = reader._snapshots()
-        rounds = [found.moments for found in snapshots]
-        found = reader._topics(snapshots)
-        model = reader._model(found, rounds)
-        diagnostics = dict(model.diagnostics)
-        # While a generation is kept, its topics stand in for those that are missing.
-        running = reader._running if reader._ended is None else None
-        missing = 0 if running is None else running.documents_missing
-        finished = int(snapshots[0].found.finished.sum())
-        messages = self._messages(snapshots[0], model.n_components, missing, finished)
-        diagnostics["warnings"] = [*diagnostics["warnings"], *messages]
-        diagnostics["components_finished"] = finished
-        diagnostics["documents_missing"] = missing
-        return replace(model, diagnostics=diagnostics)
+        found = self._found()
+        model = self._model(self._topics(found), [self.moments])
+        finished = int(found.components.finished.sum())
+        known = {
+            **model.diagnostics,
+            "components_finished": finished,
+            "documents_missing": self.documents_missing,
+        }
+        messages = self._warnings(found.messages, model.n_components, finished)
+        known["warnings"] = [*known["warnings"], *messages]
+        return replace(model, diagnostics=known)
 
-    def _messages(
-        self, read: GenerationSnapshot, n_topics: int, missing: int, finished: int
-    ) -> list[str]:
-        wanted, messages = self.settings.n_components, list(read.messages[-1:])
-        if len(read.messages) > 1:
-            messages[0] += f" (and {len(read.messages) - 1} components likewise)"
+    def _warnings(self, said: tuple[str, ...], n_topics: int, finished: int) -> list[str]:
+        wanted, messages, missing = self.settings.n_components, [*said[-1:]], self.documents_missing
+        if len(said) > 1:
+            messages[0] += f" (and {len(said) - 1} components likewise)"
         if missing:
             messages.append(
                 f"the rounds of {self.settings.solver} must all end before every topic is found, "
@@ -233,48 +347,28 @@ class Generations(Phase):
         return messages
 
     def state(self) -> State:
-        """Return both generations and the warm-up."""
-        arrays: Arrays = {}
-        values: dict[str, Any] = {"refining": None, "kept": None}
-        if self._running is not None:
-            arrays |= moments_state("current.", self._running.moments)
-        if self._ended is not None:
-            arrays |= moments_state("finished.", self._ended.moments)
-        arrays |= self._warmup.state() | held_out_state(self._held_out)
-        if self._running is not None:
-            more, values["refining"] = self._running.state()
-            arrays |= more
-        if self._ended is not None:
-            more, values["kept"] = self._ended.state()
-            arrays |= more
-        return arrays, values
+        """Return sums and components."""
+        arrays = moments_state("current.", self.moments) | held_out_state(self.beginning)
+        arrays |= with_prefix(self.power.state(), "power.")
+        arrays |= {"online.noise": self._noise.copy(), "online.still": self._still.astype(np.uint8)}
+        values = {
+            "messages": list(self._messages),
+            "behind_components": self._round_documents,
+            "behind_map": self._whitened_documents,
+        }
+        return arrays, {"online": values}
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
-        """Go on from what `state` returned, bit for bit."""
-        arrays, values = saved
-        phase = cls(settings, counters)
-        phase._warmup.restore(arrays, settings.n_features)
-        phase._held_out = restored_held_out(arrays)
-        if values["refining"] is not None:
-            moments = restored_moments("current.", arrays)
-            phase._running = Generation.from_state(settings, moments, (arrays, values["refining"]))
-        if values["kept"] is not None:
-            moments = restored_moments("finished.", arrays)
-            phase._ended = GenerationSnapshot.from_state(moments, (arrays, values["kept"]))
+        """Resume from what `state` returned, bit for bit."""
+        arrays, values = saved[0], saved[1]["online"]
+        moments = restored_moments("current.", arrays)
+        phase = cls(settings, counters, moments, restored_held_out(arrays))
+        phase._messages = list(values["messages"])
+        phase._round_documents = int(values["behind_components"])
+        phase._whitened_documents = int(values["behind_map"])
+        phase._noise = arrays["online.noise"].copy()
+        phase._still = arrays["online.still"].astype(np.bool_)
+        power, association = named(arrays, "power."), phase._association()
+        phase.power = OnlinePower.from_state(power, phase._restore, association)
         return phase
-
-
-def _check_length(settings: EngineSettings) -> None:
-    """Raise unless a generation holds the trial of earlier topics and all rounds of a search."""
-    length = generation_length(settings)
-    rounds = rounds_needed(settings, settings.n_components) + 1
-    least = 2 * rounds * (settings.documents_per_round or LEAST_OF_SEARCH)
-    require(
-        length is None or 2 * length >= least,
-        "half of memory_documents must hold all rounds that find topics",
-        memory_documents=settings.memory_documents,
-        rounds=rounds,
-        documents_per_round=settings.documents_per_round,
-        remedy=f"take memory_documents={least} or more, or shorter rounds",
-    )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamlda.checks import above, at_least, between, one_of, require
-from streamlda.errors import InvalidSettingError
 from streamlda.spectral.seeds import SeedTopic, checked_seeds
 
 #: The default way from documents to topics: sum a small tensor, decompose it when topics are read.
@@ -96,13 +94,9 @@ class EngineSettings(TopicSettings):
         L, random starts of each component; for ``online-power``.
     n_iterations : int, default 5
         R, rounds that find a component, or all of them for ``simultaneous``; later rounds refine.
-    memory_documents : int or None, default None
-        Documents after which an online solver has forgotten those before, so that it follows a
-        stream that drifts: at least 4 warm-ups. None remembers all.
     refine : bool or None, default None
         Whether likelihood refines the topics once there are spectral ones
-        (`streamlda.engine.refining`); not with a shared projection or `memory_documents`. None
-        refines where that can be.
+        (`streamlda.engine.refining`); not with a shared projection. None refines where that can be.
     seed_topics : sequence of SeedTopic, default ()
         The first topics are about these words (`streamlda.spectral.seeds`); K at most.
     kept_entries : int, default 0
@@ -115,7 +109,6 @@ class EngineSettings(TopicSettings):
     documents_per_round: int | None = None
     n_restarts: int = 10
     n_iterations: int = 5
-    memory_documents: int | None = None
     refine: bool | None = None
     seed_topics: tuple[SeedTopic, ...] = ()
     kept_entries: int = 0
@@ -128,16 +121,6 @@ class EngineSettings(TopicSettings):
         if self.documents_per_round is not None:
             at_least(1, documents_per_round=self.documents_per_round)
         at_least(1, warmup_documents=self.warmup_documents, n_iterations=self.n_iterations)
-        if self.memory_documents is not None:
-            self._check_memory(operator.index(self.memory_documents))
-        require(
-            not self.refine or self.memory_documents is None,
-            "topics that are refined follow a stream by themselves",
-            refine=self.refine,
-            memory_documents=self.memory_documents,
-            remedy="leave one of them out",
-            error=InvalidSettingError,
-        )
         above(1, round_growth=self.round_growth)
         seeds = checked_seeds(self.seed_topics, self.n_components)
         object.__setattr__(self, "seed_topics", seeds)
@@ -150,23 +133,10 @@ class EngineSettings(TopicSettings):
             remedy="choose that solver, or refine the topics",
         )
 
-    def _check_memory(self, memory: int) -> None:
-        if self.solver == WHITENED_TENSOR:
-            raise InvalidSettingError(
-                f"only an online solver forgets, got memory_documents={memory} "
-                f"solver={self.solver!r}; leave it out or choose another solver"
-            )
-        if memory < 4 * self.warmup_documents:
-            raise InvalidSettingError(
-                "memory_documents must be >= 4 warmup_documents, got "
-                f"memory_documents={memory} warmup_documents={self.warmup_documents}; "
-                "remember more or shorten the warm-up"
-            )
-
     @property
     def refines(self) -> bool:
         """Whether an engine refines, where that predicts documents set aside better."""
-        return self.memory_documents is None if self.refine is None else self.refine
+        return self.refine is not False
 
     @property
     def n_columns(self) -> int:
@@ -183,8 +153,7 @@ class EngineSettings(TopicSettings):
         """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 3 t^2 + 2 t^3).
 
         Of an online solver the one round and its probes: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L +
-        2 t^2), with L = K for ``simultaneous``, else the larger of K and `n_restarts`. One that
-        forgets keeps a second round: 8 (d (3 + 2 K) + K^2) more.
+        2 t^2), with L = K for ``simultaneous``, else the larger of K and `n_restarts`.
 
         With a refinement this is the bound while sums are taken; `refining_bytes` replaces it.
         """
@@ -192,8 +161,7 @@ class EngineSettings(TopicSettings):
         if self.solver != WHITENED_TENSOR:
             K = self.n_components
             L = K if self.solver == "simultaneous" else max(K, self.n_restarts)
-            kept = 0 if self.memory_documents is None else d * (3 + 2 * K) + K**2
-            return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + 2 * t**2 + kept)
+            return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + 2 * t**2)
         return 2 * 8 * (3 * d + 2 * d * m + d * t + 3 * t**2 + 2 * t**3)
 
     @property

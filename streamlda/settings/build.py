@@ -179,7 +179,6 @@ def engine_settings(
         n_features=n_features,
         refine=refine,
         documents_per_round=topics.documents_per_round,
-        memory_documents=topics.memory_documents,
         kept_entries=settings.memory.kept // 12 if keeps else 0,
         **_common(settings, n_features, too_frequent),
         **_given(warmup_documents=topics.warmup_documents),

@@ -76,7 +76,6 @@ EXCLUDES: dict[str, dict[str, str]] = {
         "topics.gibbs_sweeps": _NO_NOISE,
         "topics.warmup_documents": "a private run keeps no documents",
         "topics.documents_per_round": _IN_ROUNDS,
-        "topics.memory_documents": _IN_ROUNDS,
         "topics.projection_file": "projections come from noisy sums",
         "source.id_field": "an id that is shown is not private",
         "topics.representative_documents": "a document that is shown is not private",

@@ -204,8 +204,8 @@ class TopicsSettings:
         choices=("whitened-tensor", "online-power", "simultaneous", "noisy-power"),
         parameter="solver")
     refine: bool | None = entry(
-        "bool", None, "Refine the topics by likelihood; default: yes, but not with privacy, a "
-        "projection file of sums or memory_documents.")
+        "bool", None, "Refine the topics by likelihood; default: yes, but not with privacy or a "
+        "projection file of sums.")
     refinement_passes: int | Literal["auto", "quick", "thorough"] = entry(
         "int", "auto", "Passes over the documents in memory that refine the topics; auto makes "
         "Gibbs sweeps after them where they help, quick none, thorough more of both.",
@@ -224,10 +224,6 @@ class TopicsSettings:
     documents_per_round: int | None = entry(
         "int", None, "Documents of a power iteration of the online solvers; default: more in each.",
         unit="documents", least=1, parameter="documents_per_round")
-    memory_documents: int | None = entry(
-        "int", None, "Let online solvers forget: topics come from the last N/2 to N documents; "
-        "default: nothing is forgotten.",
-        unit="documents", least=1, parameter="memory_documents")
     restarts: int | None = entry(
         "int", None, "Random starts L for each topic in power methods; default: 10, "
         "with privacy 3.",

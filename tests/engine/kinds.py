@@ -18,7 +18,6 @@ from streamlda.storage.checkpoint import collect_state, write_state
 PLANTED = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
 TEXT = {"n_components": 12, "n_features": 300, "warmup_documents": 300, "oversampling": 10}
 ROUNDS = {"documents_per_round": 100, "n_iterations": 4, "n_restarts": 6}
-FORGETS = {"memory_documents": 6000, "warmup_documents": 300, "n_iterations": 1}
 
 
 def planted(seed=7):
@@ -45,12 +44,6 @@ def text_corpus():
 @cache
 def text_documents():
     return text_corpus().documents(6000)
-
-
-@cache
-def changing_documents():
-    """Topics change after 6000 documents."""
-    return DocumentBatch.joined([with_short(planted(seed).documents(6000)) for seed in (1, 2)])
 
 
 @cache
@@ -94,12 +87,6 @@ def online(solver):
     return Kind(settings, planted_documents, [1, 400, 451, 2750])
 
 
-def forgetting(solver):
-    """Cuts in the first rounds, on the change of generations, in a warm-up, a trial, a search."""
-    cuts = [2050, 3157, 3158, 3300, 3600, 6300, 7600, 11_999]
-    return Kind({**PLANTED, **FORGETS, "solver": solver}, changing_documents, cuts)
-
-
 KINDS = {
     "sums": Kind({**PLANTED, "refine": False}, planted_documents, [1, 399, 400, 1999, 2000, 2001]),
     "shared": Kind(PLANTED, planted_documents, [0, 401], "projection"),
@@ -112,8 +99,6 @@ KINDS = {
     "turning": Kind(TEXT, turning_documents, [3990, 3999, 4020, 4021, 4085, 4530, 5010]),
     "online-power": online("online-power"),
     "simultaneous": online("simultaneous"),
-    "forgetting online-power": forgetting("online-power"),
-    "forgetting simultaneous": forgetting("simultaneous"),
 }
 #: Of these, sums do not depend on the cut into batches either.
 EXACT = [name for name in KINDS if name not in ("sums", "shared", "follows")]

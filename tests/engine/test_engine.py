@@ -9,8 +9,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine import rounds
 from streamlda.engine.engine import Engine
 from streamlda.engine.following import Following
-from streamlda.engine.generation import Generation
 from streamlda.engine.phase import Counters
+from streamlda.engine.power import OnlineRounds
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import Refinement
 from streamlda.engine.warmup import warmup_end
@@ -194,12 +194,16 @@ def forgotten_documents():
 
 
 LENGTH = rounds.round_length
-FORGETS = "forgetting simultaneous"
 BUGS = {
     "a counter of documents": (Counters, forgetful("documents_skipped"), "sums", 2001),
     "a counter of rounds": (Counters, forgetful("rounds_finished"), "online-power", 2750),
     "the documents of a projection": (Counters, forgetful("behind_map"), "sums", 2001),
-    "a trial": (Generation, without(Generation, "_on_trial", False), FORGETS, 3600),
+    "what has converged": (
+        OnlineRounds,
+        without(OnlineRounds, "_still", np.zeros(6, dtype=np.bool_)),
+        "online-power",
+        860,
+    ),
     "documents": (RecentDocuments, forgotten_documents(), "refining", 2000),
     "a turn": (Following, without(Following, "since", None), "turning", 4085),
     "the level": (Following, without(Following, "scores", []), "turning", 3990),

@@ -129,14 +129,14 @@ ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, 
         {"alpha_0": "auto"},
         {"warmup_documents": 300, "n_components": 8},
         {"solver": "online-power", **ROUNDS},
-        {"solver": "simultaneous", **ROUNDS, "memory_documents": 1300},
+        {"solver": "simultaneous", **ROUNDS},
     ],
     ids=["warm-up", "auto", "refined", "online-power", "simultaneous"],
 )
 def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threads(X, options):
     rows, new = X[:1500], StreamLDA(**{"n_components": 4, "random_state": 0, **options})
     whole = clone(new).partial_fit(rows)
-    assert ("refinement" in whole.diagnostics_) == ("memory_documents" not in options)
+    assert "refinement" in whole.diagnostics_
     for cuts, threads in (([1, 8, 508, 541], 2), (range(64, 1500, 64), 1)):
         lda = clone(new)
         for number, part in enumerate(np.split(np.arange(1500), cuts)):
@@ -205,7 +205,7 @@ def test_unfitted_and_cloned_estimators_say_so(fitted):
 def test_every_parameter_reaches_the_engine():
     topics = {"n_components": 5, "alpha_0": 2.0, "n_restarts": 4, "n_iterations": 3}
     topics |= {"oversampling": 7, "solver": "simultaneous"}
-    online = {"documents_per_round": 70, "memory_documents": 9000, "warmup_documents": 200}
+    online = {"documents_per_round": 70, "warmup_documents": 200}
     given = {**topics, **online, "random_state": 9, "refinement_passes": 0}
     wanted = EngineSettings(**topics, **online, seed=9, refine=False, n_features=60)
     assert fit_settings(settings_of_parameters(given), 60) == wanted
@@ -231,7 +231,6 @@ def test_every_parameter_reaches_the_engine():
         ({"n_components": 10.0}, "n_components must be an integer, got n_components=10.0"),
         ({"alpha_0": "automatic"}, "alpha_0 must be a number"),
         ({"refinement_passes": 1.5}, "refinement_passes must be an integer or auto"),
-        ({"memory_documents": 9, "solver": "simultaneous"}, "must be >= 4 warmup_documents"),
         ({"refinement_passes": -1}, ">= 0"),
         ({"refinement_passes": "slow"}, "must be a number"),
         ({"solver": "online-power", **PRIVATE}, "solver must not be online-"),

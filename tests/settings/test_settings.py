@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "source.rejects": "r"}, "which records were rejected is private"),
         ({**PRIVATE, "dead_letters.topic": "d"}, "which records were rejected is private"),
         ({**PRIVATE, "breaker.share": 0.9}, "how many records were rejected is private"),
-        ({**PRIVATE, "topics.memory_documents": 9}, "rounds share snapshots.every"),
+        ({**PRIVATE, "topics.documents_per_round": 9}, "rounds share snapshots.every"),
         (
             {**PRIVATE, "kafka.partitions": "all", "source.allow_gaps": True},
             "source.allow_gaps must not be set with privacy and more than one number",
