@@ -11,7 +11,7 @@ from streamlda.cli.options import Given, SettingsCommand, json_option, number_op
 from streamlda.cli.shared import say, warn
 from streamlda.private.plan import Plan
 from streamlda.private.settings import LEAST_WINDOW
-from streamlda.run.private_terms import PrivateTerms
+from streamlda.run.private_run import PrivateTerms
 from streamlda.settings.build import (
     DEFAULT_EVERY,
     WORDS_OF_WINDOW,

@@ -29,7 +29,7 @@ from streamlda.run.census import Census, make_provenance, take_census
 from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
 from streamlda.run.outputs import check_output
 from streamlda.run.parts import name_stream, open_stream
-from streamlda.run.private_terms import make_document_test
+from streamlda.run.private_run import make_document_test
 from streamlda.settings.build import private_settings, public_words
 from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import AGREEMENT

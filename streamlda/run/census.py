@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
-from streamlda.checks import require
+from streamlda.checks import Faults
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import (
     Container,
@@ -22,9 +21,9 @@ from streamlda.privacy.ledger import (
     Ledger,
     Provenance,
 )
-from streamlda.privacy.ledger.fingerprints import FIRST_MARK, is_mark, text_of, value_of
+from streamlda.privacy.ledger.fingerprints import is_mark, text_of, value_of
 from streamlda.privacy.ledger.known import Whose, fields_of
-from streamlda.privacy.ledger.sketches import REPEATED, REPEATED_OF, Sample, Sketch
+from streamlda.privacy.ledger.sketches import REPEATED, Sample, Sketch
 from streamlda.run.parts import (
     SKIPPED_RECORDS,
     get_reading,
@@ -39,6 +38,21 @@ from streamlda.stream.source import Position, Progress, RecordBatch, Source
 
 #: End of every refusal of documents.
 UNSPENT = "take documents that were in none; nothing was spent on these"
+
+FAULTS = Faults(
+    {
+        LedgerError: {
+            "named twice": "a file must be named once; leave its other names out; nothing was "
+            "spent",
+            "changed": "a file must begin with the records that were released under its name; "
+            "bring them back, read by the settings of then (source.format, source.text_field), or "
+            "give other documents a file of another name; nothing was spent on these",
+            "unmarked": "documents must not be in two releases, and a release from this source "
+            f"kept nothing that its documents are known by; {UNSPENT}",
+            "repeated": f"{REPEATED}; {UNSPENT}",
+        }
+    }
+)
 
 
 @dataclass(slots=True)
@@ -128,8 +142,6 @@ class _Reader:
         self._names = set[str]()
         # Documents of files under names of which nothing was released.
         self._new = Sketch()
-        # Fingerprints of whole files, and records of files that repeat one.
-        self._whole, self._copied, self._all = set[bytes](), 0, 0
         self._enter(None)
 
     def _enter(self, location: str | None) -> None:
@@ -142,9 +154,8 @@ class _Reader:
         now = self._by_now
         self._resumes_at = 0 if now is None else now.reach.get(self._name, 0)
         self._resumes = self._resumes_at <= self._reach
-        #: What is spent, once content has confirmed it; and the longest known beginning.
+        #: First records that are spent, once content has confirmed them.
         self._spent: Container | None = None
-        self._met, self._met_at = "", 0
         # Of what is after the last record that is spent.
         self._sketch, self._has_document = Sketch(), False
 
@@ -170,10 +181,8 @@ class _Reader:
             value = value_of(self._link)
             if self._records == self._resumes_at and self._by_now is not None:
                 self._resumes = self._resumes or self._by_now.find(value) is not None
-            origin = find(value)
-            if origin is not None:
-                self._met, self._met_at = origin, self._records
-            if value == self._value or (self._records == self._reach and origin is not None):
+            is_end = self._records == self._reach and find(value) is not None
+            if value == self._value or is_end:
                 self._spent = Container(self._name, self._records, self._link)
                 self._sketch, self._has_document = Sketch(), False
             elif is_mark(self._records - self._n_spent):
@@ -185,18 +194,9 @@ class _Reader:
         return self._census.slots + here >= most and self._records > self._known.longest
 
     def finish(self) -> Census:
-        """End the last file, and judge them together."""
+        """End the last file, and compare all documents with those of releases."""
         self._leave()
         self._check_repeats(self._new, lambda whose: False)
-        require(
-            REPEATED_OF * self._copied < max(1, self._all),
-            "the same documents must not be in two files of a run, and many of these files are "
-            "copies of others",
-            records=self._copied,
-            of=self._all,
-            remedy="leave the copies out; nothing was spent",
-            error=LedgerError,
-        )
         return self._census
 
     def _leave(self) -> None:
@@ -204,88 +204,29 @@ class _Reader:
         location, records, name, census = self._location, self._records, self._name, self._census
         if location is None:
             return
-        self._check_named_once(location)
+        FAULTS.check(name not in self._names, "named twice", source=location, file=name)
+        self._names.add(name)
         is_known = bool(self._reach or self._value is not None)
-        require(
+        FAULTS.check(
             self._resumes and (self._spent is not None or not is_known),
-            "a file must begin with the records that were released under its name",
+            "changed",
             source=location,
             released=max(self._reach, self._resumes_at) or "all",
-            remedy="bring them back, read by the settings of then (source.format, "
-            "source.text_field), or give other documents a file of another name; nothing was "
-            "spent on these",
-            error=LedgerError,
         )
         if is_known:
             self._check_repeats(self._sketch, lambda whose: name in whose.origins)
         else:
-            self._check_new(location)
+            FAULTS.check(name not in self._known.unmarked, "unmarked", source=location)
             self._new.join(self._sketch)
-        self._all += records
-        if records >= FIRST_MARK and self._link in self._whole:
-            self._copied += records
-        self._whole.add(self._link)
         census.containers[location] = replace(self._spent or Container(name), records=records)
         census.beginnings.add(value_of(self._link))
         census.spent += self._n_spent
         census.slots += records - self._n_spent
         census.has_document |= self._has_document
 
-    def _check_named_once(self, location: str) -> None:
-        require(
-            self._name not in self._names,
-            "a file must be named once",
-            source=location,
-            file=self._name,
-            remedy="leave its other names out; nothing was spent",
-            error=LedgerError,
-        )
-        self._names.add(self._name)
-
-    def _check_new(self, location: str) -> None:
-        """Refuse a file that begins as one of another name, or lies where a release kept a name."""
-        alike = self._met_at
-        shorter = min(self._known.reach.get(self._met, 0), self._records)
-        require(
-            # Files of one kind may begin with the same lines.
-            alike < FIRST_MARK or REPEATED_OF * alike < shorter,
-            "documents must not be in two releases, and the first of these were in one under "
-            "another name",
-            source=location,
-            first_records=alike,
-            of=self._met,
-            remedy="a file that grew continues after its released part only under its first "
-            "name; nothing was spent on these",
-            error=LedgerError,
-        )
-        spelled = next((each for each in self._known.unmarked if _covers(each, self._name)), None)
-        require(
-            spelled is None,
-            "documents must not be in two releases, and a release from this source kept nothing "
-            "that its documents are known by",
-            source=location,
-            released_from=spelled,
-            remedy=f"{UNSPENT}; other documents must not be in that place",
-            error=LedgerError,
-        )
-
     def _check_repeats(self, sketch: Sketch, own: Callable[[Whose], bool]) -> None:
         found = self._known.repeats(Sample.of(sketch), own, judge_own=True)
-        require(
-            found is None,
-            REPEATED,
-            **(found._asdict() if found else {}),
-            remedy=UNSPENT,
-            error=LedgerError,
-        )
-
-
-def _covers(spelled: str, name: str) -> bool:
-    """Tell whether a file is in a folder, or matches a pattern or a list of names."""
-    return name == spelled or any(
-        name.startswith(part.rstrip("/") + "/") or name == part or fnmatchcase(name, part)
-        for part in spelled.split(" ")
-    )
+        FAULTS.check(found is None, "repeated", **(found._asdict() if found else {}))
 
 
 class UnspentSource:

@@ -1,12 +1,13 @@
 """A run over a source that ends: polls it, makes what is due, and returns the newest model.
 
 A source that has no end (a topic, files that grow) ends for a fit where nothing more is there yet.
-With a checkpoint folder, a fit that was cut short goes on as the daemon does.
+With a folder of checkpoints a fit that was cut short resumes as the daemon does; a private fit of
+files has one of its own beside the ledger until it is done.
 """
 
 from __future__ import annotations
 
-import math
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import RejectsFile, name_published_stream
+from streamlda.run.private_run import get_own_folder
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.counts import RecordCounts
@@ -154,8 +156,7 @@ class FitLoop:
             warn=warn,
             should_stop=should_stop,
         )
-        self._run = run
-        self._pipeline = run.pipeline
+        self._run, self._pipeline = run, run.pipeline
         self._slots: int | None = None
         if run.census is not None and settings.snapshots.seconds is None:
             self._slots = run.census.slots
@@ -163,9 +164,8 @@ class FitLoop:
             warn(UNCOUNTED)
         self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
         self._clock.restart(self._start)
-        if run.checkpoint is not None:
-            for problem in run.checkpoint.skipped:
-                warn(f"a checkpoint was skipped: {problem}")
+        for problem in () if run.checkpoint is None else run.checkpoint.skipped:
+            warn(f"a checkpoint was skipped: {problem}")
         self._source = run.begin_source(settings)
         opened.callback(self._source.close)
         if rejects is not None:
@@ -200,7 +200,7 @@ class FitLoop:
         stopped = not (self._ended or self._failure or pipeline.due is None)
         cut_short = stopped or self._failure is not None
         if cut_short:
-            # From here it goes on, and not after a snapshot of a part.
+            # From here it resumes, and not after a snapshot of a part.
             self._save()
         # Where a signal or a failure ends a private stream may depend on what documents say.
         may_end = self._ended or not pipeline.counts_slots
@@ -209,10 +209,13 @@ class FitLoop:
             self._release(last=True)
         if not cut_short:
             self._save()
-        seconds = time.monotonic() - self._start
-        progress = self._source.progress()
+        seconds, progress = time.monotonic() - self._start, self._source.progress()
+        model = self._get_model()
+        own = None if cut_short else get_own_folder(self._settings)
+        if own is not None:
+            shutil.rmtree(own.parent)
         return FitResult.of(
-            self._model(),
+            model,
             pipeline,
             seconds,
             stopped=stopped,
@@ -230,8 +233,7 @@ class FitLoop:
         learner = self._pipeline.learner
         if self._slots is None or learner is None:
             return False
-        left = self._slots - self._pipeline.records
-        return bool(learner.private.least_missing > left)
+        return bool(learner.private.least_missing > self._slots - self._pipeline.records)
 
     def _poll(self) -> None:
         """Take what is there; note whether it was the last."""
@@ -258,16 +260,14 @@ class FitLoop:
             self._empty_polls = 0
             return False
         self._empty_polls += 1
-        if self._empty_polls >= LAST_POLLS and hasattr(self._source, "at_end"):
+        is_last = self._empty_polls >= LAST_POLLS
+        if is_last and hasattr(self._source, "at_end"):
             # Behind it may be an open transaction.
             return bool(self._source.at_end())
-        behind = self._source.lag().values()
-        if any(n is None for n in behind):
-            return False
-        # A file may end with a line that is not whole.
-        follows = self._settings.source.kind == "follow"
-        rest = math.inf if follows and self._empty_polls >= LAST_POLLS else 0
-        return max(behind, default=0) <= rest
+        if is_last and self._settings.source.kind == "follow":
+            # A file may end with a line that is not whole.
+            return True
+        return all(n == 0 for n in self._source.lag().values())
 
     def _clock_is_over(self) -> bool:
         pipeline = self._pipeline
@@ -299,11 +299,11 @@ class FitLoop:
                 self._store.write(captured)
         self._saved_at = time.monotonic()
 
-    def _model(self) -> TopicModel:
+    def _get_model(self) -> TopicModel:
         """Return the newest model; or raise, with what came instead."""
-        if self._newest is None and self._run.resumed:
+        if self._newest is None and self._run.checkpoint is not None:
             # Nothing came after the checkpoint that would give another model.
-            self._again()
+            self._publish_again()
         if self._newest is not None:
             return self._newest
         reason = self._pipeline.make_shortage_error(self._missed)
@@ -312,18 +312,18 @@ class FitLoop:
             raise self._failure
         raise reason
 
-    def _again(self) -> None:
-        """Give once more the topics of a run that has nothing left to read."""
+    def _publish_again(self) -> None:
+        """Publish the topics of a run that has nothing left to read once more."""
         if not self._settings.private:
             self._publish(self._pipeline.release(last=True))
             return
-        file = self._settings.output.file
+        file, ledger = self._settings.output.file, self._run.ledger
         model = load(file) if file is not None and Path(file).exists() else None
-        assert self._run.ledger is not None
+        assert ledger is not None
         if (
             model is not None
             and model.settings.get("stream") == name_published_stream(self._settings)
-            and model.privacy.get("ledger") == self._run.ledger.ledger_id
+            and model.privacy.get("ledger") == ledger.ledger_id
         ):
             self._newest = model
         elif self._pipeline.snapshots:

@@ -1,18 +1,17 @@
-"""A run from its settings: ledger, pipeline and source, where the run begins or resumes.
+"""One path from settings to a running pipeline, for a fit, a daemon and its parts.
 
-A run resumes in one of two ways, and no document is released twice, none is lost:
-
-- From checkpoints. A release may be on the disk while no checkpoint knows of it yet. Then the state
-  before that release is restored, the rest of its records is skipped unread, and the stored noisy
-  sums are accepted as if nothing had happened (`PrivateLearner.catch_up`).
-- From the ledger alone, for a private run over files that had no checkpoints (`find_cut_short`).
+1. `open_store` opens the folders of checkpoints and snapshots, `open_ledger` the ledger.
+2. `open_pipeline` makes the pipeline of words, learner and schedule.
+3. It restores the newest checkpoint, if there is one, and accepts what a private run has released
+   since (`streamlda.run.private_run`).
+4. `OpenedRun.begin_source` opens the source where the pipeline resumes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamlda.checks import require
@@ -21,50 +20,40 @@ from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import LedgerError, SourceAwayError
 from streamlda.model.representatives import CandidateDocuments
-from streamlda.privacy.events import Event
-from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
-from streamlda.private.budget import STATEMENTS
-from streamlda.private.learner import PrivateLearner
-from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.released import spent
-from streamlda.run.census import Census, make_provenance, take_census
-from streamlda.run.parts import (
-    OnRejected,
-    name_published_stream,
-    name_stream,
-    open_stream,
-    skip_records,
+from streamlda.run.census import Census
+from streamlda.run.parts import OnRejected, name_published_stream, open_stream, skip_records
+from streamlda.run.private_run import (
+    PrivateRun,
+    PrivateTerms,
+    get_own_folder,
+    make_private_pipeline,
+    restore_private,
 )
-from streamlda.run.private_terms import PrivateTerms, check_price, check_slots
-from streamlda.run.resumption import catch_up, find_cut_short, find_run, skip_paid
 from streamlda.settings.build import (
     engine_settings,
-    make_analyzer,
     most_words,
     public_words,
     snapshot_every,
     text_settings,
     time_bins,
-    word_documents,
     words_to_learn,
 )
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import read_seeds, seed_by_words
 from streamlda.storage.checkpoint import Checkpoint, PendingCheckpoint
-from streamlda.storage.merge import SharedProjection, load_projection
+from streamlda.storage.merge import load_projection
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule
 from streamlda.stream.source import Behind, Log, Position, Reject, Source, stand
-from streamlda.stream.vocabulary_choice import (
-    WORDS,
-    PrivateVocabularySelection,
-)
 from streamlda.text.vocabulary import Vocabulary
 
 OnReject = Callable[[Reject], None]
+Warn = Callable[[str], None]
 
 #: Message of a run about a release that it has ended.
 CUT_SHORT = "a release was interrupted earlier, and stays paid: "
@@ -75,9 +64,8 @@ class OpenedRun:
     """A pipeline, and where its stream resumes.
 
     `checkpoint` is None at the beginning; `slots_to_skip` are records after it that a release has
-    used, and `released` is the outcome of that release; `paid` are releases of a run that resumes
-    without a checkpoint, whose records are skipped. `census` is what a private run has found in
-    files that are read to their end, and `ledger` pays for it.
+    used, and `released` is the outcome of that release. `census` is what a private run has found
+    in files that are read to their end, and `ledger` pays for it.
     """
 
     pipeline: Pipeline[Any]
@@ -86,7 +74,6 @@ class OpenedRun:
     released: Released | None = None
     census: Census | None = None
     ledger: Ledger | None = None
-    paid: tuple[Intent, ...] = ()
     #: Releases of the ledger before this run.
     _released_before: int = field(default=0, init=False)
     #: A record is skipped once, however often the source is away meanwhile.
@@ -94,13 +81,8 @@ class OpenedRun:
 
     def __post_init__(self) -> None:
         self._left_to_skip = self.slots_to_skip
-        if self.ledger is not None and not self.resumed:
+        if self.ledger is not None and self.checkpoint is None:
             self._released_before = self.ledger.generation
-
-    @property
-    def resumed(self) -> bool:
-        """Tell whether an earlier process began the run."""
-        return self.checkpoint is not None or bool(self.paid)
 
     @property
     def spending(self) -> str:
@@ -158,10 +140,10 @@ class OpenedRun:
         self.pipeline.begin_at(stand(source))
 
     def skip(self, source: Source, skipped_to: Position | None = None) -> None:
-        """Take the source behind records that releases have used.
+        """Take the source behind records that a release has used.
 
         `skipped_to` is where an earlier try came to. Raises `SourceError` where the source does not
-        hold the records, `SourceAwayError` where it does not answer; errors as `skip_paid`.
+        hold the records, `SourceAwayError` where it does not answer.
         """
         if self._left_to_skip < self.slots_to_skip:
             assert skipped_to is not None
@@ -180,8 +162,6 @@ class OpenedRun:
             )
 
         skip_records(source, self._left_to_skip, self.pipeline, on_poll)
-        if self.paid:
-            skip_paid(source, self.paid, self.pipeline)
 
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
         """Refuse logs that go on before what was in a release, or too far after it."""
@@ -209,22 +189,23 @@ def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
 
 
 def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:
-    """Open the folders of checkpoints and snapshots that the settings name."""
-    output, private = settings.output, settings.private
+    """Open the folders of checkpoints and snapshots of the settings."""
+    output, folder = settings.output, settings.checkpoint.folder
+    own = get_own_folder(settings) if checkpoints else None
+    if own is not None:
+        own.parent.mkdir(mode=0o700, exist_ok=True)
+        folder = str(own)
     return Store.open(
-        settings.checkpoint.folder if checkpoints else None,
+        folder if checkpoints else None,
         output=output.folder,
         file=output.file,
-        private=private,
+        private=settings.private,
         keep=output.keep,
     )
 
 
 def open_ledger(
-    settings: RunSettings,
-    opened: ExitStack,
-    store: Store,
-    on_recovery: Callable[[str], None],
+    settings: RunSettings, opened: ExitStack, store: Store, on_recovery: Warn
 ) -> Ledger | None:
     """Open the ledger of a private run as `streamlda.private` does; None without privacy.
 
@@ -250,36 +231,51 @@ def open_pipeline(
     ledger: Ledger | None = None,
     on_reject: OnReject | None = None,
     *,
-    warn: Callable[[str], None] = lambda message: None,
+    warn: Warn = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
     schedule: Schedule | None = None,
     known: Vocabulary | None = None,
 ) -> OpenedRun:
     """Make the pipeline of settings, and take it to where its last process came to.
 
-    1. Words, learner and schedule are those of the settings; `schedule` and `known` words replace
-       theirs. A private run over files reads them once, to count what is spent and what is left.
-    2. The newest checkpoint of the store is restored, if there is one.
-    3. A private run accepts what was released since, by the ledger (see the module).
-
-    `OpenedRun.begin_source` opens the source there.
+    `schedule` and `known` words replace those of the settings. A private run over files reads them
+    once before, to count what is spent and what is left.
 
     Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on after, or
     does not allow the first one, or documents of the files; `InsufficientDataError` if these have
     too few slots; `InvalidSettingError` if the checkpoints were made with other settings;
     `ModelFileError` if none is whole; `SourceError` if files cannot be read.
     """
-    if ledger is not None:
-        return _open_private(settings, store, ledger, warn, should_stop)
-    shared: SharedProjection | None = None
-    if settings.topics.projection_file is not None:
-        shared = load_projection(settings.topics.projection_file)
-        known = shared.vocabulary
+    saved = None if store is None else store.newest(ledger, catch_up=ledger is not None)
+    if ledger is None:
+        pipeline = _open_public(settings, saved, on_reject, warn, schedule, known)
+        return OpenedRun(pipeline, saved)
+    private = PrivateRun(settings, store, ledger, saved, warn, should_stop)
+    learning = make_private_pipeline(settings, private.terms, private.manager, warn)
+    if saved is not None:
+        _check_text(learning, saved)
+        restore_private(learning, saved)
+        learning.behind = Behind(saved.position, {})
+    skipped, released = private.catch_up(learning)
+    return OpenedRun(learning, saved, skipped, released, private.census, ledger)
+
+
+def _open_public(
+    settings: RunSettings,
+    saved: Checkpoint | None,
+    on_reject: OnReject | None,
+    warn: Warn,
+    schedule: Schedule | None,
+    known: Vocabulary | None,
+) -> Pipeline[Engine]:
+    """Make the pipeline of a run without privacy, or restore it."""
+    topics, candidates = settings.topics, None
+    shared = None if topics.projection_file is None else load_projection(topics.projection_file)
     sums = None if shared is None else not shared.refines
+    known = known if shared is None else shared.vocabulary
     words = known or public_words(settings) or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings.vocabulary)
     engine_settings(settings, most, sums)  # raises before anything is read
-    topics, candidates = settings.topics, None
     seeds = read_seeds(topics.seeds, topics.count)
     if topics.representative_documents:
         candidates = CandidateDocuments(
@@ -287,11 +283,13 @@ def open_pipeline(
             texts=topics.representative_texts,
         )
 
-    def make(vocabulary: Vocabulary, _: object) -> Engine:
+    def ask(vocabulary: Vocabulary) -> EngineSettings:
         n, left_out = vocabulary.n_features, vocabulary.too_frequent
-        own = engine_settings(settings, n, sums, left_out, keeps=shared is None)
-        own = seed_by_words(own, seeds, vocabulary, warn)
-        return Engine(own) if shared is None else shared.engine(own)
+        asked = engine_settings(settings, n, sums, left_out, keeps=shared is None)
+        return seed_by_words(asked, seeds, vocabulary, warn)
+
+    def make(vocabulary: Vocabulary, _: object) -> Engine:
+        return Engine(ask(vocabulary)) if shared is None else shared.engine(ask(vocabulary))
 
     pipeline: Pipeline[Engine] = Pipeline(
         words,
@@ -304,52 +302,20 @@ def open_pipeline(
         time_bins=time_bins(settings),
         most_ahead_seconds=settings.source.most_ahead,
     )
-    saved = None if store is None else store.newest()
-    if saved is not None:
-        n = saved.vocabulary.n_features
-        asked = engine_settings(settings, n, sums, keeps=shared is None)
-        asked = seed_by_words(asked, seeds, saved.vocabulary, warn)
-        _restore(pipeline, saved, asked, shared)
-    return OpenedRun(pipeline, saved)
-
-
-def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
-    """Copy what a checkpoint holds; None while there is nothing but records to read again.
-
-    Raises `AccountError` where the state has not each record before its position once.
-    """
-    pipeline.check_account()
-    if pipeline.learner is None:
-        return None
-    assert pipeline.vocabulary is not None
-    assert pipeline.position is not None
-    return store.capture(
-        pipeline.learner,
-        pipeline.position,
-        pipeline.vocabulary,
-        pipeline.values(),
-        pipeline.waiting,
-        pipeline.beside(),
-    )
-
-
-def _restore(
-    pipeline: Pipeline[Engine],
-    saved: Checkpoint,
-    asked: EngineSettings,
-    shared: SharedProjection | None,
-) -> None:
+    if saved is None:
+        return pipeline
     _check_text(pipeline, saved)
     engine = saved.restore()
     assert isinstance(engine, Engine)
-    wanted, found = asdict(asked), asdict(engine.settings)
-    differing = {name: (wanted[name], found[name]) for name in wanted}
+    wanted, found = asdict(ask(saved.vocabulary)), asdict(engine.settings)
     if shared is not None:
         engine.go_on_from(shared.beginning)
     digest = None if shared is None else shared.digest
+    differing = {name: (wanted[name], found[name]) for name in wanted}
     check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
     pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows, saved.beside)
     pipeline.behind = Behind(saved.position, {})
+    return pipeline
 
 
 def _check_text(pipeline: Pipeline[Any], saved: Checkpoint) -> None:
@@ -370,141 +336,21 @@ def check_same(values: dict[str, tuple[Any, Any]]) -> None:
     )
 
 
-# Private runs.
+def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
+    """Copy what a checkpoint holds; None while there is nothing but records to read again.
 
-
-class ResumedReleaseManager(ReleaseManager):
-    """Pays for a run that is under way, and lets it start when the budget is used up.
-
-    Its snapshots are still served then, and its last release may be one that a crash cut short.
-    What is left was asked before the first document, and is asked again at each release.
+    Raises `AccountError` where the state has not each record before its position once.
     """
-
-    def check(self, event: Event) -> None:
-        """Do nothing."""
-
-
-def _open_private(
-    settings: RunSettings,
-    store: Store | None,
-    ledger: Ledger,
-    warn: Callable[[str], None],
-    should_stop: Callable[[], bool],
-) -> OpenedRun:
-    paid = None
-    if store is not None and store.folder is None:
-        paid = find_cut_short(settings, ledger, store)
-    saved = None if store is None else store.newest(ledger, catch_up=True)
-    run, made = find_run(store, ledger, saved=saved is not None)
-    if paid is not None:
-        run, made = paid.record, len(paid.releases)
-        warn(f"a run was cut short before, and its releases={made} are taken up, not paid again")
-    fresh = saved is None and not made
-    terms = PrivateTerms.of(settings)
-    if fresh:
-        check_price(settings, ledger, terms)
-        if ledger.known.unmarked:
-            warn(
-                "the ledger holds releases whose documents are known by the name of their source "
-                "alone: see that none of these was in one, got "
-                f"sources={sorted(ledger.known.unmarked)[:5]}"
-            )
-    known = ledger.known_at(run.began)
-    by_now = None if fresh else ledger.known
-    is_document = terms.is_document(settings)
-    census = take_census(
-        settings, ledger.key, known, is_document, by_now=by_now, should_stop=should_stop
-    )
-    if fresh and census is not None:
-        check_slots(settings, terms, census, warn)
-        if census.spent:
-            warn(f"records={census.spent} were in earlier releases, and are left out")
-    if census is not None:
-        ledger.known.compared.add(run.name)
-    provenance = make_provenance(settings, ledger, census)
-    manage = ReleaseManager if fresh else ResumedReleaseManager
-    manager = manage(
-        ledger=ledger,
-        stream=name_stream(settings),
-        provenance=provenance,
-        run=run.name,
-        asked=terms.digest(settings),
-    )
-    pipeline = _private_pipeline(settings, terms, manager, warn)
-    if saved is not None:
-        _check_text(pipeline, saved)
-        learner = pipeline.begin(saved.vocabulary, int(saved.about["first_place"]))
-        saved.restore(learner)
-        learner.resume(int(saved.about["stages"]))
-        stage, slots = learner.engine.stage, learner.engine.slots
-        begun = slots if stage is None else stage.first
-        values = {**saved.about, "places": slots, "released_at": begun}
-        pipeline.restore(saved.vocabulary, learner, values)
-        pipeline.behind = Behind(saved.position, {})
-    if paid is not None:
-        released = Released(None)
-        for release in paid.releases:
-            _, released = catch_up(pipeline, manager, release)
-        return OpenedRun(
-            pipeline, released=released, census=census, ledger=ledger, paid=paid.releases
-        )
-    behind, last = made if saved is None else saved.releases_behind, ledger.last_intent
-    if behind == 0:
-        return OpenedRun(pipeline, saved, census=census, ledger=ledger)
-    assert last is not None
-    assert store is not None
-    if saved is None and last.description == WORDS:
-        # Nothing is saved before the words are known: all releases so far were choices of words,
-        # and each but the last was lost.
-        behind = 1
-    require(
-        behind == 1,
-        "a run must have the checkpoints that go with its ledger",
-        error=LedgerError,
-        releases=behind,
-        path=str(store.folder),
-        remedy="bring the folder back, or begin with other documents",
-    )
-    skipped, released = catch_up(pipeline, manager, last)
-    return OpenedRun(pipeline, saved, skipped, released, census, ledger)
-
-
-def _private_pipeline(
-    settings: RunSettings,
-    terms: PrivateTerms,
-    manager: ReleaseManager,
-    warn: Callable[[str], None] = lambda message: None,
-) -> Pipeline[PrivateLearner]:
-    asked, delta = terms.settings, settings.privacy.delta
-    assert delta is not None
-    words: Vocabulary | PrivateVocabularySelection | None = terms.words
-    if words is None:
-        assert terms.choice is not None
-        words = PrivateVocabularySelection(
-            terms.choice.selection,
-            size=settings.vocabulary.size,
-            slots=word_documents(settings),
-            public=terms.besides,
-            analyzer=make_analyzer(settings.vocabulary),
-            release=manager.release,
-        )
-
-    def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
-        own = replace(asked, n_features=vocabulary.n_features)
-        return PrivateLearner(
-            seed_by_words(own, terms.seeds, vocabulary, warn),
-            manager,
-            vocabulary=STATEMENTS[vocabulary.kind],
-            delta_of_words=delta - asked.delta,
-            first_slot=first_slot,
-            public=terms.public,
-        )
-
-    return Pipeline(
-        words,
-        make_learner,
-        schedule=Schedule(every=asked.documents_per_snapshot),
-        about={"stream": name_published_stream(settings)},
-        reading=text_settings(settings),
-        provenance=manager.provenance,
+    pipeline.check_account()
+    if pipeline.learner is None:
+        return None
+    assert pipeline.vocabulary is not None
+    assert pipeline.position is not None
+    return store.capture(
+        pipeline.learner,
+        pipeline.position,
+        pipeline.vocabulary,
+        pipeline.values(),
+        pipeline.waiting,
+        pipeline.beside(),
     )

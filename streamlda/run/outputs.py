@@ -7,10 +7,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from streamlda.checks import require
+from streamlda.checks import Faults
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
+
+_FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "no file": "an output must be a regular file; choose another name",
+            "an input": "an output must not replace what is read, or another output; choose "
+            "another name",
+            "a ledger's": "an output must not be where a ledger keeps its own; choose another name",
+            "no folder": "the folder of an output must exist and be writable; make the folder or "
+            "choose another",
+        }
+    }
+)
 
 
 def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: bool = False) -> None:
@@ -19,32 +32,18 @@ def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: boo
     What is no ledger itself must not replace one, or what lies beside it.
     """
     target = Path(path)
-    require(
-        not target.exists() or target.is_file(),
-        "an output must be a regular file",
-        path=path,
-        remedy="choose another name",
-    )
     here, exists = target.resolve(), target.exists()
+    _FAULTS.check(not exists or target.is_file(), "no file", path=path)
     for other in map(Path, inputs):
-        there = other.exists()
-        same = exists and target.samefile(other) if there else here == other.resolve()
-        require(
-            not same,
-            "an output must not replace what is read, or another output",
-            path=path,
-            remedy="choose another name",
-        )
+        same = target.samefile(other) if exists and other.exists() else here == other.resolve()
+        _FAULTS.check(not same, "an input", path=path)
     if not is_ledger:
         _check_no_ledger(here)
     try:
         with tempfile.TemporaryFile(dir=here.parent):
             pass
     except OSError as error:
-        raise InvalidSettingError(
-            f"the folder of an output must exist and be writable, got path={path!r} "
-            f"({error.strerror}); make the folder or choose another"
-        ) from error
+        raise _FAULTS.make("no folder", path=path, reason=error.strerror) from error
 
 
 def check_outputs(settings: RunSettings) -> None:
@@ -79,9 +78,4 @@ def check_outputs(settings: RunSettings) -> None:
 def _check_no_ledger(path: Path, new: Sequence[Path] = ()) -> None:
     from streamlda.privacy.ledger.file import has_ledger
 
-    require(
-        path not in new and not has_ledger(path),
-        "an output must not be where a ledger keeps its own",
-        path=str(path),
-        remedy="choose another name",
-    )
+    _FAULTS.check(path not in new and not has_ledger(path), "a ledger's", path=str(path))

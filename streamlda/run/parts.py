@@ -99,11 +99,8 @@ def open_stream(
     With `give_up`, partitions of Kafka are read once they are taken. In a `fixed_order`, that of a
     private run, which record of several partitions comes n-th is fixed.
     """
-    source, kind, shared = (
-        settings.source,
-        get_source_kind(settings),
-        _record_options(settings.source),
-    )
+    source, kind = settings.source, get_source_kind(settings)
+    shared = _record_options(source)
     if kind == "files":
         return open_source("files", list(source.files), **file_options(source))
     if kind == "stdin":
@@ -118,19 +115,31 @@ def open_stream(
     return open_source(
         "kafka",
         kafka.topic,
-        bootstrap_servers=kafka.bootstrap,
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
         fixed_order=fixed_order or (settings.private and not kafka.partitions.isdecimal()),
-        start=kafka.start,
         group=kafka.group,
-        format=records,
-        allow_gaps=source.allow_gaps,
-        security=security(settings.kafka),
-        on_reject=on_rejected,
         give_up=give_up,
-        registry=registry(settings.registry) if source.format == "registry" else None,
-        **shared,
+        user_field=source.user_field,
+        time_field=source.time_field,
+        **_topic_options(settings, on_rejected),
     )
+
+
+def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dict[str, Any]:
+    """Return the options of reading a topic, to learn or to infer."""
+    source, kafka = settings.source, settings.kafka
+    return {
+        "bootstrap_servers": kafka.bootstrap,
+        "security": security(kafka),
+        "start": kafka.start,
+        "format": "jsonl" if source.format == "auto" else source.format,
+        "text_field": source.text_field,
+        "id_field": source.id_field,
+        "max_document_bytes": source.max_record,
+        "allow_gaps": source.allow_gaps,
+        "on_reject": on_rejected,
+        "registry": registry(settings.registry) if source.format == "registry" else None,
+    }
 
 
 def file_options(source: SourceSettings) -> dict[str, Any]:
@@ -197,31 +206,21 @@ def snapshot_sink(topic: str | None, kafka: KafkaSettings) -> SnapshotSink | Non
 
 def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Exchange:
     """Open the topic to infer and the one for results, as a member of their group."""
-    source, kafka, infer = settings.source, settings.kafka, settings.infer
+    infer = settings.infer
     exchange: Exchange = open_sink(
         "kafka-exchange",
-        kafka.topic,
+        settings.kafka.topic,
         infer.topic,
         group=infer.group or f"streamlda-infer-{infer.topic}",
-        bootstrap_servers=kafka.bootstrap,
-        start=kafka.start,
-        format="jsonl" if source.format == "auto" else source.format,
-        text_field=source.text_field,
-        id_field=source.id_field,
-        max_document_bytes=source.max_record,
-        allow_gaps=source.allow_gaps,
-        on_reject=on_rejected,
-        registry=registry(settings.registry) if source.format == "registry" else None,
-        security=security(settings.kafka),
+        **_topic_options(settings, on_rejected),
     )
     return exchange
 
 
-def _sink(name: str, topic: str | None, kafka: KafkaSettings, **options: Any) -> Any:
+def _sink(name: str, topic: str | None, kafka: KafkaSettings) -> Any:
     if topic is None:
         return None
-    login = {"bootstrap_servers": kafka.bootstrap, "security": security(kafka)}
-    return open_sink(name, topic, **login, **options)
+    return open_sink(name, topic, bootstrap_servers=kafka.bootstrap, security=security(kafka))
 
 
 def skip_records(

@@ -15,8 +15,6 @@ from streamlda.container import whole_file
 from streamlda.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from streamlda.storage.newest import NamedModel
     from streamlda.stream.source import RecordLocation
 
@@ -28,26 +26,15 @@ FORMATS = ("jsonl", "csv", "parquet")
 
 
 class Proportions(NamedTuple):
-    """Of documents: tokens that the model knows, and a row each.
+    """Tokens that the model knows, and a row for each document that is `readable`.
 
-    `readable` are those that have a row: all but what the analyzer of the user failed on.
-    `topics` (n, K) has all proportions in order, `ranked` of the largest ones pairs (topic,
-    proportion); one of them is None.
+    A row has all proportions in the order of the topics, or pairs (topic, proportion) of the
+    largest ones. The analyzer of the user failed on documents that are not readable.
     """
 
     tokens: list[int]
-    topics: NDArray[np.float64] | None
-    ranked: list[list[tuple[int, float]]] | None
+    rows: list[Any]
     readable: list[int]
-
-    @property
-    def rows(self) -> list[Any]:
-        """As plain values."""
-        if self.topics is None:
-            assert self.ranked is not None
-            return self.ranked
-        rows: list[Any] = self.topics.tolist()
-        return rows
 
 
 def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportions:
@@ -61,36 +48,34 @@ def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportio
     batch, readable = encoded.batch.where(has_row), np.flatnonzero(has_row).tolist()
     theta = named.model.transform(batch)
     tokens: list[int] = batch.lengths.astype(int).tolist()
-    rounded = theta.round(DECIMALS)
-    if top is None:
-        return Proportions(tokens, rounded, None, readable)
-    order = np.argsort(-theta, axis=1, kind="stable")[:, :top]
-    values = np.take_along_axis(rounded, order, axis=1).tolist()
-    pairs = zip(order.tolist(), values, strict=True)
-    ranked = [list(zip(*pair, strict=True)) for pair in pairs]
-    return Proportions(tokens, None, ranked, readable)
+    rows = theta.round(DECIMALS).tolist()
+    if top is not None:
+        order = np.argsort(-theta, axis=1, kind="stable")[:, :top].tolist()
+        rows = [[(k, row[k]) for k in best] for best, row in zip(order, rows, strict=True)]
+    return Proportions(tokens, rows, readable)
 
 
 class RowWriter:
     """Writes a row for each document to a file that is open: here a line of JSON."""
 
     def __init__(self, file: BinaryIO, n_topics: int, top: int | None, with_id: bool) -> None:
-        self._file, self._with_id = file, with_id
-        self._n_topics, self._top = n_topics, None if top is None else min(top, n_topics)
+        self._file, self._n_topics = file, n_topics
+        self._top = None if top is None else min(top, n_topics)
+        self._columns = ["record", "location", *(["id"] if with_id else []), "tokens", "topics"]
+
+    def _rows(
+        self, locations: Sequence[RecordLocation], found: Proportions
+    ) -> Iterator[dict[str, Any]]:
+        for at, tokens, topics in zip(locations, found.tokens, found.rows, strict=True):
+            row = {**at._asdict(), "tokens": tokens, "topics": topics}
+            yield {name: row[name] for name in self._columns}
 
     def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
         """Write the rows of documents; a slow pipe is answered poll by poll."""
         import orjson
 
-        for at, tokens, row in zip(locations, found.tokens, found.rows, strict=True):
-            line = {
-                "record": at.record,
-                "location": at.location,
-                **({"id": at.id} if self._with_id else {}),
-                "tokens": tokens,
-                "topics": row,
-            }
-            self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        for row in self._rows(locations, found):
+            self._file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
         self._file.flush()
 
     def finish(self) -> None:
@@ -105,20 +90,18 @@ class Csv(RowWriter):
         super().__init__(file, n_topics, top, with_id)
         self._text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
         self._lines = csv.writer(self._text, lineterminator="\n")
-        if self._top is None:
-            columns = [f"topic_{k}" for k in range(n_topics)]
-        else:
+        topics = [f"topic_{k}" for k in range(n_topics)]
+        if self._top is not None:
             ranks = range(1, self._top + 1)
-            columns = [f"{name}_{rank}" for rank in ranks for name in ("topic", "proportion")]
-        ids = ["id"] if with_id else []
-        self._lines.writerow(["record", "location", *ids, "tokens", *columns])
+            topics = [f"{name}_{rank}" for rank in ranks for name in ("topic", "proportion")]
+        self._lines.writerow([*self._columns[:-1], *topics])
 
     def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
         """Write the lines."""
-        for at, tokens, row in zip(locations, found.tokens, found.rows, strict=True):
-            values = row if self._top is None else [value for pair in row for value in pair]
-            ids = [at.id] if self._with_id else []
-            self._lines.writerow([at.record, at.location, *ids, tokens, *values])
+        for row in self._rows(locations, found):
+            topics = row.pop("topics")
+            values = topics if self._top is None else [value for pair in topics for value in pair]
+            self._lines.writerow([*row.values(), *values])
 
     def finish(self) -> None:
         """Leave the file open."""
@@ -135,28 +118,20 @@ class Parquet(RowWriter):
             import pyarrow.parquet
         except ImportError as error:
             raise MissingExtraError("pyarrow", "parquet", "writing Parquet") from error
-        self._arrow = pyarrow
+        whole, text = pyarrow.int64(), pyarrow.string()
         pair = pyarrow.struct([("topic", pyarrow.int32()), ("proportion", pyarrow.float64())])
-        self._of_topics = pyarrow.list_(pyarrow.float64() if top is None else pair)
-        ids = [("id", pyarrow.string())] if with_id else []
-        self._schema = pyarrow.schema(
-            [
-                *(("record", pyarrow.int64()), ("location", pyarrow.string()), *ids),
-                *(("tokens", pyarrow.int64()), ("topics", self._of_topics)),
-            ]
-        )
+        topics = pyarrow.list_(pyarrow.float64() if top is None else pair)
+        types = {"record": whole, "location": text, "id": text, "tokens": whole, "topics": topics}
+        self._schema = pyarrow.schema([(name, types[name]) for name in self._columns])
+        self._make_table = pyarrow.Table.from_pylist
         self._groups = pyarrow.parquet.ParquetWriter(file, self._schema)
 
     def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
         """Write a row group."""
-        rows = found.rows
-        if self._top is not None:
-            names = ("topic", "proportion")
-            rows = [[dict(zip(names, pair, strict=True)) for pair in row] for row in rows]
-        columns = [[at.record for at in locations], [at.location for at in locations]]
-        columns += [[at.id for at in locations]] if self._with_id else []
-        table = self._arrow.table([*columns, found.tokens, rows], schema=self._schema)
-        self._groups.write_table(table)
+        rows = list(self._rows(locations, found))
+        for row in rows if self._top is not None else ():
+            row["topics"] = [{"topic": k, "proportion": share} for k, share in row["topics"]]
+        self._groups.write_table(self._make_table(rows, schema=self._schema))
 
     def finish(self) -> None:
         """Write the footer."""

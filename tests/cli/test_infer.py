@@ -66,7 +66,7 @@ def test_the_format_may_be_named_and_goes_to_standard_output(folder, records):
 def test_a_file_appears_whole_or_not_at_all(tmp_path, kind):
     output = tmp_path / "out"
     output.write_text("before")
-    rows = Proportions([1], np.ones((1, 1)), None, [0])
+    rows = Proportions([1], [[1.0]], [0])
 
     def cut_off():
         with whole_rows(str(output), kind, 1, None, False) as writer:

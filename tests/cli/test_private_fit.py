@@ -168,20 +168,6 @@ def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
     assert (to / "L").read_bytes() == before
 
 
-def test_the_same_command_with_another_output_makes_the_same_topics_and_pays_nothing(
-    folder, tmp_path
-):
-    said = fit(folder, tmp_path)
-    before = (tmp_path / "L").read_bytes()
-    other = ("--output", tmp_path / "other")
-    assert "are taken up, not paid again" in fit(folder, tmp_path, *other)
-    assert "are taken up" not in said
-    assert (tmp_path / "L").read_bytes() == before
-    one, again = load(tmp_path / "m"), load(tmp_path / "other")
-    assert np.array_equal(one.components, again.components)
-    assert "must not be in two releases" in fit(folder, tmp_path, *other, code=78)
-
-
 def test_a_model_that_is_out_tells_that_its_ledger_is_gone(folder, fitted, tmp_path):
     to, _ = fitted
     shutil.copy(to / "m", tmp_path / "m")

@@ -296,7 +296,7 @@ class Scene:
         settings, terms = prepared
         terms = copy.deepcopy(terms)
         manager = _Reenactment(releases, self.words, to_the_end)
-        pipeline = opening._private_pipeline(settings, terms, manager)
+        pipeline = opening.make_private_pipeline(settings, terms, manager)
         model, at = None, 0
         while manager.left:
             start, at = at, at + pipeline.due

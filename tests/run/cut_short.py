@@ -66,9 +66,9 @@ def settings_at(folder, data, kind, **flags):
     return load_settings(None, {}, given, "fit")
 
 
-def fitted(settings, *, way=fit.fit):
+def fitted(settings):
     said = []
-    way(settings, warn=said.append)
+    fit.fit(settings, warn=said.append)
     return load(settings.output.file), said
 
 

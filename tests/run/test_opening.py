@@ -14,8 +14,6 @@ from streamlda.stream import blocks
 from streamlda.stream.source import Behind, RecordBatch, RecordLocation
 from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
 
-pytestmark = pytest.mark.long
-
 LEARNING = ["given", "hashed", "learned", "started"]
 
 
@@ -64,9 +62,10 @@ def undisturbed(tmp_path_factory):
         return {kind: run(kind, tmp_path_factory.mktemp(kind), [], set())[0] for kind in LEARNING}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", LEARNING)
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=3)
 def test_any_batches_and_restarts_give_the_same_snapshots(
     kind, data, undisturbed, tmp_path_factory
 ):

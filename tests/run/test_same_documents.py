@@ -4,14 +4,12 @@ import gzip
 import json
 import random
 import shutil
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 
 import pytest
 
 from streamlda.errors import LedgerError
 from streamlda.privacy.ledger.known import Reading
-from streamlda.private.release_manager import ReleaseManager
-from streamlda.run.private_terms import PrivateTerms
 from tests.run.released import (
     MANY,
     OTHERS,
@@ -21,10 +19,8 @@ from tests.run.released import (
     WINDOW,
     as_csv,
     jsonl,
-    opened_ledger,
     ranges,
     release,
-    settings_at,
 )
 
 # Of so few documents, noise ends a window once in 10,000 runs; here it is the same in all.
@@ -166,46 +162,6 @@ def test_a_file_to_which_its_own_records_were_appended_is_refused(tmp_path, tail
     release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS), **{"snapshots.every": RECORDS})
     with pytest.raises(LedgerError, match="two releases"):
         release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS + tail))
-
-
-@pytest.mark.parametrize(
-    ("before", "again"),
-    [("a.jsonl", "data"), ("data", "*.jsonl"), ("*.jsonl", "a.jsonl"), ("a.jsonl b.jsonl",) * 2],
-)
-def test_releases_without_fingerprints_are_known_by_name(tmp_path, before, again):
-    data = tmp_path / "data"
-    jsonl(data / "b.jsonl", OTHERS[:WINDOW])
-    source = jsonl(data / "a.jsonl", TEXTS)
-
-    def spelled(names):
-        places = {"data": data}
-        return [places.get(name, data / name) for name in names.split(" ")]
-
-    settings = settings_at(tmp_path, [source])
-    with ExitStack() as opened:
-        ledger = opened_ledger(settings, opened)
-        asked = PrivateTerms.of(settings).settings
-        # As a fit on a cluster releases rows: no fingerprints, slots of the source as spelled.
-        stream = " ".join(map(str, spelled(before)))
-        manager = ReleaseManager(ledger=ledger, stream=stream)
-        manager.release("norms", 0, 100, asked.event, lambda noise: {}, {})
-    with pytest.raises(LedgerError, match="kept nothing that"):
-        release(tmp_path, *spelled(again))
-    # Documents that lie elsewhere can be taken.
-    assert release(tmp_path, jsonl(tmp_path / "new" / "a.jsonl", OTHERS[300:600]))
-
-
-def in_files(folder, documents, size):
-    for number, begin in enumerate(range(0, len(documents), size)):
-        jsonl(folder / f"{number:03d}.jsonl", documents[begin : begin + size])
-    return folder
-
-
-@pytest.mark.parametrize("size", [RECORDS, 40])
-def test_the_same_files_twice_in_one_run_are_refused(tmp_path, size):
-    sources = [in_files(tmp_path / name, TEXTS, size) for name in "ab"]
-    with pytest.raises(LedgerError, match="two files of a run"):
-        release(tmp_path, *sources, **{"snapshots.every": 100})
 
 
 def test_files_that_have_lines_in_common_are_other_documents(tmp_path):
