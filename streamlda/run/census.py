@@ -21,9 +21,9 @@ from streamlda.privacy.ledger import (
     Ledger,
     Provenance,
 )
-from streamlda.privacy.ledger.fingerprints import is_mark, text_of, value_of
+from streamlda.privacy.ledger.fingerprints import FIRST_MARK, is_mark, text_of, value_of
 from streamlda.privacy.ledger.known import Whose, fields_of
-from streamlda.privacy.ledger.sketches import REPEATED, Sample, Sketch
+from streamlda.privacy.ledger.sketches import REPEATED, REPEATED_OF, Sample, Sketch
 from streamlda.run.parts import (
     SKIPPED_RECORDS,
     get_reading,
@@ -47,6 +47,11 @@ FAULTS = Faults(
             "changed": "a file must begin with the records that were released under its name; "
             "bring them back, read by the settings of then (source.format, source.text_field), or "
             "give other documents a file of another name; nothing was spent on these",
+            "copies": "the same documents must not be in two files of a run; leave the copies out; "
+            "nothing was spent",
+            "renamed": "documents must not be in two releases, and the first of these were in one "
+            "under another name; a file that grew continues after its released part only under its "
+            "first name; nothing was spent on these",
             "unmarked": "documents must not be in two releases, and a release from this source "
             f"kept nothing that its documents are known by; {UNSPENT}",
             "repeated": f"{REPEATED}; {UNSPENT}",
@@ -142,6 +147,8 @@ class _Reader:
         self._names = set[str]()
         # Documents of files under names of which nothing was released.
         self._new = Sketch()
+        # Fingerprints of whole files, and records of files that repeat one.
+        self._whole, self._copied, self._all = set[bytes](), 0, 0
         self._enter(None)
 
     def _enter(self, location: str | None) -> None:
@@ -154,8 +161,9 @@ class _Reader:
         now = self._by_now
         self._resumes_at = 0 if now is None else now.reach.get(self._name, 0)
         self._resumes = self._resumes_at <= self._reach
-        #: First records that are spent, once content has confirmed them.
+        #: First records that are spent, once content has confirmed them; the longest known beginning.
         self._spent: Container | None = None
+        self._met, self._met_at = "", 0
         # Of what is after the last record that is spent.
         self._sketch, self._has_document = Sketch(), False
 
@@ -181,8 +189,10 @@ class _Reader:
             value = value_of(self._link)
             if self._records == self._resumes_at and self._by_now is not None:
                 self._resumes = self._resumes or self._by_now.find(value) is not None
-            is_end = self._records == self._reach and find(value) is not None
-            if value == self._value or is_end:
+            origin = find(value)
+            if origin is not None:
+                self._met, self._met_at = origin, self._records
+            if value == self._value or (self._records == self._reach and origin is not None):
                 self._spent = Container(self._name, self._records, self._link)
                 self._sketch, self._has_document = Sketch(), False
             elif is_mark(self._records - self._n_spent):
@@ -196,6 +206,8 @@ class _Reader:
     def finish(self) -> Census:
         """End the last file, and compare all documents with those of releases."""
         self._leave()
+        few = REPEATED_OF * self._copied < max(1, self._all)
+        FAULTS.check(few, "copies", records=self._copied, of=self._all)
         self._check_repeats(self._new, lambda whose: False)
         return self._census
 
@@ -216,13 +228,26 @@ class _Reader:
         if is_known:
             self._check_repeats(self._sketch, lambda whose: name in whose.origins)
         else:
-            FAULTS.check(name not in self._known.unmarked, "unmarked", source=location)
+            self._check_new(location)
             self._new.join(self._sketch)
+        self._all += records
+        if records >= FIRST_MARK and self._link in self._whole:
+            self._copied += records
+        self._whole.add(self._link)
         census.containers[location] = replace(self._spent or Container(name), records=records)
         census.beginnings.add(value_of(self._link))
         census.spent += self._n_spent
         census.slots += records - self._n_spent
         census.has_document |= self._has_document
+
+    def _check_new(self, location: str) -> None:
+        """Refuse a file that begins as one of another name, or whose name alone is known."""
+        alike, origin = self._met_at, self._met
+        shorter = min(self._known.reach.get(origin, 0), self._records)
+        # Files of one kind may begin with the same lines.
+        differs = alike < FIRST_MARK or REPEATED_OF * alike < shorter
+        FAULTS.check(differs, "renamed", source=location, first_records=alike, of=origin)
+        FAULTS.check(self._name not in self._known.unmarked, "unmarked", source=location)
 
     def _check_repeats(self, sketch: Sketch, own: Callable[[Whose], bool]) -> None:
         found = self._known.repeats(Sample.of(sketch), own, judge_own=True)

@@ -67,8 +67,7 @@ FAULTS = Faults(
     {
         LedgerError: {
             "spent": "documents must not be in two releases, and too few of these were in none; "
-            f"{UNSPENT}; what a run released gives a model: streamlda budget LEDGER --publish "
-            "MODEL",
+            f"{UNSPENT}; what was released gives a model (budget --publish)",
             "behind": "a run must have the checkpoints that go with its ledger; bring the folder "
             "back, or begin with other documents",
             "no words": "a release of topics must come after that of the words; begin with other "
@@ -196,7 +195,8 @@ def check_slots(settings: RunSettings, terms: PrivateTerms, census: Census, warn
     found = {"slots": census.slots, "documents_per_snapshot": window or None}
     found |= {"vocabulary_documents": words} if words else {}
     enough = census.slots >= max(1, words + least)
-    FAULTS.check(enough or not census.spent, "spent", released=census.spent, **found)
+    see = f"streamlda budget {settings.privacy.ledger}"
+    FAULTS.check(enough or not census.spent, "spent", released=census.spent, **found, see=see)
     FAULTS.check(enough, "few slots", **found, room=max(0, census.slots - words))
     census.check_has_document()
     most, here = settings.snapshots.most, (census.slots - words) // max(1, window)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from streamlda.checks import require
+from streamlda.checks import Faults
 from streamlda.engine.settings import SUMMING_WARMUP, EngineSettings
+from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
@@ -25,10 +26,18 @@ from streamlda.text.vocabulary import Vocabulary
 #: Documents that words are learned from by default.
 WORD_DOCUMENTS = 20_000
 
-#: What to do about fewer words than topics.
-FEW_WORDS = (
-    "ask for fewer topics or more words: learned ones come from more documents, or with a higher "
-    "max_document_frequency (1.0 keeps all)"
+_FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "phrases": "phrases must be among the words of a given vocabulary; add them to the "
+            "file of words, or leave them out of the phrases",
+            "few words": "there must be at least as many words as topics; ask for fewer topics or "
+            "more words: learned ones come from more documents, or with a higher "
+            "max_document_frequency (1.0 keeps all)",
+            "window": "partial_fit must know how many rows a private snapshot is made of; set it, "
+            "or pass all rows to fit",
+        }
+    }
 )
 
 #: Record slots that choose the words for each one of a window, by default.
@@ -72,13 +81,8 @@ def public_words(settings: RunSettings) -> Vocabulary | None:
 def _with_phrases(given: Vocabulary) -> Vocabulary:
     """Return given words; phrases, which take words out of the counts, must be among them."""
     missing = sorted(set(given.analyzer.phrases) - set(given.words or ()))
-    require(
-        not missing,
-        "phrases must be among the words of a given vocabulary",
-        missing=len(missing),
-        first=next(iter(missing), None),
-        remedy="add them to the file of words, or leave them out of the phrases",
-    )
+    first = next(iter(missing), None)
+    _FAULTS.check(not missing, "phrases", missing=len(missing), first=first)
     return given
 
 
@@ -237,12 +241,7 @@ def window_settings(
     `rows` of a fit are its one window, and `words` the names of its columns.
     """
     every, most = settings.snapshots.every, settings.snapshots.most
-    require(
-        rows is not None or every is not None,
-        "partial_fit must know how many rows a private snapshot is made of",
-        documents_per_snapshot=every,
-        remedy="set it, or pass all rows to fit",
-    )
+    _FAULTS.check(rows is not None or every is not None, "window", documents_per_snapshot=every)
     if rows is not None:
         counted = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
         every, most = rows, most or (1 if counted else None)
@@ -272,14 +271,9 @@ def _common(
 ) -> dict[str, Any]:
     topics = settings.topics
     # The estimator warns of this instead: its columns are given.
-    require(
-        topics.count <= n_features or not settings.command,
-        "there must be at least as many words as topics",
-        topics=topics.count,
-        words=n_features,
-        **_given(in_too_many_documents=too_frequent),
-        remedy=FEW_WORDS,
-    )
+    found = {"topics": topics.count, "words": n_features}
+    found |= _given(in_too_many_documents=too_frequent)
+    _FAULTS.check(topics.count <= n_features or not settings.command, "few words", **found)
     return {
         "n_components": topics.count,
         "alpha_0": None if topics.alpha_0 == "auto" else topics.alpha_0,

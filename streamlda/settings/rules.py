@@ -1,18 +1,19 @@
-"""Rules on settings that must fit together, as data: a message, and when a run breaks the rule.
+"""Rules on settings that must fit together, as data.
 
-A message names settings as ``{section.key}``.
+A term is a setting that is given, ``section.key``, or has one of some values,
+``section.key=a|b``. What no row can say is a message with a test; the message names settings as
+``{section.key}``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import NamedTuple
 
 from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import FIT, INFER, RUN, WITHOUT_DOCUMENTS
 from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
-from streamlda.stream.event_time import RECORD_TIME
 
 #: When a run breaks a rule, by its message.
 Rules = dict[str, Callable[[RunSettings], object]]
@@ -22,91 +23,83 @@ GROUP = "group"
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-#: Solver that most of what is optional goes with.
-WHITENED = "whitened-tensor"
-
-#: A setting, with values of it that count: settings that need one of these, or need it to be set.
-NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("source.kind", "files"): ("source.compression", "source.delimiter"),
-    ("source.kind", "kafka"): ("dead_letters.topic",),
-    ("source.time_field",): ("snapshots.time_bins",),
-    ("vocabulary.kind", "hashed"): ("vocabulary.hash_bits",),
-    ("vocabulary.kind", "learned", "private"): ("vocabulary.size",),
-    ("vocabulary.kind", "given", "private"): ("vocabulary.file",),
-    ("vocabulary.kind", "learned"): (
-        *("vocabulary.grow_every", "vocabulary.min_document_frequency"),
-        "vocabulary.max_document_frequency",
-    ),
-    ("topics.solver", WHITENED): ("topics.projection_file", "cluster.dask"),
-    ("topics.solver", WHITENED, "online-power", "simultaneous"): (
-        *("topics.seeds", "topics.refine", "vocabulary.grow_every"),
-    ),
-    ("http.token",): ("http.operator_token",),
-    ("privacy.unit", "user"): ("privacy.documents_per_user",),
-    ("privacy.epsilon",): (
-        *("privacy.delta", "privacy.ledger", "privacy.unit", "privacy.documents_per_user"),
-        *("privacy.relation", "privacy.mode", "privacy.clipping", "privacy.refinement_rounds"),
-        "privacy.public_model",
-    ),
+# fmt: off
+#: Terms on the left need those on the right.
+NEEDS = {
+    "source.compression source.delimiter": "source.kind=files",
+    "dead_letters.topic source.format=registry source.time_field=@record": "source.kind=kafka",
+    "snapshots.time_bins": "source.time_field",
+    "source.format=registry": "registry.url",
+    "vocabulary.hash_bits": "vocabulary.kind=hashed",
+    "vocabulary.size": "vocabulary.kind=learned|private",
+    "vocabulary.file": "vocabulary.kind=given|private",
+    "vocabulary.grow_every vocabulary.min_document_frequency vocabulary.max_document_frequency":
+        "vocabulary.kind=learned",
+    "topics.projection_file cluster.dask": "topics.solver=whitened-tensor",
+    "topics.seeds topics.refine vocabulary.grow_every":
+        "topics.solver=whitened-tensor|online-power|simultaneous",
+    "http.operator_token": "http.token",
+    "infer.topic": "kafka.topic",
+    "registry.url": "source.format=registry",
+    "kafka.partitions=group": "kafka.group source.kind=kafka",
+    "privacy.documents_per_user source.user_field": "privacy.unit=user",
+    "privacy.unit=user": "privacy.documents_per_user source.user_field",
+    "privacy.epsilon": "privacy.delta",
+    "privacy.delta privacy.ledger privacy.unit privacy.documents_per_user privacy.relation "
+    "privacy.mode privacy.clipping privacy.refinement_rounds privacy.public_model "
+    "vocabulary.kind=private topics.solver=noisy-power": "privacy.epsilon",
 }
 
-_NO_NOISE = "a refinement reads documents without noise"
-_IN_ROUNDS = "the rounds share {snapshots.every}"
-_REJECTS = "how many records were rejected is private"
-_OWN_WORDS = "it brings its own words"
-#: A setting that is given: settings that must be left out with it, and why.
-EXCLUDES: dict[str, dict[str, str]] = {
-    "topics.projection_file": {
-        **{f"vocabulary.{key}": _OWN_WORDS for key in ("kind", "file", "size", "hash_bits")},
-        **{f"vocabulary.{key}": _OWN_WORDS for key in ("documents", "grow_every", "phrases")},
-        **{f"vocabulary.{key}_document_frequency": _OWN_WORDS for key in ("min", "max")},
-        "topics.seeds": "it brings topics",
-        "topics.refine": "it says whether its topics are refined",
-    },
-    "vocabulary.grow_every": {"topics.seeds": "their words stay"},
-    "cluster.dask": dict.fromkeys(
-        [
-            *("source.max_documents", "source.time_field", "snapshots.seconds"),
-            *("topics.representative_documents", "topics.seeds", "vocabulary.grow_every"),
-        ],
-        "",
-    ),
-    "privacy.epsilon": {
-        "topics.refine": _NO_NOISE,
-        "topics.gibbs_sweeps": _NO_NOISE,
-        "topics.warmup_documents": "a private run keeps no documents",
-        "topics.documents_per_round": _IN_ROUNDS,
-        "topics.projection_file": "projections come from noisy sums",
-        "source.id_field": "an id that is shown is not private",
-        "topics.representative_documents": "a document that is shown is not private",
-        "topics.representative_texts": "a text that is shown is not private",
-        "vocabulary.grow_every": "new words reveal documents: a private run pays for words once",
-        "vocabulary.min_document_frequency": "exact counts of words reveal documents",
-        "vocabulary.max_document_frequency": "exact counts of words reveal documents: use "
-        "{vocabulary.stop_words} FILE",
-        "source.rejects": "which records were rejected is private",
-        "source.most_lost": _REJECTS,
-        "dead_letters.topic": "which records were rejected is private",
-        "breaker.share": _REJECTS,
-        "breaker.records": _REJECTS,
-        "output.keep": "a ledger names every snapshot that it paid for, and they all stay",
-        "source.time_field": "event times reveal documents: a window is known by its record slots",
-    },
+#: Terms on the left must be left out with the term on the right, and why.
+EXCLUDES = {
+    ("vocabulary.kind vocabulary.file vocabulary.size vocabulary.hash_bits vocabulary.documents "
+     "vocabulary.grow_every vocabulary.phrases vocabulary.min_document_frequency "
+     "vocabulary.max_document_frequency", "topics.projection_file"): "it brings its own words",
+    ("topics.seeds", "topics.projection_file"): "it brings topics",
+    ("topics.refine", "topics.projection_file"): "it says whether its topics are refined",
+    ("topics.seeds", "vocabulary.grow_every"): "their words stay",
+    ("topics.seeds", "kafka.partitions=group"): "members share a start",
+    ("source.max_documents source.time_field snapshots.seconds topics.representative_documents "
+     "topics.seeds vocabulary.grow_every", "cluster.dask"): "",
+    ("topics.refine topics.gibbs_sweeps", "privacy.epsilon"):
+        "a refinement reads documents without noise",
+    ("topics.warmup_documents", "privacy.epsilon"): "a private run keeps no documents",
+    ("topics.documents_per_round", "privacy.epsilon"):
+        "the rounds share {snapshots.every}",
+    ("topics.projection_file", "privacy.epsilon"): "projections come from noisy sums",
+    ("vocabulary.kind=private", "privacy.unit=user"):
+        "users take part in the choice of words and in the topics",
+    ("kafka.partitions=group", "privacy.epsilon"):
+        "the partitions of a promise are fixed before any record is read",
+    ("topics.solver=online-power", "privacy.epsilon"): "take noisy-power",
+    ("source.id_field", "privacy.epsilon"): "an id that is shown is not private",
+    ("topics.representative_documents", "privacy.epsilon"):
+        "a document that is shown is not private",
+    ("topics.representative_texts", "privacy.epsilon"): "a text that is shown is not private",
+    ("vocabulary.grow_every", "privacy.epsilon"):
+        "new words reveal documents: a private run pays for words once",
+    ("vocabulary.min_document_frequency", "privacy.epsilon"):
+        "exact counts of words reveal documents",
+    ("vocabulary.max_document_frequency", "privacy.epsilon"):
+        "exact counts of words reveal documents: use {vocabulary.stop_words} FILE",
+    ("source.rejects dead_letters.topic", "privacy.epsilon"):
+        "which records were rejected is private",
+    ("source.most_lost breaker.share breaker.records", "privacy.epsilon"):
+        "how many records were rejected is private",
+    ("output.keep", "privacy.epsilon"):
+        "a ledger names every snapshot that it paid for, and they all stay",
+    ("source.time_field", "privacy.epsilon"):
+        "event times reveal documents: a window is known by its record slots",
 }
 
-#: Settings that a private run limits to some values, where another one is given.
-PRIVATE_LIMITS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "privacy.public_model": {
-        "privacy.mode": ("window",),
-        "privacy.clipping": ("quantile",),
-        "topics.solver": (WHITENED,),
-    },
-    "cluster.dask": {
-        "privacy.unit": ("document",),
-        "privacy.mode": ("window",),
-        "vocabulary.kind": ("given", "hashed"),
-    },
+#: In a private run terms on the left go with the value on the right alone.
+PRIVATE_NEEDS = {
+    "privacy.public_model cluster.dask": "privacy.mode=window",
+    "privacy.public_model": "privacy.clipping=quantile",
+    "privacy.public_model topics.seeds": "topics.solver=whitened-tensor",
+    "cluster.dask": "privacy.unit=document vocabulary.kind=given|hashed",
 }
+# fmt: on
 
 #: Settings that a daemon which shares partitions with others must leave out.
 NOT_SHARED = (
@@ -170,12 +163,6 @@ SOURCE: Rules = {
         lambda s: s.source.kind == "follow" and s.source.format not in ("auto", "jsonl", "text"),
     "{source.format} must be jsonl, text or registry for Kafka":
         lambda s: _reads_topic(s) and s.source.format not in ("auto", "jsonl", "text", "registry"),
-    "{source.format} registry and {registry.url} go together":
-        lambda s: (s.source.format == "registry") != (s.registry.url is not None),
-    "{source.format} registry needs {source.kind} kafka":
-        lambda s: s.source.format == "registry" and not _reads_topic(s),
-    f"{{source.time_field}} {RECORD_TIME} needs {{source.kind}} kafka":
-        lambda s: s.source.time_field == RECORD_TIME and not _reads_topic(s),
     "standard input (-) must be the only source":
         lambda s: "-" in s.source.files and (len(s.source.files) > 1 or s.source.kind != "files"),
     f"{{kafka.token}}, or {{kafka.token_endpoint}}, {{kafka.username}} and {{kafka.password}} must "
@@ -198,22 +185,15 @@ LEARNING: Rules = {
     "{vocabulary.kind} given needs {vocabulary.file}":
         lambda s: s.vocabulary.kind == "given"
         and s.vocabulary.file is None and s.privacy.public_model is None,
-    "{vocabulary.kind} private needs {privacy.epsilon}":
-        lambda s: s.vocabulary.kind == "private" and not s.private,
     "{vocabulary.grow_every} needs {topics.refine}: sums take no further words":
         lambda s: s.vocabulary.grow_every and s.topics.refine is False,
-    "{vocabulary.grow_every} needs {topics.refinement_passes} above 0: sums take no further words":
-        lambda s: s.vocabulary.grow_every and s.topics.refinement_passes == 0,
     "{vocabulary.phrases} must be a file of phrases with {vocabulary.grow_every}":
         lambda s: s.vocabulary.grow_every and _learns_phrases(s),
     "{vocabulary.phrases} must be a file of phrases for words that are not learned":
         lambda s: _learns_phrases(s) and s.vocabulary.kind != "learned",
     "{topics.documents_per_round} goes with a {topics.solver} that takes rounds":
-        lambda s: s.command and s.topics.documents_per_round and s.topics.solver == WHITENED,
-    "{topics.seeds} must be left out with {kafka.partitions} group, which shares a start":
-        lambda s: s.topics.seeds and s.kafka.partitions == GROUP,
-    "{topics.solver} noisy-power needs {privacy.epsilon}":
-        lambda s: s.topics.solver == "noisy-power" and not s.private,
+        lambda s: s.command and s.topics.documents_per_round
+        and s.topics.solver == "whitened-tensor",
     "{cluster.dask} needs files that are read once and that all workers can open":
         lambda s: s.cluster.dask and get_source_kind(s) != "files",
     "{checkpoint.folder} must be left out with {cluster.dask}":
@@ -226,12 +206,6 @@ LEARNING: Rules = {
         lambda s: not _are_partitions(s.kafka.partitions),
     "{kafka.partitions} group needs a daemon (streamlda run)":
         lambda s: s.kafka.partitions == GROUP and s.command == FIT and not s.private,
-    "{kafka.group} must be set with {kafka.partitions} group":
-        lambda s: _shares_in_group(s) and s.kafka.group is None,
-    "{source.kind} must be kafka with {kafka.partitions} group":
-        lambda s: _shares_in_group(s) and s.source.kind != "kafka",
-    "{source.user_field} needs {privacy.epsilon} and {privacy.unit} user":
-        lambda s: s.command == FIT and s.source.user_field and not (s.private and _by_user(s)),
     "{snapshots.every} needs {privacy.epsilon}":
         lambda s: not s.command and not s.private and s.given("snapshots.every"),
     "{snapshots.most} needs {privacy.epsilon}":
@@ -245,8 +219,6 @@ OUTPUTS: Rules = {
         lambda s: (s.output.topic or s.dead_letters.topic) and not s.kafka.bootstrap,
     "{http.token} must be set unless {http.host} is loopback":
         lambda s: s.http.port and s.http.host not in LOOPBACK and not s.http.token,
-    "{infer.topic} needs {kafka.topic}, not files":
-        lambda s: s.infer.topic and s.source.kind != "kafka",
     "{infer.topic} must be a topic of its own":
         lambda s: s.infer.topic
         and s.infer.topic in (s.kafka.topic, s.output.topic, s.dead_letters.topic),
@@ -258,17 +230,9 @@ OUTPUTS: Rules = {
 }
 #: Of private runs.
 PRIVATE: Rules = {
-    "{topics.seeds} with {privacy.epsilon} needs {topics.solver} whitened-tensor":
-        lambda s: s.topics.seeds and s.topics.solver != WHITENED,
     "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement reads "
     "documents without noise":
         lambda s: s.topics.refinement_passes not in ("auto", 0),
-    "{topics.solver} must not be online-power with {privacy.epsilon}: take noisy-power":
-        lambda s: s.topics.solver == "online-power",
-    "{privacy.delta} must be set with {privacy.epsilon}: far below 1 / documents":
-        lambda s: s.privacy.delta is None,
-    "{privacy.documents_per_user} must be set for {privacy.unit} user":
-        lambda s: _by_user(s) and s.privacy.documents_per_user is None,
     "{snapshots.most} must be set for users and in prefix mode":
         lambda s: s.command and (_by_user(s) or s.privacy.mode == "prefix")
         and not s.snapshots.most,
@@ -292,14 +256,6 @@ PRIVATE_SOURCE: Rules = {
     "{vocabulary.kind} private, {vocabulary.file} FILE, {vocabulary.hash_bits} BITS or "
     "{privacy.public_model} FILE":
         lambda s: s.vocabulary.kind == "learned",
-    "{vocabulary.kind} must not be private for {privacy.unit} user: users take part in the choice "
-    "of words and in the topics":
-        lambda s: _by_user(s) and s.vocabulary.kind == "private",
-    "{source.user_field} must be set for {privacy.unit} user":
-        lambda s: _by_user(s) and not s.source.user_field,
-    "{kafka.partitions} must not be group with privacy: the partitions of a promise are fixed "
-    "before any record is read":
-        lambda s: s.kafka.partitions == GROUP,
     "{source.allow_gaps} must not be set with privacy and more than one number in "
     "{kafka.partitions}: the record slot of each offset is fixed; where records are gone, begin "
     "in an empty checkpoint.folder with kafka.start latest":
@@ -317,6 +273,33 @@ def _shares_in_group(s: RunSettings) -> bool:
     return s.kafka.partitions == GROUP and s.command == RUN and not s.private
 
 
+class Term(NamedTuple):
+    """A setting, and values of it that count; without values it must be given."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> list[Term]:
+        """Return the terms of a row."""
+        pairs = (each.partition("=") for each in text.split())
+        return [cls(name, tuple(filter(None, values.split("|")))) for name, _, values in pairs]
+
+    def holds(self, settings: RunSettings) -> bool:
+        """Tell whether the settings have it."""
+        value = settings[self.name]
+        return value in self.values if self.values else bool(value)
+
+    def is_on(self, settings: RunSettings) -> bool:
+        """Tell whether it was asked for: a default asks for nothing."""
+        if self.values:
+            return settings[self.name] in self.values
+        return settings.given(self.name) and settings[self.name] is not False
+
+    def __str__(self) -> str:
+        return " ".join([f"{{{self.name}}}", *([" or ".join(self.values)] if self.values else [])])
+
+
 def clashes(settings: RunSettings) -> list[str]:
     """Return the rules that are broken by settings that are right one by one."""
     reads = settings.command not in WITHOUT_DOCUMENTS
@@ -325,7 +308,9 @@ def clashes(settings: RunSettings) -> list[str]:
         rules |= PRIVATE | (PRIVATE_SOURCE if reads else {})
     found = [message for message, is_broken in rules.items() if is_broken(settings)]
     shared = shared_clashes(settings) if _shares_in_group(settings) else []
-    return [*_missing(settings, reads), *_excluded(settings), *found, *shared]
+    excluded = dict(_find_excluded(settings))
+    missing = [text for name, text in _find_missing(settings, reads) if name not in excluded]
+    return [*missing, *excluded.values(), *found, *shared]
 
 
 def shared_clashes(settings: RunSettings) -> list[str]:
@@ -334,34 +319,26 @@ def shared_clashes(settings: RunSettings) -> list[str]:
     return [f"{{{name}}} {why}" for name in NOT_SHARED if settings.given(name)]
 
 
-def _is_on(settings: RunSettings, name: str) -> bool:
-    return settings.given(name) and settings[name] is not False
+def _find_missing(settings: RunSettings, reads: bool) -> Iterator[tuple[str, str]]:
+    """Yield needs that are not met, by the setting that has them."""
+    for terms, other in (*NEEDS.items(), *(PRIVATE_NEEDS.items() if settings.private else ())):
+        for needed in Term.read(other):
+            if needed.holds(settings) or (needed.name.startswith("source.") and not reads):
+                continue
+            for term in Term.read(terms):
+                own = settings.command != FIT or FIT in SETTINGS[term.name].commands
+                if own and term.is_on(settings):
+                    yield term.name, f"{term} needs {needed}"
 
 
-def _missing(settings: RunSettings, reads: bool) -> Iterator[str]:
-    """Yield needs that are not met, but for settings that privacy excludes altogether."""
-    excluded = EXCLUDES["privacy.epsilon"] if settings.private else {}
-    for (other, *values), names in NEEDS.items():
-        value, is_read = settings[other], reads or not other.startswith("source.")
-        if is_read and not (value in values if values else value):
-            wanted = " ".join([f"{{{other}}}", " or ".join(values)]).rstrip()
-            for name in names:
-                own = settings.command != FIT or FIT in SETTINGS[name].commands
-                if own and name not in excluded and _is_on(settings, name):
-                    yield f"{{{name}}} needs {wanted}"
-
-
-def _excluded(settings: RunSettings) -> Iterator[str]:
-    for other, names in EXCLUDES.items():
-        if settings.given(other):
-            for name, why in names.items():
-                if _is_on(settings, name):
-                    yield f"{{{name}}} must be left out with {{{other}}}" + (why and f": {why}")
-    for other, limits in PRIVATE_LIMITS.items():
-        if settings.private and settings.given(other):
-            for name, allowed in limits.items():
-                if settings[name] not in allowed:
-                    yield f"{{{name}}} must be {' or '.join(allowed)} with {{{other}}}"
+def _find_excluded(settings: RunSettings) -> Iterator[tuple[str, str]]:
+    """Yield settings that must be left out."""
+    for (terms, other), why in EXCLUDES.items():
+        (present,) = Term.read(other)
+        for term in Term.read(terms) if present.is_on(settings) else ():
+            if term.is_on(settings):
+                text = f"{term} must be left out with {present}" + (why and f": {why}")
+                yield term.name, text
 
 
 def get_source_kind(settings: RunSettings) -> str:

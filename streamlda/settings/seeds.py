@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from streamlda.checks import failure, require
+from streamlda.checks import Faults
 from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InvalidSettingError
 from streamlda.private.settings import PrivateSettings
 from streamlda.spectral.seeds import SeedTopic
 from streamlda.text.analysis import TextAnalyzer
@@ -22,6 +23,24 @@ MODEL_WORDS, NAME_WORDS = 10, 3
 
 #: Unknown words that are shown.
 SHOWN_WORDS = 10
+
+
+_EXAMPLE = "write it as in 'space: orbit launch nasa'"
+_FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "same name": "seeded topics must have names of their own; name each once",
+            "few topics": "there must be at least as many topics as seeded ones; ask for more "
+            "topics, or seed fewer",
+            "no word": "a seeded topic must have a word of the vocabulary; seed it by other words, "
+            "or bring a vocabulary with these",
+            "no words": f"a seeded topic must be a name, a colon and words; {_EXAMPLE}",
+            "no file": "a seeded topic must be 'name: words', or the name of a file of such lines "
+            f"or a model; {_EXAMPLE}, or check the name",
+            "no line": f"a file of seeds must have a line 'name: words'; {_EXAMPLE}",
+        }
+    }
+)
 
 
 class SeedWords(NamedTuple):
@@ -41,20 +60,9 @@ def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
     for text in given:
         found += [_parsed(text)] if ":" in text else _read(text)
     names = [seed.name for seed in found]
-    require(
-        len(set(names)) == len(names),
-        "seeded topics must have names of their own",
-        seeded=len(names),
-        names=len(set(names)),
-        remedy="name each once",
-    )
-    require(
-        len(found) <= n_topics,
-        "there must be at least as many topics as seeded ones",
-        topics=n_topics,
-        seeded=len(found),
-        remedy="ask for more topics, or seed fewer",
-    )
+    distinct = len(set(names))
+    _FAULTS.check(distinct == len(names), "same name", seeded=len(names), names=distinct)
+    _FAULTS.check(len(found) <= n_topics, "few topics", topics=n_topics, seeded=len(found))
     return found
 
 
@@ -72,14 +80,8 @@ def seed_topics(
             own = columns_of(word)
             columns |= dict.fromkeys(own)
             unknown += [word] * (not own)
-        require(
-            columns,
-            "a seeded topic must have a word of the vocabulary",
-            topic=name,
-            words=len(words),
-            unknown=_listed(words),
-            remedy="seed it by other words, or bring a vocabulary with these",
-        )
+        missing = {"topic": name, "words": len(words), "unknown": _listed(words)}
+        _FAULTS.check(columns, "no word", **missing)
         found.append(SeedTopic(name, tuple(columns)))
     problem = None
     if unknown:
@@ -141,12 +143,8 @@ def names_of(names: Sequence[str] | None, n_features: int) -> Callable[[str], li
 
 def _parsed(given: str, **where: Any) -> SeedWords:
     name, colon, words = given.partition(":")
-    require(
-        colon and name.strip() and words.split(),
-        "a seeded topic must be a name, a colon and words",
-        **where or {"seed_topic": given[:80]},
-        remedy="write it as in 'space: orbit launch nasa'",
-    )
+    is_whole = colon and name.strip() and words.split()
+    _FAULTS.check(is_whole, "no words", **where or {"seed_topic": given[:80]})
     return SeedWords(name.strip(), tuple(dict.fromkeys(words.split())))
 
 
@@ -160,25 +158,14 @@ def _read(path: str) -> list[SeedWords]:
             lines = (beginning + file.read()).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise failure(
-            "a seeded topic must be 'name: words', or the name of a file of such lines or a model",
-            seed_topic=path,
-            reason=reason,
-            remedy="write it as in 'space: orbit launch nasa', or check the name",
-        ) from None
+        raise _FAULTS.make("no file", seed_topic=path, reason=reason) from None
     # What a file holds is not quoted: it may be documents, by mistake.
     found = [
         _parsed(line, path=path, line=number)
         for number, line in enumerate(lines, 1)
         if line.strip() and not line.startswith("#")
     ]
-    require(
-        found,
-        "a file of seeds must have a line 'name: words'",
-        path=path,
-        lines=len(lines),
-        remedy="write it as in 'space: orbit launch nasa'",
-    )
+    _FAULTS.check(found, "no line", path=path, lines=len(lines))
     return found
 
 

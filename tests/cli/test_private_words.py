@@ -148,7 +148,7 @@ def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
             ("truth", "privacy.mode=prefix", "snapshots.most=2"),
             True,
             78,
-            "privacy.mode must be window",
+            "needs privacy.mode window",
         ),
         (("truth", "-k", 2), True, 78, "topics=3 n_components=2"),
     ],

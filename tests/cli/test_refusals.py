@@ -47,7 +47,7 @@ REFUSED = [
     # Inference.
     (KAFKA, 78, "--output-topic must be set for Kafka"),
     (f"{KAFKA} --output-topic in", 78, "must be a topic of its own"),
-    (f"{INFER} a.txt --output-topic out", 78, "--output-topic needs --kafka-topic, not fil"),
+    (f"{INFER} a.txt --output-topic out", 78, "--output-topic needs --kafka-topic;"),
     (
         f"{KAFKA} --output-topic out source.max_documents=3",
         *(78, "must be left out for Kafka"),
@@ -56,10 +56,10 @@ REFUSED = [
     (f"{KAFKA} --output-topic out dead_letters.topic=out", 78, "must be a topic of its own"),
     # Plans, and brokers to ask.
     ("plan --records 1000", 2, "set --epsilon and --delta"),
-    (PLAN, 78, "--delta must be set"),
+    (PLAN, 78, "--epsilon needs --delta"),
     (
         f"{PLAN} --delta 1e-6 snapshots.most=1 privacy.unit=user",
-        *(78, "privacy.documents_per_user must be set"),
+        *(78, "privacy.unit user needs privacy.documents_per_user"),
     ),
     (f"{PLAN} --delta 1e-6 --vocabulary nowhere", 78, "nowhere"),
     ("doctor --kafka-bootstrap localhost:9", 78, "source.files must name files, or kafka.topic"),

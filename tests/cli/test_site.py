@@ -256,7 +256,7 @@ def test_records_that_a_site_has_shared_are_known_under_another_path(folder, tmp
     copy.write_bytes(gzip.compress((folder / "east.jsonl").read_bytes()))
     place = command.index(str(folder / "east.jsonl"))
     result = run(*command[:place], copy, *command[place + 1 :], code=CONFIGURATION)
-    assert "must not be in two releases" in result.stderr
+    assert "under another name" in result.stderr
     run(*command)
     report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
     (one, two) = (shot["documents"] for shot in report["snapshots"])

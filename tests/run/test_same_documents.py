@@ -164,6 +164,15 @@ def test_a_file_to_which_its_own_records_were_appended_is_refused(tmp_path, tail
         release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS + tail))
 
 
+@pytest.mark.parametrize("size", [RECORDS, 40])
+def test_the_same_files_twice_in_one_run_are_refused(tmp_path, size):
+    for folder in "ab":
+        for begin in range(0, RECORDS, size):
+            jsonl(tmp_path / folder / f"{begin}.jsonl", TEXTS[begin : begin + size])
+    with pytest.raises(LedgerError, match="two files of a run"):
+        release(tmp_path, tmp_path / "a", tmp_path / "b", **{"snapshots.every": 100})
+
+
 def test_files_that_have_lines_in_common_are_other_documents(tmp_path):
     """Equal days among others, and files of two releases that begin alike."""
     head = [f"this is line {number} of what all of these begin with" for number in range(20)]
