@@ -161,7 +161,7 @@ class _Reader:
         now = self._by_now
         self._resumes_at = 0 if now is None else now.reach.get(self._name, 0)
         self._resumes = self._resumes_at <= self._reach
-        #: First records that are spent, once content has confirmed them; the longest known beginning.
+        #: First records that content has shown to be spent, and the longest known beginning.
         self._spent: Container | None = None
         self._met, self._met_at = "", 0
         # Of what is after the last record that is spent.
