@@ -31,17 +31,15 @@ class SourceSettings:
     """Source of the documents, and how their records are read."""
 
     kind: str = entry(
-        "text", "auto", "Kind of the source; a Kafka topic, files once (- is standard input), or "
-        "files that grow and folders that fill; auto decides by kafka.topic and source.files.",
+        "text", "auto", "A Kafka topic, files once (- is standard input), or files that grow and "
+        "folders that fill; auto decides by kafka.topic and source.files.",
         choices=("auto", "kafka", "files", "follow"), flag="--source-kind")
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
     format: str = entry(
-        "text", "auto", "How records are stored; registry is Avro or JSON with schemas; "
-        "in text each line is a document, in file each file; json is an array, or objects over "
-        "several lines; auto decides by file names (.json, .csv ...; others are text, in folders "
-        "file) and registry.url; otherwise "
-        "jsonl from Kafka and files that grow, text from standard input.",
+        "text", "auto", "How records are stored: registry is Avro or JSON with schemas, text a "
+        "document a line, file one a file, json an array or objects over several lines; auto: by "
+        "file name (others are text, in folders file), jsonl from Kafka and files that grow.",
         choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "registry"),
         flag="--format")
     text_field: str = entry(
@@ -49,8 +47,8 @@ class SourceSettings:
     user_field: str | None = entry(
         "text", None, "Key or column of the user who wrote the document, text or an integer.")
     time_field: str | None = entry(
-        "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), or "
-        "seconds or milliseconds since 1970; @record is the timestamp of the Kafka record.")
+        "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), seconds "
+        "or milliseconds since 1970; @record is the timestamp of the Kafka record.")
     most_ahead: float = entry(
         "seconds", MOST_AHEAD_SECONDS, "How far an event time may lie ahead of the clock; later "
         "documents are learned from and counted as ahead, in no bin.", unit="seconds", least=0)
@@ -58,8 +56,7 @@ class SourceSettings:
         "text", None, "Key or column of the id of a record, text or an integer: shown with "
         "representative documents and by infer; default: file and number.")
     delimiter: str | None = entry(
-        "text", None, "Delimiter of csv, one character or tab; default: that of comma, tab, "
-        "semicolon and bar which finds the text field in the header.")
+        "text", None, "Delimiter of csv, one character or tab; default: by the header.")
     compression: str = entry(
         "text", "infer", "Compression of the files; infer decides by file names.",
         choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))
@@ -79,9 +76,8 @@ class SourceSettings:
         "text", None, "File for rejected records, one JSON line each: location, record, reason; "
         "lines may repeat after a restart; default: none.")
     most_lost: float = entry(
-        "number", 0.1, "Write the model but exit with 65 when more than this fraction of the "
-        "records is rejected, or of the stored bytes is lost to damage.",
-        least=0, most=1, commands=FIT_ONLY)
+        "number", 0.1, "Write the model but exit with 65 when more than this fraction of records "
+        "is rejected, or of bytes lost to damage.", least=0, most=1, commands=FIT_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +87,13 @@ class KafkaSettings:
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("topic", None, "Topic of records.")
     partitions: str = entry(
-        "text", "all", "all, a list such as 0,3, a share i/n, or group: those that the members of "
-        "kafka.group agree on. In a share or a group each partition has its own folder in "
-        "checkpoint.folder, which all daemons share.")
+        "text", "all", "all, a list such as 0,3, a share i/n, or group: as members of kafka.group "
+        "agree. Daemons of shares and groups have one checkpoint.folder.")
     start: str = entry(
-        "text", "earliest", "Where to begin when there is no checkpoint; for infer, no offset of "
-        "the group.",
+        "text", "earliest", "Where to begin without a checkpoint (infer: an offset of the group).",
         choices=("earliest", "latest"))
     group: str | None = entry(
-        "text", None, "Consumer group; shares partitions, shows lag, and names the "
-        "ledger of a private run; positions are in checkpoints.")
+        "text", None, "Consumer group: shares partitions, shows lag, names a private ledger.")
     protocol: str = entry("text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
     mechanism: str | None = entry("text", None, "SASL mechanism.", choices=MECHANISMS)
     username: str | None = entry(
@@ -110,14 +103,13 @@ class KafkaSettings:
     token: Secret | None = entry(
         "secret", None, "OAUTHBEARER token that another program renews; read at each login.")
     token_endpoint: str | None = entry(
-        "text", None, "https:// address that gives OAUTHBEARER tokens to a client (OAuth 2.0 "
-        "client credentials; http:// on this machine); SSL_CERT_FILE has authorities to trust.")
+        "text", None, "https:// address that gives OAUTHBEARER tokens (OAuth 2.0 client "
+        "credentials; http:// on this machine); SSL_CERT_FILE has authorities to trust.")
     token_scope: str | None = entry("text", None, "Scope to ask kafka.token_endpoint for.")
     token_extensions: str | None = entry(
         "text", None, "SASL extensions that go with OAUTHBEARER tokens, name=value,name=value.")
     kerberos_service: str | None = entry(
-        "text", None, "Name of the brokers' service for GSSAPI, which logs in with the ticket of "
-        "this process; default: kafka.")
+        "text", None, "Name of the brokers' service for GSSAPI; default: kafka.")
     ca_file: str | None = entry("text", None, "Certificates of the authorities that are trusted.")
     certificate_file: str | None = entry("text", None, "Certificate of this client.")
     key_file: str | None = entry("text", None, "Key of this client.")
@@ -133,8 +125,7 @@ class RegistrySettings:
     username: str | None = entry("text", None, "User of the schema registry.")
     password: Secret | None = entry("secret", None, "Password of the user.")
     ca_file: str | None = entry(
-        "text", None, "Certificates of the authorities that are trusted for the registry; default: "
-        "SSL_CERT_FILE, or those of certifi.")
+        "text", None, "Certificates that are trusted; default: SSL_CERT_FILE, or certifi's.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,47 +133,42 @@ class VocabularySettings:
     """Words that are counted."""
 
     kind: str = entry(
-        "text", "auto", "Where the words come from: learned from the first documents, given in a "
-        "file, hashed (columns, shown by their numbers), or private (chosen from the first records "
-        "with privacy); auto decides by vocabulary.file and vocabulary.hash_bits, otherwise "
-        "learned.",
+        "text", "auto", "Words: learned from the first documents, given in a file, hashed to "
+        "columns, or private (chosen from the first records with privacy); auto decides by "
+        "vocabulary.file and vocabulary.hash_bits, otherwise learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
-        "text", None, "File of words, one on each line; a private choice keeps these public words "
-        "and adds others.",
+        "text", None, "File of words, one a line; a private choice keeps them and adds others.",
         flag="--vocabulary")
     size: int = entry(
         "int", 8000, "Maximum number of words.", unit="words", least=1, flag="--vocabulary-size")
     hash_bits: int = entry(
         "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
     documents: int | None = entry(
-        "int", None, "First documents that the words are learned from (at most 64 million "
-        "characters), or first records that a private choice reads; default: 20000, private: a "
-        "quarter of a window.", unit="documents", least=1, flag="--vocabulary-documents")
+        "int", None, "First documents that words are learned from, or records of a private choice; "
+        "default: 20000, private: a quarter of a window.",
+        unit="documents", least=1, flag="--vocabulary-documents")
     min_document_frequency: float | None = entry(
-        "frequency", None, "Leave out words that are in fewer documents: a count, or a fraction "
-        "with a point; default: 0.005 of the documents, at least 1 and at most 5.")
+        "frequency", None, "Leave out words in fewer documents: a count, or a fraction with a "
+        "point; default: 0.005 of the documents, at least 1 and at most 5.")
     max_document_frequency: float | None = entry(
-        "frequency", None, "Leave out words that are in more documents: a count, or a fraction "
-        "with a point; 1.0 keeps all; default: 0.3, with fewer than 5 topics 0.5, and never a word "
-        "in 20 documents or fewer.")
+        "frequency", None, "Leave out words in more documents: a count, or a fraction with a "
+        "point, 1.0 for none; default: 0.3, with fewer than 5 topics 0.5, above 20 documents.")
     grow_every: int | None = entry(
-        "int", None, "After every N documents, let words that have become frequent enter a learned "
-        "vocabulary, and words that are gone leave; default: the words stay.",
-        unit="documents", least=100)
+        "int", None, "Let frequent words enter a learned vocabulary after every N documents, and "
+        "gone ones leave; default: the words stay.", unit="documents", least=100)
     stop_words: str = entry(
-        "text", "english", "Languages (english,german) whose stop words to leave out; none, or a "
-        "file of words.")
+        "text", "english", "Languages (english,german) of stop words; none, or a file of words.")
     token_pattern: str | None = entry(
         "text", None, "Regular expression of a word; default: two or more letters of any script.")
     clean: str = entry(
         "text", "attachments,urls,emails,html", "What to remove from texts first; or none.")
     analyzer: str | None = entry(
-        "text", None, "Function that splits a text into words: a name that a package announces, or "
+        "text", None, "Function that splits texts into words: a package's name for it, or "
         "module:function, such as rjieba:cut.")
     phrases: str | None = entry(
-        "text", None, "Phrases that count as one word: how many pairs of neighbours to learn "
-        "besides the words, or a file of phrases, one on each line; with privacy a public one.")
+        "text", None, "Phrases that count as one word: how many pairs of neighbours to learn, or "
+        "a file of phrases, one a line; with privacy a public one.")
     ngrams: tuple[int, int] = entry(
         "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
 
@@ -204,7 +190,7 @@ class TopicsSettings:
         choices=("whitened-tensor", "online-power", "simultaneous", "noisy-power"),
         parameter="solver")
     refine: bool | None = entry(
-        "bool", None, "Refine the topics by likelihood; default: yes, but not with privacy or a "
+        "bool", None, "Refine topics by likelihood; default: yes, but not with privacy or a "
         "projection file of sums.")
     refinement_passes: int | Literal["auto", "quick", "thorough"] = entry(
         "int", "auto", "Passes over the documents in memory that refine the topics; auto makes "
@@ -215,9 +201,8 @@ class TopicsSettings:
         "int", 0, "Gibbs sweeps over the documents in memory after the passes.",
         least=0, parameter="gibbs_sweeps", commands=ESTIMATOR_ONLY)
     warmup_documents: int | None = entry(
-        "int", None, "First documents, kept in memory, from which the first topics are learned; "
-        "default: 20000, or 10000 without a refinement.",
-        unit="documents", least=1, parameter="warmup_documents")
+        "int", None, "Documents in memory that give the first topics; default: 20000, or 10000 "
+        "without a refinement.", unit="documents", least=1, parameter="warmup_documents")
     oversampling: int = entry(
         "int", 50, "Columns of the projection in addition to K.", unit="columns", least=0,
         parameter="oversampling")
@@ -225,29 +210,25 @@ class TopicsSettings:
         "int", None, "Documents of a power iteration of the online solvers; default: more in each.",
         unit="documents", least=1, parameter="documents_per_round")
     restarts: int | None = entry(
-        "int", None, "Random starts L for each topic in power methods; default: 10, "
-        "with privacy 3.",
+        "int", None, "Random starts L for each topic in power methods; default: 10, private 3.",
         unit="starts", least=1, parameter="n_restarts")
     iterations: int | None = entry(
         "int", None, "Power iterations R for each topic; default: 5, with privacy by solver.",
         unit="rounds", least=1, parameter="n_iterations")
     seed: int = entry(
-        "int", 0, "Seed of projections and restarts; equal documents and settings give equal "
-        "topics. It never seeds privacy noise.",
+        "int", 0, "Seed of projections and restarts, never of privacy noise.",
         least=0, most=2**64 - 1, parameter="random_state")
     representative_documents: int = entry(
-        "int", 0, "Keep the ids of this many documents for each topic, those with most of it, to "
-        "show them; never with privacy.", unit="documents", least=0, most=100)
+        "int", 0, "Keep ids of this many documents with most of each topic; never with privacy.",
+        unit="documents", least=0, most=100)
     representative_texts: bool = entry(
-        "bool", False, "Also keep the first 1000 characters of each; models and checkpoints then "
-        "hold texts.")
+        "bool", False, "Also keep their first 1000 characters, in models and checkpoints.")
     seeds: tuple[str, ...] = entry(
-        "seeds", (), "A topic to begin with, such as 'space: orbit launch'; repeat for others; or "
-        "a file of such lines, or a model, for all of its topics.",
-        flag="--seed-topic", parameter="seed_topics")
+        "seeds", (), "A topic to begin with, such as 'space: orbit launch'; repeatable; or a file "
+        "of such lines, or a model.", flag="--seed-topic", parameter="seed_topics")
     projection_file: str | None = entry(
-        "text", None, "File of `streamlda projection`: the start that runs must share to be merged "
-        "later; default: a start of its own.", flag="--projection")
+        "text", None, "File of `streamlda projection`: the start of runs that are merged later; "
+        "default: a start of its own.", flag="--projection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,8 +240,8 @@ class SnapshotSettings:
         "that ends gives one snapshot, at its end.",
         unit="records", least=100, flag="--snapshot-every", parameter="documents_per_snapshot")
     seconds: float | None = entry(
-        "seconds", None, "Also publish a snapshot after this time, if that comes first; default: "
-        "never.", unit="seconds", least=0, open=True, flag="--snapshot-seconds")
+        "seconds", None, "Also publish a snapshot after this time; default: never.",
+        unit="seconds", least=0, open=True, flag="--snapshot-seconds")
     most: int | None = entry(
         "int", None, "Maximum number of snapshots; default: no limit.", unit="snapshots", least=1,
         flag="--snapshots", parameter="snapshots")
@@ -277,14 +258,14 @@ class PrivacySettings:
     """Differential privacy: on when epsilon is set."""
 
     epsilon: float | None = entry(
-        "number", None, "Privacy budget; how much all that is published may depend on one document "
-        "or user; default: not private.", least=0, open=True, parameter="epsilon")
+        "number", None, "Privacy budget: how much output may depend on one document or user; "
+        "default: not private.", least=0, open=True, parameter="epsilon")
     delta: float | None = entry(
         "number", None, "Probability with which epsilon may fail; far below 1 / documents.",
         least=0, most=1, open=True, parameter="delta")
     ledger: str | None = entry(
-        "text", None, "File of what was spent, and on which documents; made if there is none; "
-        "releases go to FILE.releases.", parameter="ledger")
+        "text", None, "File of what was spent, and on which documents; releases go to "
+        "FILE.releases.", parameter="ledger")
     unit: str = entry(
         "text", "document", "Whose presence is hidden; user needs source.user_field, "
         "privacy.documents_per_user and snapshots.most.", choices=("document", "user"),
@@ -300,17 +281,14 @@ class PrivacySettings:
         "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
         "snapshots.most).", choices=("window", "prefix"), parameter="mode")
     clipping: str | ClipBounds = entry(
-        "text", "quantile", "Bound on what one document adds to a sum: a private quantile, or the "
-        "largest possible value.", choices=("quantile", "worst-case"), parameter="clipping")
+        "text", "quantile", "Bound on what a document adds to a sum.",
+        choices=("quantile", "worst-case"), parameter="clipping")
     refinement_rounds: int | None = entry(
-        "int", None, "Rounds that refine the topics; each reads documents of its own, together "
-        "about half of a window; default: 0 up to 1024 words; beyond, 1, or 4 where the noise is "
-        "small (with worst-case bounds 3 there, else 0).",
-        unit="rounds", least=0)
+        "int", None, "Rounds that refine the topics, of documents of their own, about half of a "
+        "window; default: 0 up to 1024 words, else by the noise.", unit="rounds", least=0)
     public_model: str | TopicModel | None = entry(
         "text", None, "Model of public documents: a window begins with its topics if they fit, and "
-        "with its words unless others are given; more topics are learned privately.",
-        parameter="public_model")
+        "with its words unless others are given.", parameter="public_model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,16 +296,14 @@ class OutputSettings:
     """Outputs for topics."""
 
     file: str | None = entry(
-        "text", None, "Model file to write; always the newest snapshot, replaced as a whole; "
-        "earlier private ones go to FILE.snapshots if there is no folder.",
-        flag="--output", short="-o")
+        "text", None, "Model file to write: the newest snapshot; earlier private ones go to "
+        "FILE.snapshots if there is no folder.", flag="--output", short="-o")
     folder: str | None = entry(
         "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
         flag="--output-folder")
     keep: int | float | None = entry(
-        "keep", None, "Snapshots to keep in the folder: a number, or an age such as 30 d; older "
-        "ones are removed, never the newest; default: all. Private ones all stay.",
-        commands=RUN_ONLY)
+        "keep", None, "Snapshots to keep in the folder: a number, or an age such as 30 d; default: "
+        "all. The newest and private ones stay.", commands=RUN_ONLY)
     topic: str | None = entry(
         "topic", None, "Compacted Kafka topic for snapshots; default: none.",
         commands=RUN_ONLY, flag="--output-topic")
@@ -338,17 +314,16 @@ class InferSettings:
     """Proportions of each document of the topic that is read, by the newest model."""
 
     topic: str | None = entry(
-        "topic", None, "Kafka topic for the proportions of each document that is read from Kafka, "
-        "by the newest snapshot; default: none.", infer_flag="--output-topic")
+        "topic", None, "Kafka topic for the proportions of each document that is read from Kafka; "
+        "default: none.", infer_flag="--output-topic")
     group: str | None = entry(
-        "text", None, "Consumer group that shares these documents among processes and keeps their "
-        "offsets; default: streamlda-infer-TOPIC, with the topic that is written.")
+        "text", None, "Consumer group that shares these documents among processes; default: "
+        "streamlda-infer-TOPIC, with the topic that is written.")
     top: int | None = entry(
-        "int", None, "Only the N largest proportions of a document, as pairs of topic and "
-        "proportion; default: all, in order.", least=1, infer_flag="--top")
+        "int", None, "Only the N largest proportions, as pairs of topic and proportion; default: "
+        "all, in order.", least=1, infer_flag="--top")
     disclose: bool = entry(
-        "bool", False, "Write proportions to a topic although the model is private: they reveal "
-        "each document, which the privacy promise does not cover.")
+        "bool", False, "Write proportions of a private model to a topic: they reveal documents.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,13 +342,12 @@ class MemorySettings:
 
     limit: int | None = entry(
         "bytes", None, "Limit of resident memory; default: nine tenths of what the control group "
-        "(container, systemd unit) allows, else no limit.", unit="bytes", least=1)
+        "allows, else no limit.", unit="bytes", least=1)
     queue: int = entry(
         "bytes", 64 * MIB, "Limit of memory for documents that wait.", unit="bytes", least=MIB)
     kept: int = entry(
-        "bytes", 192 * MIB, "Limit of memory for the documents of files, 12 bytes for each word of "
-        "one: within it they are fitted together at the end, as by StreamLDA.fit; beyond it topics "
-        "follow them as a stream.", unit="bytes", least=0)
+        "bytes", 192 * MIB, "Limit of memory for the documents of files: within it they are fitted "
+        "together at the end; beyond it topics follow them as a stream.", unit="bytes", least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,19 +362,17 @@ class BreakerSettings:
     """Limits of failures, after which a run stops."""
 
     share: float = entry(
-        "number", 0.5, "Stop when more than this fraction of the records is rejected; never in a "
-        "private run.",
+        "number", 0.5, "Stop when more than this fraction of the records is rejected.",
         least=0, most=1)
     records: int = entry(
         "int", 10_000, "Number of the last records in which the fraction is measured.",
         unit="records", least=1)
     attempts: int = entry(
         "int", 5, "Consecutive failures of a damaged source, after which the daemon stops; it "
-        "waits for a source that is away, and for room on a disk.", least=1)
+        "waits for one that is away.", least=1)
     then: str = entry(
-        "text", "exit", "What to do where no restart would help (exit codes 65 and 78): exit; or "
-        "wait for a signal, alive and not ready, as in a container that is always restarted.",
-        choices=("exit", "wait"))
+        "text", "exit", "Where no restart would help (exit codes 65 and 78): exit, or wait for a "
+        "signal, alive and not ready.", choices=("exit", "wait"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,8 +385,7 @@ class HttpSettings:
     token: Secret | None = entry(
         "secret", None, "Bearer token; must be set unless the host is loopback.")
     operator_token: Secret | None = entry(
-        "secret", None, "Bearer token that also opens /status and /metrics of a private run; "
-        "default: they are closed.")
+        "secret", None, "Bearer token that also opens /status and /metrics of a private run.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,11 +402,9 @@ class ClusterSettings:
     """A Dask cluster to learn on."""
 
     dask: str | None = entry(
-        "text", None, "Dask scheduler on whose workers to learn; they must see the files; after a "
-        "failure only private models that were already released are written; default: learn here.",
-        flag="--dask", commands=FIT_ONLY)
+        "text", None, "Dask scheduler on whose workers to learn; they must see the files; default: "
+        "learn here.", flag="--dask", commands=FIT_ONLY)
     shards: int | None = entry(
-        "int", None, "Number of parts, about, into which the files are cut on the cluster; "
-        "default: by size, 64 of 1 to 64 MiB or more of 64 MiB.",
+        "int", None, "Parts, about, into which the files are cut on the cluster; default: by size.",
         least=1, flag="--shards", commands=FIT_ONLY)
 # fmt: on
