@@ -34,13 +34,19 @@ class Online(NamedTuple):
 
     learn: Callable[[Any], Any]
     topics: Callable[[], Topics]
+    #: Ids of the topics, where they have any.
+    ids: Callable[[], list[int]] = list
 
 
 def streamlda(n_components: int, n_documents: int, n_features: int, seed: int) -> Online:
     from streamlda.estimator import StreamLDA
 
     lda = StreamLDA(n_components, random_state=seed)
-    return Online(lda.partial_fit, lambda: (lda.components_, lda.alpha_))
+    return Online(
+        lda.partial_fit,
+        lambda: (lda.components_, lda.alpha_),
+        lambda: lda.diagnostics_.get("topic_ids", []),
+    )
 
 
 def gensim(n_components: int, n_documents: int, n_features: int, seed: int) -> Online:

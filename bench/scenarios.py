@@ -38,6 +38,7 @@ from bench.scaleout import SCALEOUT
 from bench.shares import SHARES
 from bench.start import START
 from bench.throughput import THROUGHPUT
+from bench.turns import TURNS
 from bench.wa16_online import WA16_ONLINE
 from bench.wa16_solvers import WA16_SOLVERS
 
@@ -301,6 +302,7 @@ ALL = [
     *COMPARE,
     *KNOWN_TRUTH,
     *PREQUENTIAL,
+    *TURNS,
     *START,
     *SCALE,
     *ROOFLINE,

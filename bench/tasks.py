@@ -37,6 +37,7 @@ from bench.scaleout import SCALEOUT_TASKS
 from bench.shares import SHARES_TASKS
 from bench.start import START_TASKS
 from bench.throughput import THROUGHPUT_TASKS
+from bench.turns import TURNS_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
 from bench.wa16_solvers import WA16_SOLVERS_TASKS
 
@@ -207,6 +208,7 @@ TASKS = {
         *COMPARE_TASKS,
         *KNOWN_TRUTH_TASKS,
         *PREQUENTIAL_TASKS,
+        *TURNS_TASKS,
         *START_TASKS,
         *SCALE_TASKS,
         *ROOFLINE_TASKS,

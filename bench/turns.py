@@ -1,0 +1,651 @@
+"""Streams whose subjects change: a turn, a new theme, a drift, dates, and three routes to one fit.
+
+Perplexities are of documents that nothing has learned, with alpha 1 / K for all and the words
+counted so far behind the topics.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.data import read_all
+from bench.kinds import Case, Figure, Json, Scenario, at_most, series
+from bench.measure import HELD_OUT_EVERY, VOCABULARY_SIZE
+from bench.prequential import LEARNERS, OURS, Online, months
+
+if TYPE_CHECKING:
+    from bench.measure import Meter
+    from streamlda.model.evaluation import CompletionResult
+    from streamlda.model.topic_model import TopicModel
+
+#: Documents of a block, which is learned at once, and of a planted test.
+BLOCK, TESTED = 1000, 500
+#: Documents after a turn at which perplexity is measured.
+AFTER = 2000, 4000, 8000
+#: Planted documents: words, tokens of each, sum of alpha, topics.
+PLANTED = {"n_features": 2000, "tokens": 60, "alpha_0": 1.0, "n_components": 10}
+#: Documents of a refit, and between two.
+REFIT, EVERY = 20_000, 5000
+
+Rows = Any
+Topics = NDArray[np.float64]
+
+
+class Planted(NamedTuple):
+    """Documents of topics whose words are as frequent as rank^-0.8."""
+
+    rng: np.random.Generator
+    n_features: int
+    tokens: int
+    alpha_0: float
+
+    def topics(self, n: int) -> Topics:
+        weights = 1 / np.arange(1.0, self.n_features + 1) ** 0.8
+        return self.rng.dirichlet(weights / weights.sum() * self.n_features * 0.05, n)
+
+    def documents(self, topics: Topics, n: int, theta: Topics | None = None) -> Rows:
+        from scipy.sparse import csr_matrix
+
+        if theta is None:
+            theta = self.rng.dirichlet(np.full(len(topics), self.alpha_0 / len(topics)), n)
+        return csr_matrix(self.rng.multinomial(self.tokens, theta @ topics).astype(np.int32))
+
+
+def planted(parameters: Json, seed: int) -> Planted:
+    names = "n_features", "tokens", "alpha_0"
+    return Planted(np.random.default_rng(seed), **{name: parameters[name] for name in names})
+
+
+class Judge:
+    """Perplexity of held-out documents by topics, smoothed with the words that were learned."""
+
+    def __init__(self, n_features: int) -> None:
+        self.seen = np.zeros(n_features)
+
+    def learn(self, rows: Rows) -> None:
+        self.seen += np.asarray(rows.sum(axis=0)).ravel()
+
+    def perplexity(self, topics: Topics, rows: Rows) -> float:
+        return float(self.complete(topics, rows).perplexity)
+
+    def complete(self, topics: Topics, rows: Rows) -> CompletionResult:
+        from streamlda.documents import DocumentBatch
+        from streamlda.model.evaluation import document_completion
+
+        alpha = np.full(len(topics), 1 / len(topics))
+        background = (self.seen + 1e-9) / (self.seen + 1e-9).sum()
+        return document_completion(DocumentBatch.from_matrix(rows), topics, alpha, background)
+
+
+def fit_anew(n_components: int, rows: Rows, seed: int) -> Topics:
+    from streamlda.estimator import StreamLDA
+
+    found: Topics = StreamLDA(n_components, random_state=seed).fit(rows).components_
+    return found
+
+
+def blocks(rows: Rows) -> Iterator[Rows]:
+    return (rows[start : start + BLOCK] for start in range(0, rows.shape[0], BLOCK))
+
+
+def stacked(parts: list[Rows]) -> Rows:
+    from scipy.sparse import vstack
+
+    return vstack(parts, format="csr")
+
+
+# turn-planted, turn-text
+
+
+class Subject(NamedTuple):
+    """Documents of one subject: to learn, and to be predicted."""
+
+    name: str
+    learned: Rows
+    tested: Rows
+
+
+def follow(online: Online, subjects: list[Subject], parameters: Json, seed: int) -> Json:
+    """Learn one subject after another; measure after each turn, beside a new fit."""
+    judge = Judge(subjects[0].learned.shape[1])
+    found, ids, spent = [], {}, 0.0
+    for number, subject in enumerate(subjects):
+        since: list[Rows] = []
+        for rows in blocks(subject.learned):
+            before = time.process_time()
+            online.learn(rows)
+            spent += time.process_time() - before
+            judge.learn(rows)
+            since.append(rows)
+            learned = sum(part.shape[0] for part in since)
+            if number == 0 or learned not in AFTER:
+                continue
+            row = {"subject": subject.name, "after": learned}
+            before = time.process_time()
+            topics = online.topics()[0]
+            spent += time.process_time() - before
+            row["perplexity"] = judge.perplexity(topics, subject.tested)
+            if parameters["learner"] == OURS:
+                fresh = fit_anew(parameters["n_components"], stacked(since), seed)
+                row["fresh"] = judge.perplexity(fresh, subject.tested)
+            found.append(row)
+        ids[number] = online.ids()
+    return {"rows": found, "ids": [*ids.values()], "learning_seconds": spent}
+
+
+def turn_planted(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Ten topics, ten others, and the first again."""
+    source = planted(parameters, seed)
+    topics = [source.topics(parameters["n_components"]) for _ in range(2)]
+
+    def subject(number: int, documents: int) -> Subject:
+        learned, tested = (source.documents(topics[number], n) for n in (documents, TESTED))
+        return Subject(f"{number + 1}", learned, tested)
+
+    first, then = parameters["documents"]
+    subjects = [subject(0, first), subject(1, then), subject(0, then)]
+    sizes = parameters["n_components"], first + 2 * then, parameters["n_features"]
+    online = LEARNERS[parameters["learner"]](*sizes, seed)
+    meter.started()
+    with meter.timed():
+        return follow(online, subjects, parameters, seed)
+
+
+def two_subjects(rows: Rows, seed: int) -> NDArray[np.bool_]:
+    """Return which documents are of the larger of two clusters, by scikit-learn."""
+    from sklearn.cluster import KMeans
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    weighted = TfidfTransformer(sublinear_tf=True).fit_transform(rows)
+    placed = TruncatedSVD(20, random_state=seed).fit_transform(weighted)
+    cluster = KMeans(2, n_init=3, random_state=seed).fit_predict(placed)
+    larger: NDArray[np.bool_] = cluster == np.argmax(np.bincount(cluster))
+    return larger
+
+
+def turn_text(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Documents of one half of a corpus, then of the other: two clusters of them."""
+    from sklearn.utils import shuffle
+
+    rows = read_all(inputs["counts"], HELD_OUT_EVERY).to_csr()
+    rows = shuffle(rows, random_state=seed, n_samples=min(rows.shape[0], parameters["sample"]))
+    larger = two_subjects(rows, seed)
+    first, then = parameters["documents"]
+    subjects = []
+    for name, members, n in (("larger", larger, first), ("smaller", ~larger, then)):
+        own = rows[np.flatnonzero(members)]
+        n = min(n, own.shape[0] - 2 * TESTED)
+        subjects.append(Subject(name, own[2 * TESTED : 2 * TESTED + n], own[: 2 * TESTED]))
+    sizes = parameters["n_components"], first + then, rows.shape[1]
+    online = LEARNERS[parameters["learner"]](*sizes, seed)
+    meter.started()
+    with meter.timed():
+        return follow(online, subjects, parameters, seed)
+
+
+def ratios(result: Json, subject: int, after: int) -> list[float]:
+    """Return ours / a new fit, over seeds; subjects are counted from the first turn."""
+    found = []
+    for rows in series(result, OURS, "rows"):
+        names = [*dict.fromkeys(row["subject"] for row in rows)]
+        if subject < len(names):
+            wanted = names[subject], after
+            found += [
+                row["perplexity"] / row["fresh"]
+                for row in rows
+                if (row["subject"], row["after"]) == wanted
+            ]
+    return found
+
+
+def perplexities_after(result: Json, label: str) -> dict[int, float]:
+    """Return the median perplexity by documents after the first turn."""
+    found: dict[int, list[float]] = {}
+    for rows in series(result, label, "rows"):
+        for row in rows:
+            if row["subject"] == rows[0]["subject"]:
+                found.setdefault(row["after"], []).append(row["perplexity"])
+    return {after: median(seen) for after, seen in found.items()}
+
+
+def turn_figures(limits: dict[int, float]) -> Callable[[Json], list[Figure]]:
+    def figures(result: Json) -> list[Figure]:
+        found = []
+        for subject, name in enumerate(("after the turn", "after the way back")):
+            for after, limit in limits.items():
+                if seen := ratios(result, subject, after):
+                    text = f"perplexity {after:,} documents {name} / a new fit on them"
+                    found.append(at_most(text, median(seen), limit, "{:.3f}"))
+        for label in result["cases"]:
+            middle = perplexities_after(result, label)
+            text = f"perplexity {', '.join(f'{n:,}' for n in middle)} documents after the turn"
+            values = ", ".join(f"{each:,.0f}" for each in middle.values())
+            found.append(Figure(f"{text}, {label}", values))
+            spent = median(series(result, label, "learning_seconds"))
+            found.append(Figure(f"processor seconds, {label}", f"{spent:,.1f}"))
+        ids = series(result, OURS, "ids")
+        if len(ids[0]) == 3 and all(ids[0]):
+            back = [len({*first} & {*last}) / len(first) for first, _, last in ids]
+            found.append(Figure("share of the first ids that are back", f"{median(back):.2f}"))
+        return found
+
+    return figures
+
+
+def turn_planted_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    documents = [4000, 2000] if quick else [30_000, 8000]
+    shared = {**PLANTED, "documents": documents, "cores": 1}
+    return [Case(name, "turn_planted", {"learner": name, **shared}) for name in LEARNERS]
+
+
+def turn_text_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    shared = {
+        "n_components": 5 if quick else 20,
+        "vocabulary_size": VOCABULARY_SIZE,
+        "sample": 60_000,
+        "documents": [4000, 2000] if quick else [20_000, 8000],
+        "cores": 1,
+    }
+    return [Case(name, "turn_text", {"learner": name, **shared}) for name in LEARNERS]
+
+
+# new-theme
+
+
+def new_theme(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Twenty topics; from document 30,000 on a share of the documents is half of a new one."""
+    from streamlda.estimator import StreamLDA
+
+    source = planted(parameters, seed)
+    topics, share = source.topics(21), parameters["share"]
+    rng = source.rng
+    lda = StreamLDA(21, random_state=seed)
+    meter.started()
+    with meter.timed():
+        for _ in range(parameters["documents"] // BLOCK):
+            lda.partial_fit(source.documents(topics[:20], BLOCK))
+        own, distance = 0, math.inf
+        while own < parameters["patience"] and distance > 0.5:
+            theta = np.hstack([rng.dirichlet(np.full(20, 1 / 20), BLOCK), np.zeros((BLOCK, 1))])
+            chosen = rng.random(BLOCK) < share
+            theta[chosen] *= 0.5
+            theta[chosen, 20] = 0.5
+            lda.partial_fit(source.documents(topics, BLOCK, theta))
+            own += int(chosen.sum())
+            distance = float(np.abs(lda.components_ - topics[20]).sum(axis=1).min())
+    return {"own_documents": own, "l1": distance}
+
+
+THEMES = {0.10: 500, 0.03: 600, 0.01: 1000}
+
+
+def new_theme_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    shared = {**PLANTED, "documents": 6000 if quick else 30_000}
+    return [
+        Case(f"{share:.0%}", "new_theme", {"share": share, "patience": 4 * limit, **shared})
+        for share, limit in THEMES.items()
+    ]
+
+
+def new_theme_figures(result: Json) -> list[Figure]:
+    found = []
+    for share, limit in THEMES.items():
+        own = series(result, f"{share:.0%}", "own_documents")
+        name = f"documents of its own until a theme of {share:.0%} is a topic within L1 0.5"
+        found.append(at_most(name, median(own), limit, "{:,.0f}"))
+        found.append(Figure(f"worst seed, {share:.0%}", f"{max(own):,}"))
+    return found
+
+
+# drift
+
+
+def drift(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Ten topics that turn, by the same little at each block, into ten others."""
+    n_components = parameters["n_components"]
+    source = planted(parameters, seed)
+    start, end = (source.topics(n_components) for _ in range(2))
+    n_blocks = parameters["documents"] // BLOCK
+    online = LEARNERS[OURS](n_components, parameters["documents"], parameters["n_features"], seed)
+    judge, found = Judge(parameters["n_features"]), []
+    newest: list[Rows] = []
+    meter.started()
+    with meter.timed():
+        for block in range(n_blocks):
+            share = block / n_blocks
+            topics = (1 - share) * start + share * end
+            rows = source.documents(topics, BLOCK)
+            online.learn(rows)
+            judge.learn(rows)
+            newest = [*newest, rows][-REFIT // BLOCK :]
+            if (block + 1) % (n_blocks // 4) == 0:
+                tested = source.documents(topics, TESTED)
+                ours = judge.perplexity(online.topics()[0], tested)
+                fresh = judge.perplexity(fit_anew(n_components, stacked(newest), seed), tested)
+                found.append({"documents": (block + 1) * BLOCK, "ours": ours, "fresh": fresh})
+    return {"rows": found}
+
+
+def drift_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    return [Case(OURS, "drift", {**PLANTED, "documents": 12_000 if quick else 100_000})]
+
+
+def drift_figures(result: Json) -> list[Figure]:
+    runs = series(result, OURS, "rows")
+    found = []
+    for rows in zip(*runs, strict=True):
+        ratio = median(row["ours"] / row["fresh"] for row in rows)
+        name = f"perplexity after {rows[0]['documents']:,} documents / a fit of the last {REFIT:,}"
+        found.append(at_most(name, ratio, 1.05, "{:.3f}"))
+    return found
+
+
+# refits
+
+
+def refits(n_components: int, n_documents: int, n_features: int, seed: int) -> Online:
+    """A new fit of the newest documents, again and again."""
+    kept: list[Rows] = []
+    made: list[Topics] = []
+    learned = [0]
+
+    def learn(rows: Rows) -> None:
+        kept.append(rows)
+        learned[0] += rows.shape[0]
+        while sum(part.shape[0] for part in kept[1:]) >= REFIT:
+            del kept[0]
+        if learned[0] % EVERY < rows.shape[0]:
+            made[:] = [fit_anew(n_components, stacked(kept), seed)]
+
+    return Online(learn, lambda: (made[0], None))
+
+
+def monthly(dates: list[str], n_components: int, seed: int) -> Online:
+    """A new fit of all documents of a month, when it is over."""
+    kept: list[Rows] = []
+    made: list[Topics] = []
+    at = [0]
+
+    def learn(rows: Rows) -> None:
+        kept.append(rows)
+        start, at[0] = at[0], at[0] + rows.shape[0]
+        if dates[start] != dates[min(at[0], len(dates) - 1)]:
+            made[:] = [fit_anew(n_components, stacked(kept), seed)]
+            kept.clear()
+
+    def topics() -> tuple[Topics, None]:
+        # The first month is not over when the first documents are predicted.
+        return (made[0] if made else fit_anew(n_components, stacked(kept), seed)), None
+
+    return Online(learn, topics)
+
+
+REFITS, MONTHLY = f"a fit of the last {REFIT:,}, each {EVERY:,}", "a fit each month"
+
+
+def dated(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Documents in order of date: a tenth of each block is predicted before it is learned."""
+    rows = read_all(inputs["counts"], HELD_OUT_EVERY).to_csr()[: parameters["documents"]]
+    dates = months(inputs["corpus"])[: rows.shape[0]]
+    sizes = parameters["n_components"], rows.shape[0], rows.shape[1]
+    learner = parameters["learner"]
+    if learner == MONTHLY:
+        online = monthly(dates, parameters["n_components"], seed)
+    else:
+        online = (LEARNERS | {REFITS: refits})[learner](*sizes, seed)
+    judge, spent, nats, tokens, none = Judge(rows.shape[1]), 0.0, 0.0, 0.0, 0.0
+    meter.started()
+    with meter.timed():
+        for number, block in enumerate(blocks(rows)):
+            if number * BLOCK >= EVERY:
+                before = time.process_time()
+                topics = online.topics()[0]
+                spent += time.process_time() - before
+                found = judge.complete(topics, block[::10])
+                nats += found.log_likelihood_nats
+                none += found.unigram_log_likelihood_nats
+                tokens += found.held_out_tokens
+            before = time.process_time()
+            online.learn(block)
+            spent += time.process_time() - before
+            judge.learn(block)
+    return {
+        "perplexity": math.exp(-nats / tokens),
+        "unigram_perplexity": math.exp(-none / tokens),
+        "learning_seconds": spent,
+    }
+
+
+def dated_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    shared = {
+        "n_components": 5 if quick else 20,
+        "vocabulary_size": VOCABULARY_SIZE,
+        "documents": 8000 if quick else 100_000,
+        "cores": 1,
+    }
+    return [
+        Case(name, "dated", {"learner": name, **shared}) for name in (*LEARNERS, REFITS, MONTHLY)
+    ]
+
+
+def dated_figures(result: Json) -> list[Figure]:
+    quality = {label: median(series(result, label, "perplexity")) for label in result["cases"]}
+    spent = {label: median(series(result, label, "learning_seconds")) for label in quality}
+    without = median(series(result, OURS, "unigram_perplexity"))
+    found = [
+        at_most(f"perplexity / {REFITS}", quality[OURS] / quality[REFITS], 1.02, "{:.3f}"),
+        at_most(f"processor seconds / {REFITS}", spent[OURS] / spent[REFITS], 0.25, "{:.2f}"),
+    ]
+    found += [
+        at_most(f"perplexity / {label}", quality[OURS] / quality[label], 1.0, "{:.3f}")
+        for label in quality
+        if label not in (OURS, REFITS)
+    ]
+    for label in quality:
+        worse = ", worse than word frequencies" if quality[label] > without else ""
+        text = f"perplexity, processor seconds, {label}"
+        found.append(Figure(text, f"{quality[label]:,.0f}, {spent[label]:,.1f}{worse}"))
+    found.append(Figure("perplexity of word frequencies", f"{without:,.0f}"))
+    return found
+
+
+# routes
+
+ROUTES = "streamlda fit", "StreamLDA.fit", "partial_fit"
+SIZES = 15_000, 25_000, 60_000
+
+
+def routes(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Files of several sizes by the command, by `StreamLDA.fit` and by `partial_fit` in blocks.
+
+    All are judged on the words that all of them know.
+    """
+    with gzip.open(inputs["corpus"], "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)[inputs["text_field"]] for line in lines if line.strip()]
+    order = np.random.default_rng(seed).permutation(len(texts))
+    tested = [texts[i] for i in order[: 3 * TESTED]]
+    trained = [texts[i] for i in order[3 * TESTED :]]
+    meter.started()
+    with meter.timed():
+        fits = {
+            f"{n}": fit_by_routes(trained[:n], parameters["n_components"], seed)
+            for n in parameters["sizes"]
+        }
+        models = [model for found in fits.values() for model in found]
+        shared = sorted(set.intersection(*({*known_words(model)} for model in models)))
+        found = {
+            n: [perplexity_of_words(model, shared, tested) for model in each]
+            for n, each in fits.items()
+        }
+    return {"words": len(shared), "perplexity": found}
+
+
+def fit_by_routes(texts: list[str], n_components: int, seed: int) -> list[TopicModel]:
+    import streamlda
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "texts.jsonl"
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+        command = [sys.executable, "-m", "streamlda", "fit", str(file), "--quiet"]
+        command += ["--topics", str(n_components), "--seed", str(seed)]
+        subprocess.run([*command, "--output", f"{folder}/model"], check=True)
+        by_command = streamlda.load(f"{folder}/model")
+    by_fit = streamlda.StreamLDA(n_components, random_state=seed).fit(texts)
+    lda = streamlda.StreamLDA(n_components, random_state=seed)
+    for start in range(0, len(texts), BLOCK):
+        lda.partial_fit(texts[start : start + BLOCK])
+    return [by_command, by_fit.to_model(), lda.to_model()]
+
+
+def known_words(model: TopicModel) -> tuple[str, ...]:
+    assert model.vocabulary is not None
+    assert model.vocabulary.words is not None
+    return model.vocabulary.words
+
+
+def perplexity_of_words(model: TopicModel, words: list[str], texts: list[str]) -> float:
+    """Return the perplexity of texts as if they had no other words."""
+    from streamlda.documents import DocumentBatch
+    from streamlda.model.evaluation import document_completion
+
+    assert model.vocabulary is not None
+    place = {word: i for i, word in enumerate(known_words(model))}
+    chosen = np.array([place[word] for word in words])
+    rows = model.vocabulary.encode(texts).batch.to_csr()[:, chosen]
+    topics, background = (
+        kept / kept.sum(axis=-1, keepdims=True)
+        for kept in (model.components[:, chosen], model.background[chosen])
+    )
+    alpha = np.full(len(topics), 1 / len(topics))
+    batch = DocumentBatch.from_matrix(rows)
+    return document_completion(batch, topics, alpha, background).perplexity
+
+
+def routes_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    sizes = [1000, 2000] if quick else [*SIZES]
+    return [Case(OURS, "routes", {"sizes": sizes, "n_components": 5 if quick else 20})]
+
+
+def routes_figures(result: Json) -> list[Figure]:
+    runs = series(result, OURS, "perplexity")
+    found: list[Figure] = []
+    before: list[float] = []
+    for n in result["cases"][OURS]["parameters"]["sizes"]:
+        middle = [median(each) for each in zip(*(run[f"{n}"] for run in runs), strict=True)]
+        spread = max(middle) / min(middle)
+        found.append(at_most(f"worst / best route, {n:,} documents", spread, 1.02, "{:.3f}"))
+        for number, (route, value) in enumerate(zip(ROUTES, middle, strict=True)):
+            found.append(Figure(f"perplexity, {n:,} documents, {route}", f"{value:,.0f}"))
+            if before:
+                name = f"perplexity / that of fewer documents, {n:,}, {route}"
+                found.append(at_most(name, value / before[number], 1.01, "{:.3f}"))
+        before = middle
+    return found
+
+
+# young-stream
+
+
+def young(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Planted documents in blocks, with the topics read after each or never."""
+    source = planted(parameters, seed)
+    topics = source.topics(parameters["n_components"])
+    rows = [source.documents(topics, BLOCK) for _ in range(16)]
+    sizes = parameters["n_components"], 16 * BLOCK, parameters["n_features"]
+    online = LEARNERS[OURS](*sizes, seed)
+    meter.started()
+    with meter.timed():
+        for part in rows:
+            online.learn(part)
+            if parameters["read"]:
+                online.topics()
+        online.topics()
+    return {}
+
+
+def young_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    shared = {**PLANTED, "cores": 1}
+    return [
+        Case(name, "young", {"read": read, **shared})
+        for name, read in (("read once", False), ("read 16 times", True))
+    ]
+
+
+def young_figures(result: Json) -> list[Figure]:
+    once, often = (median(series(result, case, "cpu_seconds")) for case in result["cases"])
+    return [
+        at_most("processor seconds, read after each block / once", often / once, 2.0, "{:.2f}"),
+        Figure("processor seconds, read once", f"{once:.2f}"),
+    ]
+
+
+TURNS_TASKS = turn_planted, turn_text, new_theme, drift, dated, routes, young
+
+TURNS = [
+    Scenario(
+        "turn-planted",
+        "How soon are ten planted topics found that take the place of ten others, and back?",
+        5,
+        turn_planted_cases,
+        turn_figures({2000: 1.1, 4000: 1.03}),
+    ),
+    Scenario(
+        "turn-text",
+        "How soon are topics of one half of a corpus found after those of the other half?",
+        5,
+        turn_text_cases,
+        turn_figures(dict(zip(AFTER, (1.08, 1.04, 1.03), strict=True))),
+        needs_corpus=True,
+    ),
+    Scenario(
+        "new-theme",
+        "How many documents of its own does a new theme need to become a topic?",
+        5,
+        new_theme_cases,
+        new_theme_figures,
+    ),
+    Scenario(
+        "drift",
+        "Are topics followed that change by little over 100,000 documents?",
+        5,
+        drift_cases,
+        drift_figures,
+    ),
+    Scenario(
+        "dated",
+        "Does a stream predict the next documents as well as fits of the newest, and for less?",
+        3,
+        dated_cases,
+        dated_figures,
+        needs_corpus=True,
+    ),
+    Scenario(
+        "routes",
+        "Are topics of one file equally good by the command, the estimator and `partial_fit`?",
+        3,
+        routes_cases,
+        routes_figures,
+        needs_corpus=True,
+    ),
+    Scenario(
+        "young-stream",
+        "What does it cost to read the topics of a young stream after each block?",
+        5,
+        young_cases,
+        young_figures,
+    ),
+]
