@@ -217,7 +217,7 @@ class Engine(Learner):
                 phase = engine._phase
         engine = cls.__new__(cls)._begin(phase, measures())
         if not isinstance(phase, WarmUp):
-            engine._following = Following.begun(settings, documents)
+            engine._following = Following.begun(settings, documents, phase)
         engine.measures.restart()
         return engine, of_one_interval(model)
 
@@ -321,7 +321,8 @@ class Engine(Learner):
             if following.switches > switches:
                 self.measures.begin_again(following.recent.latest())
         elif isinstance(before, WarmUp) and before is not self._phase and before.refines:
-            self._following = Following.begun(self.settings, before.kept.batch())
+            kept = before.kept.batch()
+            self._following = Following.begun(self.settings, kept, self._phase)
 
     def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
         """Go on with other words in some columns; topics keep their rows and prevalence. O(V K).

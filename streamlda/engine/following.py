@@ -122,13 +122,15 @@ class Following:
     judge: StepwiseEM | None = None
 
     @classmethod
-    def begun(cls, settings: EngineSettings, documents: DocumentBatch) -> Self:
-        """Begin after the documents of a warm-up."""
+    def begun(cls, settings: EngineSettings, documents: DocumentBatch, phase: Phase) -> Self:
+        """Begin after the documents of a warm-up, with the phase that goes on from them."""
         recent = RecentDocuments(settings.warmup_documents)
         recent.add(documents)
         made = cls(settings, recent, credit=settings.warmup_documents)
         made.ids = [made._new_id() for _ in range(settings.n_components)]
         made.retired_topics = np.zeros((0, settings.n_features), dtype=np.float32)
+        if not isinstance(phase, Refinement):
+            made.judge = _judge(phase.snapshot(), settings)
         return made
 
     @property

@@ -66,6 +66,18 @@ def test_topics_retire_and_come_back_with_their_ids(turning):
         assert apart < 0.5
 
 
+def test_a_turn_is_followed_while_topics_stay_spectral():
+    """One block after the warm-up shows how well topics predict that are not refined."""
+    old, new = (PlantedLDA(3, 60, alpha_0=1.0, mean_length=60, seed=seed) for seed in (1, 2))
+    learner = Engine(EngineSettings(n_components=3, n_features=60, warmup_documents=4000))
+    learner.add(old.documents(4000))
+    assert "refinement" not in learner.snapshot().diagnostics
+    size = 4000 // 20
+    learner.add(old.documents(size))
+    learner.add(new.documents(size))
+    assert learner.snapshot().diagnostics["following"]["switches"] == 1
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stream_that_does_not_turn_is_left_alone(seed):
