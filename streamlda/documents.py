@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
-from numbers import Number
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -160,13 +159,13 @@ class DocumentBatch:
     def __len__(self) -> int:
         return self.n_documents
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Travel without a second copy of the counts."""
-        return {name: value for name, value in vars(self).items() if name != "counts"}
-
     def __repr__(self) -> str:
         sizes = f"n_documents={len(self)}, n_features={self.n_features}, nnz={self.n_entries}"
         return f"DocumentBatch({sizes})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without a second copy of the counts."""
+        return {name: value for name, value in vars(self).items() if name != "counts"}
 
     @cached_property
     def lengths(self) -> NDArray[np.float64]:
@@ -180,7 +179,7 @@ class DocumentBatch:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether all counts are whole numbers."""
+        """True if all counts are whole numbers."""
         every = (self.held[a:][:BLOCK_ENTRIES] for a in range(0, len(self.held), BLOCK_ENTRIES))
         return self.held.dtype.kind in "bui" or all(
             np.array_equal(part, np.rint(part)) for part in every
@@ -188,7 +187,7 @@ class DocumentBatch:
 
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
-        """Which documents have at least `MIN_TOKENS` tokens, shape (n_documents,)."""
+        """True for documents of at least `MIN_TOKENS` tokens, shape (n_documents,)."""
         frozen: NDArray[np.bool_] = _frozen(self.lengths >= MIN_TOKENS, np.bool_)
         return frozen
 
@@ -465,38 +464,43 @@ def round_counts(X: Any) -> DocumentBatch:
 
 
 def read_texts(X: Any) -> list[str] | None:
-    """Return the items of a list, tuple, array or series that holds a text; None of others."""
-    if hasattr(X, "tolist") and getattr(X, "ndim", 1) == 1:
-        X = X.tolist()
-    elif hasattr(X, "to_list"):
-        X = X.to_list()
+    """Return the documents of any sequence or table of one column that holds a text; else None.
+
+    One that is missing (None, NaN, NA) is an empty text: a record without a document.
+    """
+    columns: Any = getattr(X, "columns", ())
+    if len(columns) == 1:
+        # The columns of Arrow are values, those of others are names.
+        X = columns[0] if hasattr(columns[0], "to_pylist") else X[columns[0]]
+    listed = [name for name in ("to_pylist", "tolist", "to_list") if hasattr(X, name)]
+    if listed and getattr(X, "ndim", 1) == 1:
+        X = getattr(X, listed[0])()
+    elif isinstance(X, Iterator):
+        X = list(X)
     texts = isinstance(X, list | tuple) and any(isinstance(text, str | bytes) for text in X)
-    return list(X) if texts else None
+    return ["" if _is_missing(text) else text for text in X] if texts else None
+
+
+def _is_missing(text: Any) -> bool:
+    is_nan = isinstance(text, float) and text != text
+    return text is None or is_nan or type(text).__name__ == "NAType"
 
 
 def holds_texts(X: Any) -> bool:
     """Return whether there is text anywhere: scikit-learn would quote it when it finds it."""
     import scipy.sparse
 
-    if isinstance(X, str | bytes):
-        return True
     if scipy.sparse.issparse(X):
         return False
-    if isinstance(X, np.ndarray):
-        return X.dtype.kind in "SU" or (X.dtype.kind == "O" and holds_texts(X.ravel().tolist()))
-    if isinstance(X, Iterator):
-        return True  # or whatever it gives: it is no matrix, and not read
-    if isinstance(X, list | tuple | set):
-        numbers = all(issubclass(kind, Number) for kind in set(map(type, X)))
-        return not numbers and any(map(holds_texts, X))
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
-        kinds = zip(X.columns, X.dtypes, strict=True)
-        return any(
-            holds_texts(np.asarray(X[name]))
-            for name, dtype in kinds
-            if getattr(dtype, "kind", "O") in "OSU"
-        )
-    return hasattr(X, "__array__") and holds_texts(np.asarray(X))
+    if isinstance(X, str | bytes | Mapping | Set | Iterator):
+        return True
+    try:
+        array = np.asarray(X)
+    except ValueError:
+        return True  # Rows of several lengths: no matrix.
+    if array.dtype.kind == "O":
+        return any(isinstance(value, str | bytes | list) for value in array.ravel())
+    return array.dtype.kind in "SU"
 
 
 def _real(array: Any) -> Any:

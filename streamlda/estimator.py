@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
@@ -68,10 +67,8 @@ _FAULTS = Faults(
 )
 _check = _FAULTS.check
 
-#: Attributes for the columns of a fit.
+#: Attributes for the columns of a fit, and those that there are by name.
 COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
-
-#: Their values, where there are any.
 Columns = dict[str, Any]
 
 
@@ -93,9 +90,7 @@ class _Fitted(Generic[T]):
 
 
 class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Latent Dirichlet allocation learned in one pass by online tensor decomposition.
-
-    The algorithm is that of Wang and Anandkumar (NIPS 2016), and a refinement by likelihood.
+    """Latent Dirichlet allocation by online tensor decomposition (Wang and Anandkumar, 2016).
 
     Parameters
     ----------
@@ -106,54 +101,47 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         document mixes. ``"auto"`` estimates it, and ``diagnostics_["alpha_0_estimate"]`` says
         whether the estimate can be trusted. With `epsilon` and much noise, at most 0.12 counts.
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
-        "whitened-tensor" sums a small tensor; the others use new rows for each power iteration,
-        need less memory when K is large, and may find fewer topics. "online-power" is for fits
-        without `epsilon`, "noisy-power" for fits with it.
+        "whitened-tensor" sums a small tensor; the others use new rows for each power iteration and
+        may find fewer topics. "online-power" is without `epsilon`, "noisy-power" with it.
     documents_per_round, n_restarts, n_iterations, warmup_documents : int or None
         As in `EngineSettings`. With `epsilon` None makes 3 restarts and 4 iterations, or 8.
     oversampling : int, default 50
         Columns of the projection beyond K.
     seed_topics : mapping or sequence of str, default ()
-        Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, or lines such as
-        ``"space: orbit launch"``, files of such lines, or models. Words are names of columns, or
-        numbers of columns without names.
+        Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, lines such as ``"space:
+        orbit launch"``, files of them, or models. Words are names of columns, or their numbers.
     refinement_passes : int, "auto", "quick" or "thorough", default "auto"
         Passes of `fit` over `X` that move the spectral topics towards higher likelihood. ``"auto"``
         chooses them by the size of `X`, lets every row of `partial_fit` move the topics, and keeps
-        refined topics if they predict held-out rows better; with `epsilon`, rounds of new rows
-        refine them. 0 leaves spectral topics. In `fit` without `epsilon` ``"quick"`` takes down to
-        a tenth of the time, with a perplexity up to 10 percent higher; ``"thorough"`` takes longer.
+        refined topics if they predict held-out rows better; with `epsilon`, new rows refine them.
+        0 leaves spectral topics. ``"quick"`` and ``"thorough"`` are for `fit` without `epsilon`.
     gibbs_sweeps : int, default 0
-        How often `fit` then draws the topics of all tokens by Gibbs sampling; `alpha_` is fitted to
-        the last third. They need whole counts, and are refused in `partial_fit` and with `epsilon`.
+        How often `fit` then draws the topics of all tokens by Gibbs sampling. They need whole
+        counts, and are refused in `partial_fit` and with `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps, never of privacy noise.
     epsilon, delta : float or None, default None
         Publish only differentially private snapshots, within this budget of a privacy unit; `delta`
         is well below one over the number of rows.
     documents_per_snapshot, snapshots : int or None
-        Rows of a window, at least 100 (None: in `fit` all rows; `partial_fit` needs it); and the
-        maximum number of snapshots, needed for users and in prefix mode.
+        Rows of a window, at least 100 (None: all rows of a `fit`); and the maximum number of
+        snapshots, needed for users and in prefix mode.
     privacy_unit, documents_per_user : {"document", "user"}, and int or None
-        Unit that the guarantee protects. With "user", pass `users` with the rows, and set the
-        maximum number of documents of one user in a stage of a window.
+        Unit that the guarantee protects. With "user", pass `users`, and the most documents of each.
     neighboring_relation : {"zero-out", "replace-one"}, default "zero-out"
         A document (or those of a user), or blank rows in its place; or another in its place. The
         number of rows is published under both. "add-remove" is the former name of "zero-out".
     mode : {"window", "prefix"}, default "window"
         Topics of each window by itself, or of all rows since the first.
     clipping : {"quantile", "worst-case"} or ClipBounds, default "quantile"
-        Bounds on the sums of one document: a private quantile, the largest possible norms, or
-        public numbers.
+        Bounds on the sums of one document: a private quantile, the largest norms, or public ones.
     ledger, stream : path or None, default None, and str, default "matrix"
         File that remembers what was spent, and the name of the rows there, one for each matrix.
-        Without it the guarantee holds for this fit only, as the statement says, and *another fit
-        on the same rows spends again unnoticed*.
+        Without it *another fit on the same rows spends again unnoticed*.
     public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
         With `epsilon`: topics of public documents, or of a private fit of other documents, with
         which a window begins if its rows fit them (``diagnostics_["public_model"]``). Columns must
-        be the same, or are found by ``feature_names_in_``. `sklearn.base.clone` forgets fits:
-        clone ``to_model()``.
+        be the same, or are found by ``feature_names_in_``. A clone forgets fits: pass `to_model`.
     verbose : int, default 0
         Above 0, fits without `epsilon` show their progress, in a terminal or a notebook.
 
@@ -161,8 +149,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ----------
     components_, n_components_ : ndarray of shape (n_components_, n_features), and int
         Word probabilities of each topic; rows sum to 1. A `fit` that refines has the most prevalent
-        topic first. Topics are fewer than `n_components` if an online solver has not found them all
-        yet or, with `epsilon` and a warning, if noise hides the others.
+        topic first. Topics are fewer if an online solver has not found all, or noise hides some.
     prevalence_ : ndarray of shape (n_components_,), or None
         Share of each topic in all tokens so far; None if it was not measured.
     alpha_, alpha_0_ : ndarray of shape (n_components_,), and float
@@ -170,9 +157,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     background_, documents_seen_ : ndarray of shape (n_features,), and int
         Word frequencies, and number of documents of 3 tokens or more (with `epsilon`, of rows).
     diagnostics_ : dict
-        What the data cannot support: ``warnings`` in words; eigenvalues of word pairs with their
-        noise, and how many are above it (``directions_supported``); which spectral topics are
-        supported; ``alpha_0_estimate``; what a ``refinement`` did, with its ``start``.
+        Limits of what the data support: ``warnings`` in words; eigenvalues of word pairs and their
+        noise; which spectral topics are supported; ``alpha_0_estimate``; the ``refinement``.
     privacy_, snapshots_ : dict, and list of TopicModel
         Privacy statement, and private snapshots of the last call that paid for any, oldest first.
     vocabulary_, n_features_in_, feature_names_in_ : Vocabulary, int, ndarray of str
@@ -182,13 +168,12 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     -----
     `partial_fit` uses each document once. Memory O(n_features K + K^3), the warm-up documents and a
     sample of at most 17 MiB; time O(nnz K + K^3) a document, and O(nnz K) once topics are refined.
-    Fitted attributes are computed when they are first read. Fractional entries of `X` are taken as
-    word frequencies without sampling noise, with a warning; with `epsilon` they are refused.
+    Fractional entries of `X` are taken as word frequencies, with a warning.
 
     With `epsilon`, the parameters, the number of rows (a row is a record slot, a blank one too),
     the columns of `X` and their names are public. A vocabulary that was learned from the same
-    documents, as by ``CountVectorizer``, voids the guarantee. Pickles and copies keep only the
-    published model: they can transform, but not continue. What `score`, `perplexity` and
+    documents, as by ``CountVectorizer``, voids the guarantee. Fractions are refused. Pickles and
+    copies keep only the published model: they cannot continue. What `score`, `perplexity` and
     `transform` return about documents is not protected.
 
     Examples
@@ -216,7 +201,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     documents_seen_ = _Fitted[int]()
     privacy_ = _Fitted[dict[str, Any]]()
     vocabulary_: Vocabulary
-    #: Parameters that `partial_fit` continues with.
     _begun_with: dict[str, Any]
     # The learner is None once a private fit has ended, the model until it is read or released.
     _learner: Engine | MatrixFit | None
@@ -282,21 +266,21 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Self:
         """Learn topics from documents, forgetting what was learned before.
 
-        With `epsilon`: publish a snapshot of all rows, or of each whole window of
-        `documents_per_snapshot`. What is forgotten stays spent.
+        With `epsilon`: publish a snapshot of all rows, or of each window. The price stays spent.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
-            Word counts; or texts, without `epsilon`, whose words are learned from the first 20,000
-            and kept as ``vocabulary_``; or a Dask bag, array or delayed matrices, learned from on
-            the current client (`streamlda.scaleout.collections`).
+        X : array-like or sparse matrix of shape (n_samples, n_features), or texts
+            Word counts; or, without `epsilon`, texts: a list, series, array, iterator or table of
+            one column, of which a missing one is a row without words. Their words are learned from
+            the first 20,000 and kept as ``vocabulary_``. Or a Dask bag, array or delayed matrices,
+            learned from on the current client (`streamlda.scaleout.collections`).
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
             The user of each row, for ``privacy_unit="user"``; rows without a user add nothing.
         analyzer : str, callable or TextAnalyzer, optional
-            What finds the words of texts: ``"module:function"`` or a function from a text to the
-            list of its words, with English stop words left out; or a `TextAnalyzer` with its own.
+            A function from a text to the list of its words, or ``"module:function"``, with English
+            stop words left out; or a `TextAnalyzer` with its own.
 
         Raises
         ------
@@ -323,18 +307,14 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def partial_fit(
         self, X: Any, y: Any = None, *, users: Users | None = None, analyzer: Any = None
     ) -> Self:
-        """Learn from further documents.
+        """Learn from further documents, in batches of any size.
 
-        With `epsilon`: publish a snapshot whenever a window is full. Until the first, nothing is
-        fitted. The size of batches changes nothing.
+        With `epsilon`: publish a snapshot whenever a window is full; before, nothing is fitted.
 
         Parameters
         ----------
-        X, users
-            As in `fit`, but for Dask; the words of texts are those of the first batch.
-        y : ignored
-        analyzer : str, callable or TextAnalyzer, optional
-            As in `fit`; with the first batch only.
+        X, y, users, analyzer
+            As in `fit`, without Dask. Words of texts and `analyzer` are those of the first batch.
         """
         reset = not hasattr(self, "_learner")
         settings = self._settings(self._seed() if reset else 0, users)
@@ -376,8 +356,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
-            Word counts, or texts after a fit of texts. A text on which the analyzer fails counts as
-            a document without words, with a warning.
+            Word counts, or texts after a fit of texts; one that the analyzer fails on has no words.
 
         Returns
         -------
@@ -392,11 +371,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return proportions.astype(np.float32) if X.dtype == np.float32 else proportions
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the log-likelihood, in nats, of held-out halves of documents.
+        """Return the log-likelihood, in nats, of held-out halves of documents, as in `transform`.
 
-        Topic proportions come from a random half of a document's tokens, the other half is scored
-        (`streamlda.model.evaluation.DocumentCompletion`). Fractional entries are rounded to whole
-        ones, with a warning. `X`, as in `transform`, should not have been learned from.
+        Proportions come from a random half of a document's tokens, the other half is scored
+        (`DocumentCompletion`). Fractional entries are rounded, with a warning.
         """
         return float(self._completion(X).log_likelihood_nats)
 
@@ -411,8 +389,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ----------
         n : int, default 10
         names : iterable of str, or object with ``get_feature_names_out``, optional
-            A name for each column, such as the fitted ``CountVectorizer``; by default the column
-            names of a fitted data frame, else the word ids.
+            A name for each column; by default those of the fit, else the word ids.
         """
         found = top_words(self.components_, n)
         known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
@@ -485,7 +462,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @property
     def _is_private(self) -> bool:
-        """Whether what was learned is private."""
         return hasattr(self, "_learner") and not isinstance(self._learner, Engine)
 
     def _seed(self) -> int:
@@ -505,16 +481,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return settings
 
     def _first_rows(self, X: Any, analyzer: Any, *, whole: bool) -> tuple[Any, Columns]:
-        """Return the checked rows that a fit begins with, or its `whole`; and columns by attribute.
-
-        Words of texts are learned first. A fit that fails changes no columns: `_keep` sets them.
-        """
+        """Return checked rows, and columns by attribute, which `_keep` sets once a fit succeeds."""
         parameters = self.get_params(deep=False)
         new = type(self)(**parameters)
         texts = read_texts(X) if parameters["epsilon"] is None else None
         check_texts_given(analyzer, texts is not None, X)
         if texts is not None:
-            words = VocabularyLearner.by(analyzer, self.n_components)
+            X, words = texts, VocabularyLearner.by(analyzer, self.n_components)
             new.vocabulary_ = words.learn(words.beginning(texts))
         X = new._validated(X, reset=True, min_samples=1 + whole)
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
@@ -535,8 +508,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 message = f"the analyzer failed on {failed} of {len(texts)} texts: rows of no words"
                 warnings.warn(message, UserWarning, stacklevel=4)
             X = encoded.batch.to_csr()
-        is_matrix = scipy.sparse.issparse(X) or not (isinstance(X, Mapping) or holds_texts(X))
-        _check(is_matrix, "matrix", type=type(X).__name__)
+        _check(not holds_texts(X), "matrix", type=type(X).__name__)
         matrix: Any = X
         if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
             # Conversion adds up duplicates, which small integers cannot hold.
@@ -552,16 +524,15 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
 
     def _no_snapshot(self) -> Exception:
-        values: dict[str, int] = {"copied": True}
-        remedy = "fit it"
-        if isinstance(self._learner, MatrixFit):
-            values = {"slots_missing": self._learner.slots_missing}
-            remedy = "pass that many further rows to partial_fit"
-            if self._learner.failed_at is not None:
+        learner = self._learner
+        missing, remedy = None, "fit it"
+        if isinstance(learner, MatrixFit):
+            missing, remedy = learner.slots_missing, "pass that many further rows to partial_fit"
+            if learner.failed_at is not None:
                 remedy = "a call failed half way: fit another estimator with other rows"
         return failure(
             "a private estimator must have read a whole window before its topics are read",
-            **values,
+            slots_missing=missing,
             documents_per_snapshot=self.documents_per_snapshot,
             remedy=remedy,
             error=NoSnapshotError,
@@ -613,7 +584,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._begun_with = self._lasting_parameters()
 
     def _check_goes_on(self) -> None:
-        """Refuse to go on with a fit that has ended, or with other parameters."""
+        """Refuse to continue a fit that has ended, or with other parameters."""
         _check(isinstance(self._learner, Engine | MatrixFit), "ended")
         now, begun = self._lasting_parameters(), self._begun_with
         changed = [name for name in begun if now[name] != begun[name]]

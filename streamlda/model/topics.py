@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
 from streamlda.container import to_json
-from streamlda.documents import DocumentBatch
+from streamlda.documents import DocumentBatch, read_texts
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
@@ -203,9 +203,9 @@ class Topics:
 
         Parameters
         ----------
-        documents : sequence of str, DocumentBatch, or array-like or sparse matrix of counts
-            Texts need a model with a vocabulary; words outside it are ignored. A document
-            without a known word gets the proportions of the prior.
+        documents : texts, DocumentBatch, or array-like or sparse matrix of counts
+            Texts, as `StreamLDA.fit` takes them, need a model with a vocabulary; words outside it
+            are ignored. A document without a known word gets the proportions of the prior.
 
         Returns
         -------
@@ -220,8 +220,8 @@ class Topics:
             If counts are not over the V words of the model, or are no counts.
         """
         if not isinstance(documents, DocumentBatch):
-            texts = isinstance(documents, Sequence) and all(isinstance(d, str) for d in documents)
-            documents = self.encode(documents) if texts else DocumentBatch.from_matrix(documents)
+            texts = read_texts(documents)
+            documents = self.encode(texts) if texts else DocumentBatch.from_matrix(documents)
         return topic_proportions(documents, self.smoothed, self.alpha)
 
     def encode(self, texts: Sequence[str]) -> DocumentBatch:

@@ -22,29 +22,26 @@ MOST_NAMED = 20
 
 @dataclass(slots=True)
 class RecordCounts:
-    """Counts of records and documents, by outcome.
-
-    `short` documents have fewer than 3 tokens in the vocabulary. If times are read, `undated`
-    documents have none, and `ahead` documents one later than the clock allows. `tokens` are those
-    of encoded documents, stop words excluded; `unseen_tokens` are outside the vocabulary. `removed`
-    are pieces that were no text (`TextAnalyzer.clean`). `skipped` records were used by a release
-    that a crash cut off from its checkpoint: the outcome of each is unknown. `fields` are the
-    fields of a record that lacks that of the text. `damaged` are files that broke off or hold no
-    record, by reason; the first are `named` with it. `lost_bytes` are the stored bytes after the
-    breaks, at most.
-    """
+    """Counts of records and documents, by outcome."""
 
     records: int = 0
     documents: int = 0
+    #: Documents of fewer than 3 tokens in the vocabulary.
     short: int = 0
+    #: Tokens of encoded documents, stop words excluded, and those outside the vocabulary.
     tokens: int = 0
     unseen_tokens: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
+    #: Documents without a time, and with one later than the clock allows, if times are read.
     undated: int = 0
     ahead: int = 0
+    #: Records of a release that a crash cut off from its checkpoint, of unknown outcome.
     skipped: int = 0
+    #: Pieces that were no text (`TextAnalyzer.clean`).
     removed: Counter[str] = field(default_factory=Counter)
+    #: Fields of a record that lacks that of the text.
     fields: tuple[str, ...] = field(default=(), compare=False)
+    #: Files that broke off or hold no record, by reason; the first by name; bytes after the breaks.
     damaged: Counter[str] = field(default_factory=Counter)
     named: dict[str, str] = field(default_factory=dict)
     lost_bytes: int = 0

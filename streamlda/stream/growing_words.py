@@ -1,11 +1,10 @@
 """A vocabulary that grows: words that become frequent enter it, and words that are gone leave.
 
-Words are counted in bounded memory (`streamlda.text.frequencies`). A border comes after every N
-documents; at each, the most frequent words outside the vocabulary take the columns of its rarest
-ones, and then all counts are halved, so that old documents are forgotten. A word enters where there
-is room, or in place of one that is at most half as frequent, so that chance moves none. All other
-words keep their columns. The latest texts are kept: where many words enter, they tell the topics of
-these words (`streamlda.engine.entering`).
+A border comes after every N documents; at each, the most frequent words outside the vocabulary take
+the columns of its rarest ones, and then all counts are halved, so that old documents are forgotten.
+A word enters where there is room, or in place of one that is at most half as frequent, so that
+chance moves none. Where many words enter, the latest texts tell their topics
+(`streamlda.engine.entering`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from glob import has_magic
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -41,7 +40,7 @@ FORMAT_SUFFIXES = {
     ".parquet": "parquet",
 }
 
-#: Endings of mail and HTML, which are refused where a format goes by names ("auto", "auto-file").
+#: Endings of mail and HTML, which are refused where the format goes by names.
 UNREAD_SUFFIXES = {
     ".mbox": "mail",
     ".eml": "mail",
@@ -54,9 +53,6 @@ UNREAD_SUFFIXES = {
 HOW_TO_EXTRACT = "streamlda/docs/howto/mail-and-html.md"
 
 FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet")
-
-#: Formats by names; text is a document a file ("file") or a line ("lines"), by folder for "auto".
-AUTO = ("auto", "auto-lines", "auto-file")
 
 #: Errors of a link that leads nowhere, or to itself.
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -156,17 +152,16 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     """Return the files that `paths` stand for, in reading order.
 
     The order is that of `paths`; within a directory or a glob, that of the sorted names. There,
-    hidden files (unless the glob names them), links that lead nowhere or to directories, pipes and
-    sockets are skipped; named themselves they are errors.
+    hidden files, links that lead nowhere or to directories, pipes and sockets are skipped; named
+    themselves they are errors. A name that exists is no glob, whatever characters it has.
 
-    A name that exists is no glob, whatever characters it has. `format` is one of `AUTO` or
-    `FORMATS`, `compression` ``"infer"``, None or one of `COMPRESSIONS`. Raises
-    `InvalidSettingError` for others, mail and HTML by their names, or a Parquet file compressed as
-    a whole, and `SourceError` for a path without files, or a file that is named twice.
+    `format` is ``"auto"`` or one of `FORMATS`, `compression` ``"infer"``, None or one of
+    `COMPRESSIONS`. Raises `InvalidSettingError` for others, mail and HTML, or a Parquet file
+    compressed as a whole, and `SourceError` for a path without files, or a file named twice.
     """
     by_name = "leave it out to go by the file names"
     convert = f"{by_name}, or convert the files (mail and HTML: {HOW_TO_EXTRACT})"
-    one_of((*AUTO, *FORMATS), format=format, remedy=convert)
+    one_of(("auto", *FORMATS), format=format, remedy=convert)
     one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
     files: dict[str, StoredFile] = {}
     for given in named_paths(paths):
@@ -192,9 +187,9 @@ def _expand(given: str, format: str, compression: str | None) -> list[StoredFile
     with _name_faults(given):
         file_system, path = fsspec.core.url_to_fs(given)
         found = _list_files(file_system, path, given)
-        if format == "auto" and file_system.isdir(path):
-            format = "auto-file"
-        return [_describe(file_system, info, format, compression) for info in found]
+        # In a folder each file is a document, elsewhere each line.
+        plain = "file" if format == "auto" and file_system.isdir(path) else "text"
+        return [_describe(file_system, info, format, compression, plain) for info in found]
 
 
 def _list_files(file_system: Any, path: str, given: str) -> list[dict[str, Any]]:
@@ -213,12 +208,10 @@ def _list_files(file_system: Any, path: str, given: str) -> list[dict[str, Any]]
 
 def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
     """Return fsspec's entries of the files at `path`, sorted by name."""
-    shown: set[str] = set()
     if has_magic(path) and not file_system.exists(path):
         entries = file_system.glob(path, detail=True).values()
         parts = path.split("/")
-        first = next(i for i, part in enumerate(parts) if has_magic(part))
-        root, shown = "/".join(parts[:first]), {part for part in parts[first:] if part[:1] == "."}
+        root = "/".join(parts[: next(i for i, part in enumerate(parts) if has_magic(part))])
     else:
         info = file_system.info(path)
         if info["type"] == "file":
@@ -234,7 +227,7 @@ def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
     files = (
         _follow_link(file_system, info)
         for info in entries
-        if _is_shown(info["name"].removeprefix(root.rstrip("/")), shown)
+        if "/." not in info["name"].removeprefix(root.rstrip("/"))
     )
     return sorted((i for i in files if i["type"] == "file"), key=lambda info: info["name"])
 
@@ -261,19 +254,13 @@ def _follow_link(file_system: Any, info: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _is_shown(below: str, shown: set[str]) -> bool:
-    """Return whether no part of a path is hidden, but for parts that match `shown`."""
-    hidden = (part for part in below.split("/") if part.startswith("."))
-    return all(any(fnmatchcase(part, pattern) for pattern in shown) for part in hidden)
-
-
 def _is_local(file_system: Any) -> bool:
     protocol = file_system.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
 
 def _describe(
-    file_system: Any, info: dict[str, Any], format: str, compression: str | None
+    file_system: Any, info: dict[str, Any], format: str, compression: str | None, plain: str
 ) -> StoredFile:
     path = str(info["name"])
     local = _is_local(file_system)
@@ -282,10 +269,9 @@ def _describe(
     by_name = COMPRESSION_SUFFIXES.get(suffix)
     if by_name is not None:
         suffix = posixpath.splitext(stem)[1]
-    text = "file" if format == "auto-file" else "text"
-    _check(suffix not in UNREAD_SUFFIXES or format not in ("auto", "auto-file"), "mail", name=name)
-    by_suffix = FORMAT_SUFFIXES.get(suffix, text)
-    found_format = by_suffix if format in AUTO else format
+    if format == "auto":
+        _check(suffix not in UNREAD_SUFFIXES, "mail", name=name)
+    found_format = FORMAT_SUFFIXES.get(suffix, plain) if format == "auto" else format
     found_compression = by_name if compression == "infer" else compression
     whole = found_format != "parquet" or found_compression is None
     _check(whole, "compressed", name=name, compression=found_compression)

@@ -66,28 +66,11 @@ class Pipeline(Generic[LearnerT]):
     """A learner that is fed from record batches. Not safe for several threads.
 
     Memory: the learner, one block of documents and, while words are learned, their documents.
-
-    Parameters
-    ----------
-    words : Vocabulary, VocabularyLearner or PrivateVocabularySelection
-        Documents that words are learned from are learned from like all others; records that words
-        are selected from are used for nothing else.
-    make_learner : callable
-        Called once the words are known, with the record slot of the first row.
-    schedule : Schedule, optional
-        Times of releases, for a learner that counts no slots.
-    about : dict, optional
-        Plain JSON values that each model records.
-    reading : dict, optional
-        Settings of text and words, kept in checkpoints.
-    on_reject : callable, optional
-        Gets every rejected record and, with the reason ``"short"``, every short document.
-    time_bins : str, optional
-        Unit of bins of event times. A time later than `most_ahead_seconds` from now is in none.
-    candidates : CandidateDocuments, optional
-        Documents that models show, of a learner that allows it.
-    provenance : Provenance, optional
-        Gets every record, for the ledger of a private learner.
+    `make_learner` is called once the words are known, with the record slot of the first row.
+    `schedule` is for a learner that counts no slots. Models record `about`, and checkpoints
+    `reading`, settings of text and words, both as plain JSON values. `on_reject` gets every
+    rejected record and, with the reason ``"short"``, every short document. A time later than
+    `most_ahead_seconds` from now is in none of the `time_bins`.
     """
 
     def __init__(

@@ -97,37 +97,26 @@ class RecordBatch:
     """The records of one call of `Source.poll`: aligned lists, in stream order.
 
     Every record has an entry, so that documents can be numbered by the records before them.
-
-    Attributes
-    ----------
-    texts : list of str or None
-        The document of each record; None of a reject or a blank line. An empty text is a document.
-    rejects : list of Reject
-        Records that were skipped for a fault.
-    exhausted : bool
-        True when the source has ended and later polls will bring nothing.
-    locations, users, times : list
-        Location, user and event time (in seconds since 1970 UTC) of each record, None if unknown;
-        empty if all are. Users must never be logged.
-    fields : tuple of str
-        Names of the fields of the first reject that lacks that of the text, to be shown.
-    damage : tuple of Damage
-        Files that broke off in this poll, or ended without a record.
-    newest : dict of int to float
-        Time of the last record of each partition, in seconds since 1970 (Kafka); for display.
-    behind : Behind, optional
-        Position of the source after these records; set by `poll`, and not by sources.
     """
 
+    #: The document of each record; None of a reject or a blank line. An empty text is a document.
     texts: list[str | None] = field(default_factory=list)
+    #: Records that were skipped for a fault.
     rejects: list[Reject] = field(default_factory=list)
+    #: True when the source has ended and later polls will bring nothing.
     exhausted: bool = False
+    #: Location, user and event time (in seconds since 1970 UTC) of each record, None if unknown;
+    #: empty if all are. Users must never be logged.
     locations: list[RecordLocation] = field(default_factory=list)
     users: list[str | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
+    #: Names of the fields of the first reject that lacks that of the text, to be shown.
     fields: tuple[str, ...] = ()
+    #: Files that broke off in this poll, or ended without a record.
     damage: tuple[Damage, ...] = ()
+    #: Time of the last record of each partition, in seconds since 1970 (Kafka); for display.
     newest: dict[int, float] = field(default_factory=dict)
+    #: Position of the source after these records; set by `poll`, and not by sources.
     behind: Behind | None = None
 
     @property

@@ -54,7 +54,7 @@ class VocabularyLearner:
     `grow_every` the words change after every so many documents.
     """
 
-    size: int | None = 8000
+    size: int = 8000
     min_document_frequency: float | None = None
     max_document_frequency: float
     few_documents: int = 0
@@ -65,13 +65,6 @@ class VocabularyLearner:
 
     def __post_init__(self) -> None:
         at_least(1, vocabulary_documents=self.documents)
-        require(
-            self.grow_every is None or self.size is not None,
-            "a vocabulary that grows must have a size",
-            size=self.size,
-            grow_every=self.grow_every,
-            remedy="set the most words that there are at a time",
-        )
 
     @classmethod
     def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
@@ -128,7 +121,6 @@ class VocabularyLearner:
         """Return a new `GrowingWords`; None unless the words grow."""
         if self.grow_every is None:
             return None
-        assert self.size is not None
         return GrowingWords(self.grow_every, self.size, self.analyzer, self.limits)
 
 
