@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between
+from streamlda.checks import at_least
 from streamlda.model.coherence import NPMI_WORDS
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check
@@ -171,20 +171,19 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
     return SuggestedTopics(None, "smooth", reason)
 
 
-def redundant_topics(components: Array, *, closest: float = CLOSEST) -> list[CloseTopics]:
+def redundant_topics(components: Array) -> list[CloseTopics]:
     """Return the pairs of topics that say nearly the same, the closest first.
 
     Time O(K^2 V), memory O(K^2).
     """
-    between(0, 1, closest=closest, remedy="0.39 is usual")
     apart = hellinger(components, components)
-    rows, columns = np.nonzero(np.triu(apart < closest, 1))
+    rows, columns = np.nonzero(np.triu(apart < CLOSEST, 1))
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
     found = [CloseTopics(i, j, float(apart[i, j])) for i, j in pairs]
     return sorted(found, key=lambda pair: (pair.distance, pair.first, pair.second))
 
 
-def junk_topics(model: Topics, *, closest: float = CLOSEST) -> list[tuple[str, ...]]:
+def junk_topics(model: Topics) -> list[tuple[str, ...]]:
     """Return for each topic why it should not be relied on; an empty tuple is a good topic.
 
     The reasons, which are about the topics as they are in the model:
@@ -192,10 +191,10 @@ def junk_topics(model: Topics, *, closest: float = CLOSEST) -> list[tuple[str, .
     - ``"noise"``: a spectral topic that does not stand above its sampling noise; all topics where
       no direction of the word pairs tells documents apart.
     - ``"background"``: it says what all other topics that are no noise say together (closer than
-      `closest`). A topic is compared with the others and not with the corpus, which a large topic
+      `CLOSEST`). A topic is compared with the others and not with the corpus, which a large topic
       is close to because it is most of it.
     - ``"flat"``: all words that occur are about as probable.
-    - ``"copy"``: it says what a good and more prevalent topic says (closer than `closest`). Its
+    - ``"copy"``: it says what a good and more prevalent topic says (closer than `CLOSEST`). Its
       words may go together as well as those of that one: it is one topic too many, not a bad one.
     - ``"apart"``: its most probable words meet in documents far less than those of other topics
       (`APART`), and it is smaller than most.
@@ -208,12 +207,12 @@ def junk_topics(model: Topics, *, closest: float = CLOSEST) -> list[tuple[str, .
     found: list[list[str]] = [[] for _ in range(model.n_components)]
     for reason, judge in _JUDGES.items():
         good = [k for k in model.order if not found[k]]
-        for k in judge(model, good, closest):
+        for k in judge(model, good):
             found[k].append(reason)
     return [tuple(reasons) for reasons in found]
 
 
-def _noise(model: Topics, good: list[int], closest: float) -> list[int]:
+def _noise(model: Topics, good: list[int]) -> list[int]:
     known, K = model.diagnostics, model.n_components
     tested = type(known.get("documents_behind_directions")) is int
     if tested and K > 1 and known.get("directions_supported") in (0, 1):
@@ -225,7 +224,7 @@ def _noise(model: Topics, good: list[int], closest: float) -> list[int]:
     return [k for k in range(K) if supported[k] is False]
 
 
-def _background(model: Topics, good: list[int], closest: float) -> list[int]:
+def _background(model: Topics, good: list[int]) -> list[int]:
     share, found = model.weights, []
     whole = share[good] @ model.components[good]
     for k in good:
@@ -233,27 +232,27 @@ def _background(model: Topics, good: list[int], closest: float) -> list[int]:
         others = np.maximum(whole - share[k] * topic, 0.0)
         if len(good) > 1 and others.sum() > 0:
             others /= others.sum()
-            if hellinger(topic[None], others[None])[0, 0] < closest:
+            if hellinger(topic[None], others[None])[0, 0] < CLOSEST:
                 found.append(k)
     return found
 
 
-def _flat(model: Topics, good: list[int], closest: float) -> list[int]:
+def _flat(model: Topics, good: list[int]) -> list[int]:
     occurs = (model.background > 0) | (model.components > 0).any(axis=0)
     apart = hellinger(model.components, (occurs / occurs.sum())[None])[:, 0]
-    return np.flatnonzero(apart < closest).tolist()
+    return np.flatnonzero(apart < CLOSEST).tolist()
 
 
-def _copies(model: Topics, good: list[int], closest: float) -> list[int]:
+def _copies(model: Topics, good: list[int]) -> list[int]:
     apart = hellinger(model.components, model.components)
     kept: list[int] = []
     copies: list[int] = []
     for k in good:
-        (copies if (apart[k, kept] < closest).any() else kept).append(k)
+        (copies if (apart[k, kept] < CLOSEST).any() else kept).append(k)
     return copies
 
 
-def _apart(model: Topics, good: list[int], closest: float) -> list[int]:
+def _apart(model: Topics, good: list[int]) -> list[int]:
     npmi = _of_topics(model, "topic_npmi")
     if npmi is None or not np.isfinite(npmi).any():
         return []
@@ -262,12 +261,12 @@ def _apart(model: Topics, good: list[int], closest: float) -> list[int]:
     return np.flatnonzero(small & (npmi < APART * usual)).tolist() * (usual >= LEAST_USUAL_NPMI)
 
 
-def _hidden(model: Topics, good: list[int], closest: float) -> list[int]:
+def _hidden(model: Topics, good: list[int]) -> list[int]:
     mixed = _of_topics(model, "mixed_with_background")
     return [] if mixed is None else np.flatnonzero(mixed > MOSTLY_HIDDEN).tolist()
 
 
-def _spare(model: Topics, good: list[int], closest: float) -> list[int]:
+def _spare(model: Topics, good: list[int]) -> list[int]:
     held = suggest_n_components(model.diagnostics)
     if model.prevalence is None or held.basis != "drop":
         return []
@@ -277,7 +276,7 @@ def _spare(model: Topics, good: list[int], closest: float) -> list[int]:
 
 #: Whatever judges topics, in order: `good` are those that no earlier reason was found for, the most
 #: prevalent first.
-_JUDGES: dict[str, Callable[[Topics, list[int], float], list[int]]] = {
+_JUDGES: dict[str, Callable[[Topics, list[int]], list[int]]] = {
     "noise": _noise,
     "background": _background,
     "flat": _flat,

@@ -104,12 +104,12 @@ class Store:
     ) -> Self:
         """Open the folders of a run as their only writer, or make them.
 
-        `folder` has the checkpoints; of a `partition`, where daemons share the folder. With a
-        `claim` no earlier opening can write from now on, whatever became of its lock; raises
-        `FencedError` if a later one has claimed the folder. `output` is the folder of numbered
-        snapshots, of which `keep` stay (`Snapshots.remove_old`), and `file` has the newest model.
-        Without `output`, private models that the file held before are kept in ``FILE.snapshots``:
-        they were paid for. `on_step` is called with the name of each step, for tests of crashes.
+        `folder` has the checkpoints, or those of a `partition`, where daemons share it. A `claim`
+        keeps earlier openings from writing, whatever became of their locks, or raises
+        `FencedError`. `output` is the folder of numbered snapshots, of which `keep` stay
+        (`Snapshots.remove_old`), and `file` has the newest model. Without `output`, private models
+        that the file held are kept in ``FILE.snapshots``: they were paid for. `on_step` is called
+        with the name of each step, for tests of crashes.
         """
         store = cls(file, keep, on_step)
         try:

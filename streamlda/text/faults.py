@@ -32,12 +32,9 @@ _FAULTS = Faults(
             "leave it out, or add words that the analyzer keeps",
             "phrases": "phrases must be a list of them, got one string; put it in a list",
             "room of counts": _ROOM,
-            "settings": "a text analyzer must have known settings only",
             "stop words": "stop_words must be languages such as english,german, a list of words "
             "or None",
             "stop words of text": "stop_words must hold strings only, got something else in it",
-            "stored function": "the analyzer of a file must be a name",
-            "stored phrases": "the phrases of a file must be a list of text",
             "table": "the table must hold twice the words to learn; raise max_table_words",
             "unknown analyzer": "an analyzer must be module:function",
         },
@@ -61,8 +58,6 @@ _FAULTS = Faults(
             "names": "names must be those of all columns of a hashed vocabulary",
             "no words": "a word list must have at least one word; put one on each line",
             "one string": "words must be a list of words, got one string",
-            "selected": "selected words come with how they were selected, and no others do; use "
-            "Vocabulary.selected",
             "selection": "selection must be a mapping of plain JSON values that says how the words "
             "were selected; pass the record of the private selection",
             "twice": "a word list must have each word once; remove one of them",

@@ -83,7 +83,8 @@ def find_letter_words(text: str) -> list[str]:
     if _find_rare(text):
         text, inner = _INNER.subn(lambda found: _AS_LETTER[found[0]], _POINTS.sub("", text))
         inner += _APOSTROPHE in text
-        planes = 2 if _beyond_first_plane(text) else 1
+        text = _BEYOND.sub(_blank_sign, text)
+        planes = 2 if _BEYOND.search(text) else 1
     find_runs = _compile_runs(planes)
     words = [
         word for run in find_runs(text) if len(word := run if run.isalpha() else _trim_run(run)) > 1
@@ -109,7 +110,12 @@ def _compile_runs(planes: int) -> Callable[[str], list[str]]:
     return re.compile(f"[\\w{marks}{JOINERS}]+").findall
 
 
-_beyond_first_plane = re.compile("[^\\x00-\uffff]").search
+_BEYOND = re.compile("[^\\x00-\uffff]")
+
+
+def _blank_sign(found: re.Match[str]) -> str:
+    """Return a letter, mark or number as it is, and a space for any other sign, as an emoji."""
+    return found[0] if category(found[0])[0] in "LMN" else " "
 
 
 def find_unsegmented(words: Mapping[str, int]) -> str | None:

@@ -89,18 +89,8 @@ class Vocabulary:
             error=VocabularyError,
         )
         hashed, kind, bits = self.kind == "hashed", self.kind, self.hash_bits
-        has_selection = self.selection is not None
-        check(
-            (kind == "selected") is has_selection,
-            "selected",
-            kind=kind,
-            has_selection=has_selection,
-        )
         either = hashed is (bits is not None) and hashed is (self.words is None)
-        n_words, n_names = (
-            None if each is None else len(each) for each in (self.words, self.names)
-        )
-        check(either, "hashed", kind=kind, hash_bits=bits, words=n_words)
+        check(either, "hashed", kind=kind, hash_bits=bits)
         if self.hash_bits is not None:
             at_least(1, bits=self.hash_bits)
             between(1, MAX_HASH_BITS, bits=self.hash_bits, remedy="18 gives 262144 columns")
@@ -108,8 +98,8 @@ class Vocabulary:
             object.__setattr__(self, "words", _check_words(self.words))
         if self.selection is not None:
             object.__setattr__(self, "selection", _copy_plain(self.selection))
-        fits = n_names is None or (hashed and n_names == self.n_features)
-        check(fits, "names", kind=kind, names=n_names)
+        fits = self.names is None or (hashed and len(self.names) == self.n_features)
+        check(fits, "names", kind=kind)
 
     @classmethod
     def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -209,7 +199,8 @@ class Vocabulary:
         values (`streamlda.privacy.selection.WordSelection.metadata`), and is copied.
         """
         analyzer = analyzer or TextAnalyzer()
-        return cls("selected", _list_words(words), None, analyzer, selection=selection)
+        record = _copy_plain(selection)
+        return cls("selected", _list_words(words), None, analyzer, selection=record)
 
     @classmethod
     def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -304,15 +295,13 @@ class Vocabulary:
     def token_ids(
         self, texts: Sequence[str], unreadable: list[int] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the column of each token, in order, text after text.
+        """Return the column of each token, in order, text after text; O(characters).
 
-        Time and memory O(characters). Columns are int32, -1 for a token outside the vocabulary;
-        text n owns ``ids[offsets[n]:offsets[n + 1]]``. Stop words leave no gap. With n-grams the
-        order within a text is by length first: only single tokens stand next to their neighbours.
-        Texts in ASCII under the default pattern, without n-grams, are read by a kernel that lets
-        other threads go on; all others take several times as long. `unreadable` gets the numbers of
-        texts that the user's analyzer fails on, which have no tokens. `InvalidDocumentsError` if
-        `texts` is one string, or an item is none.
+        Columns are int32, -1 for a token outside the vocabulary; text n owns
+        ``ids[offsets[n]:offsets[n + 1]]``. Stop words leave no gap; n-grams come by length. Texts
+        in ASCII under the default pattern, without n-grams, are read by a kernel; all others take
+        several times as long. `unreadable` gets the numbers of texts that the user's analyzer fails
+        on, which have no tokens. `InvalidDocumentsError` if an item is no text.
         """
         return self._encoder.token_ids(list(check_texts(texts)), unreadable)
 

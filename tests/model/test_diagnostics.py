@@ -155,8 +155,6 @@ def test_planted_duplicates_are_flagged_and_nothing_else():
         assert redundant_topics(topics(10, 200, seed=seed, concentration=1.0)) == []
     alike = redundant_topics(topics(1, 50)[[0, 0, 0]])
     assert [pair[:2] for pair in alike] == [(0, 1), (0, 2), (1, 2)]
-    with pytest.raises(InvalidSettingError, match="closest=2"):
-        redundant_topics(topics(), closest=2)
 
 
 def test_junk_is_flagged_and_good_topics_are_not():

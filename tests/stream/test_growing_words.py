@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from streamlda.engine.engine import Engine
 from streamlda.engine.entering import divide_words
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import document_completion
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.simulate import PlantedLDA
@@ -316,11 +315,6 @@ def test_of_long_intervals_documents_are_counted_evenly(monkeypatch):
     words = json.loads(seen[0].state()["words"].tobytes())
     assert sorted(words) == sorted(texts[::4])
     assert all((a == b).all() for a, b in zip(*(one.state().values() for one in seen), strict=True))
-
-
-def test_a_vocabulary_that_grows_has_a_size():
-    with pytest.raises(InvalidSettingError, match="must have a size, got size=None"):
-        learner_of(size=None)
 
 
 def test_the_latest_texts_are_kept_within_their_limits(monkeypatch):

@@ -84,15 +84,12 @@ def selected(words, selection):
         (of_metadata(hash_bits=3), WORDS, "hash_bits=3"),
         (of_metadata(analyzer={"x": 1}), WORDS, "must be whole"),
         (of_metadata(analyzer=None), WORDS, "must be whole"),
-        (of_metadata(selection=FACTS), WORDS, "kind='given' has_selection=True"),
-        (of_metadata(kind="selected"), WORDS, "kind='selected' has_selection=False"),
         *[
             (of_metadata(without=key), WORDS, f"KeyError: '{key}'")
             for key in ("kind", "hash_bits", "analyzer", "undercount", "fingerprint")
         ],
         (stored(lowercase=1), SETTINGS, "lowercase=1"),
         (stored(normalize=None), SETTINGS, "normalize=None"),
-        (stored(function=5), SETTINGS, "type='int'"),
         (stored(token_pattern="("), SETTINGS, "token_pattern="),
         (stored(token_pattern=b"a"), SETTINGS, "token_pattern=b'a'"),
         (stored(token_pattern="(a)(b)"), SETTINGS, "token_pattern="),
@@ -100,7 +97,6 @@ def selected(words, selection):
         (stored(stop_words=[1]), SETTINGS, "stop_words"),
         (stored(ngram_range=(2, 1)), SETTINGS, r"ngram_range=\(2, 1\)"),
         (stored(ngram_range=2), SETTINGS, "ngram_range=2"),
-        (stored(colour=2), SETTINGS, "colour"),
         (analyzer(function="no.such.module:split"), SETTINGS, "ModuleNotFoundError"),
         (analyzer(function="tests.text.test_functions:missing"), SETTINGS, "AttributeError"),
         (analyzer(function="unheard-of"), SETTINGS, "must be module:function"),
