@@ -11,7 +11,6 @@ import click
 from streamlda.checks import require
 from streamlda.cli.options import Given, SettingsCommand, quiet_option
 from streamlda.cli.shared import (
-    IN_NO_BIN,
     Progress,
     StopSignals,
     format_reasons,
@@ -169,7 +168,7 @@ def _public(found: FitResult) -> list[str]:
     late = 0 if model.timeline is None else model.timeline.late
     for n, fate in (
         (counts.short, "skipped: fewer than 3 known words"),
-        (counts.undated, IN_NO_BIN),
+        (counts.undated, "without an event time"),
         (counts.ahead, "in no bin: later than source.most_ahead from now"),
         (
             late,

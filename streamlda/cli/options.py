@@ -77,19 +77,14 @@ class Given(NamedTuple):
     values: dict[str, Any]
     config: str | None = None
 
-    def read(self, only: Collection[str] = (), **more: Any) -> RunSettings:
-        """Return all settings, from variables and the file too; `more` are values by name.
-
-        `only` are names: others are as if they had not been given.
-        """
+    def read(self) -> RunSettings:
+        """Return all settings, from variables and the file too."""
         command = self.command
-        names = [name for name, s in command.settings.items() if not only or s.name in only]
-        values = {name: value for name, value in self.values.items() if name in names}
         return load_settings(
             self.config,
-            flags=values | more,
+            flags=self.values,
             command=command.reader,
-            names=SETTINGS if command.reader in (FIT, RUN) else [*names, *more],
+            names=SETTINGS if command.reader in (FIT, RUN) else command.settings,
             # A daemon's settings are known by their names in its file.
             flagged=() if command.reader == RUN else command.flags,
         )

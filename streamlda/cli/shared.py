@@ -34,9 +34,6 @@ DOCUMENTS = (
 #: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
-#: Documents that event time has no bin for.
-IN_NO_BIN = "without an event time"
-
 STOPPING = b"\nstopping: finishes and saves what was read; a second signal ends at once\n"
 
 

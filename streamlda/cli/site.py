@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from streamlda.checks import require
+from streamlda.checks import Faults
 from streamlda.cli.options import Given, SettingsCommand, output_option, path_option, quiet_option
 from streamlda.cli.shared import (
     Progress,
@@ -66,6 +66,21 @@ AGREED_TOO = (
     *("vocabulary.token_pattern", "vocabulary.ngrams"),
 )
 NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
+
+_FAULTS = Faults(
+    {
+        LedgerError: {
+            "another ledger": "a site must keep to one ledger, and its earlier shares were paid "
+            "from another ledger; give the path of that one: it knows which documents earlier "
+            "rounds used",
+        },
+        InsufficientDataError: {
+            "few slots": "a site must have the slots that it has promised for the remaining rounds "
+            "of a window; nothing was spent: bring more documents that were in no share, or agree "
+            "on smaller windows or another weight",
+        },
+    }
+)
 
 #: Digits of a digest that the terminal shows: enough to compare by telephone.
 SHOWN = 32
@@ -331,14 +346,8 @@ def share(
         check_allowed(config, own, round_keys, max_epsilon_alone)
         this.open(config)
         paid_from = round_keys.ledger(config.digest)
-        require(
-            paid_from is None or Path(ledger).exists(),
-            "a site must keep to one ledger, and its earlier shares were paid from another ledger",
-            ledger=ledger,
-            ledger_id=paid_from,
-            remedy="give the path of that one: it knows which documents earlier rounds used",
-            error=LedgerError,
-        )
+        here = paid_from is None or Path(ledger).exists()
+        _FAULTS.check(here, "another ledger", ledger=ledger, ledger_id=paid_from)
         terms = config.ledger_terms
         spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
         ended = spent.recover()
@@ -437,17 +446,8 @@ def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | 
         return None
     ledger.known.compared.add(at_work.config.digest)
     wanted = at_work.count_slots_to_come(this)
-    require(
-        census.slots >= wanted,
-        "a site must have the slots that it has promised for the remaining rounds of a window",
-        site=at_work.name,
-        slots=census.slots,
-        expected=wanted,
-        released=census.spent,
-        remedy="nothing was spent: bring more documents that were in no share, or agree on "
-        "smaller windows or another weight",
-        error=InsufficientDataError,
-    )
+    found = {"site": at_work.name, "slots": census.slots, "expected": wanted}
+    _FAULTS.check(census.slots >= wanted, "few slots", **found, released=census.spent)
     census.check_has_document()
     return census
 

@@ -318,13 +318,11 @@ class FitLoop:
             self._publish(self._pipeline.release(last=True))
             return
         file, ledger = self._settings.output.file, self._run.ledger
-        model = load(file) if file is not None and Path(file).exists() else None
+        assert file is not None
         assert ledger is not None
-        if (
-            model is not None
-            and model.settings.get("stream") == name_published_stream(self._settings)
-            and model.privacy.get("ledger") == ledger.ledger_id
-        ):
+        model = load(file) if Path(file).exists() else None
+        own = name_published_stream(self._settings), ledger.ledger_id
+        if model and (model.settings.get("stream"), model.privacy.get("ledger")) == own:
             self._newest = model
         elif self._pipeline.snapshots:
             self._missed = (

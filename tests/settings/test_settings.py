@@ -6,6 +6,7 @@ import string
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
@@ -392,11 +393,13 @@ def check_read_or_refused(path, flags):
         assert all(problem.startswith("- ") for problem in problems)
 
 
+@examples(max_examples=30)
 @given(flags=st.dictionaries(NAMES, VALUES, max_size=6))
 def test_any_values_are_read_or_refused_never_worse(flags):
     check_read_or_refused(None, {**KAFKA, **flags})
 
 
+@examples(max_examples=30)
 @given(text=st.text(string.printable, max_size=80))
 def test_any_file_is_read_or_refused_never_worse(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("any") / "streamlda.toml"
