@@ -20,7 +20,6 @@ from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import RejectsFile, name_published_stream
-from streamlda.run.private_run import get_own_folder
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.counts import RecordCounts
@@ -211,9 +210,9 @@ class FitLoop:
             self._save()
         seconds, progress = time.monotonic() - self._start, self._source.progress()
         model = self._get_model()
-        own = None if cut_short else get_own_folder(self._settings)
-        if own is not None:
-            shutil.rmtree(own.parent)
+        if self._store.folder and not (self._settings.checkpoint.folder or cut_short):
+            # A private fit that is done does not resume: its raw sums go.
+            shutil.rmtree(self._store.folder.parent)
         return FitResult.of(
             model,
             pipeline,

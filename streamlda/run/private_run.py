@@ -273,11 +273,9 @@ class PrivateRun:
         record, self._made = find_run(store, ledger, saved=saved is not None)
         fresh = saved is None and not self._made
         self.terms = PrivateTerms.of(settings)
-        own = get_own_folder(settings)
+        own = None if store is None or settings.checkpoint.folder else store.folder
         if fresh:
             check_price(settings, ledger, self.terms)
-            if own is not None:
-                _remove_others(own)
         elif own is not None:
             warn("a fit that was cut short resumes, and what it released is not paid again")
         words = self.terms.words or Vocabulary.hashed(1, make_analyzer(settings.vocabulary))
@@ -295,6 +293,8 @@ class PrivateRun:
                 if self.census.spent:
                     warn(f"records={self.census.spent} were in earlier releases, and are left out")
             ledger.known.compared.add(record.name)
+        if fresh and own is not None:
+            _remove_others(own)
         manage = ReleaseManager if fresh else ResumedReleaseManager
         self.manager = manage(
             ledger=ledger,
@@ -330,7 +330,7 @@ class PrivateRun:
 
 
 def _remove_others(own: Path) -> None:
-    """Remove the checkpoints of other fits of a ledger, which cannot resume after a new one."""
+    """Remove checkpoints of other fits of a ledger, which cannot resume once this one begins."""
     for other in own.parent.iterdir():
         if other != own:
             shutil.rmtree(other)

@@ -160,6 +160,15 @@ def test_other_settings_begin_another_run_with_what_is_unspent(tmp_path, data, m
     assert (runs[:2], first in runs[2:]) == ([first, first], False)
 
 
+def test_a_command_that_is_refused_leaves_the_run_that_can_resume(tmp_path, data, monkeypatch):
+    settings = settings_at(tmp_path / "L", data, "hashed")
+    cut_at(settings, monkeypatch, 2)
+    with pytest.raises(LedgerError, match="too few of these were in none"):
+        fitted(settings_at(tmp_path / "L", data, "hashed", **{"snapshots.every": 9000}))
+    _, said = fitted(settings)
+    assert RESUMES in said[0]
+
+
 #: A process that ends itself behind a release.
 KILLED = """
 import sys
