@@ -283,12 +283,6 @@ def test_a_folder_of_snapshots_has_one_writer_until_it_ends_however(tmp_path):
     Store.open(output=folder, private=False).close()
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidSettingError, match=r"output.folder must be"):
-        Store.open(output=tmp_path / "file/out", private=False)
-
-
 def test_a_forked_child_does_not_keep_a_lock(tmp_path):
     path = tmp_path / "lock"
     lock = FileLock(path)
