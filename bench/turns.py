@@ -304,6 +304,8 @@ def new_theme_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 def new_theme_figures(result: Json) -> list[Figure]:
     found = []
     for share, limit in THEMES.items():
+        if f"{share:.0%}" not in result["cases"]:
+            continue
         own = series(result, f"{share:.0%}", "own_documents")
         name = f"documents of its own until a theme of {share:.0%} is a topic within L1 0.5"
         found.append(at_most(name, median(own), limit, "{:,.0f}"))

@@ -42,7 +42,7 @@ def test_a_turn_is_followed_and_a_learner_that_stands_still_is_seen(monkeypatch)
 
 
 def test_a_theme_is_found_and_its_own_documents_are_counted():
-    found = figures("new-theme", "10%", {"documents": 4000})
+    found = figures("new-theme", "10%", {"documents": 21_000})
     own = float(found["worst seed, 10%"].measured.replace(",", ""))
     # Whole blocks of 1,000 with a tenth each, by 500 at the latest.
     assert 50 < own <= 500
