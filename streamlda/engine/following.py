@@ -1,25 +1,16 @@
 """Follow a stream that turns: a challenger takes the place of topics that predict no longer.
 
-The newest documents are kept, at most a warm-up of them. The E-step of each block of documents says
-how well the topics predict them before they learn them (the champion). Where the last m blocks are
-predicted worse than those before by `ERRORS` standard errors, for m = 1, 2, 4, ..., the stream may
-have turned m blocks ago. Then challengers are made (`streamlda.engine.fit`): of these m blocks and,
-if that does not help, of all documents kept. One takes over if it predicts a fifth of them, which
-it has not learned, better than the champion did, by `ERRORS` standard errors. After a turn the
-documents behind it are few, so challengers of all since then follow whenever these have doubled,
-until they are as many as are kept.
+The E-step of each block of documents says how well the topics predict them before they learn them
+(the champion). Where the last 1, 2, 4, ... blocks are predicted worse than those before by `ERRORS`
+standard errors, challengers are fitted to these blocks and, if that does not help, to all documents
+kept. One takes over if it predicts a fifth of them, which it has not learned, better by as much.
+After a turn challengers follow whenever its documents have doubled, until they are as many as are
+kept. Documents that challengers learn are paid for, one for one, by those that the stream learned.
 
-A fit is dear. So documents that challengers learn are paid for by those that the stream has learned
-since it began, one for one: at most a quarter of what new fits of 20,000 documents after each 5,000
-would take.
-
-A theme of one document in a hundred hardly lowers the mean score. So the documents with very low
-scores are counted: where the last blocks have more of them than those before, by `ERRORS` standard
-errors, a topic made of these documents replaces another (`streamlda.engine.birth`), if half of the
-documents, which it has not learned, are predicted better by `ERRORS` standard errors.
-
-Topics that a challenger shares with the champion keep their rows and ids. Others get new ids, or
-the old one where they are a topic that has retired (`streamlda.model.matching`).
+A theme of one document in a hundred hardly lowers the mean score. So where the last blocks have
+too many documents with very low scores, these propose a topic (`streamlda.engine.birth`). Topics
+that a challenger shares with the champion keep their rows and ids. Others get new ids, or the old
+one where they are a topic that has retired (`streamlda.model.matching`).
 """
 
 from __future__ import annotations

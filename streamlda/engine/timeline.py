@@ -9,17 +9,6 @@ the bin were one document without a prior::
 
 so that they are of the topics as published, whenever the documents came, and agree with prevalence,
 which is by inference in documents. More steps fit the noise of a bin, fewer leave all bins alike.
-Factors to `transform` of topics with 0.5 % or more of a bin of 100 documents or more, root mean
-squares (and maxima), abstracts in order of date; before, by E-steps of topics as they were when a
-document came:
-
-============================ =========== =========== =========== ============
-abstracts, K, bins           2 steps     4 steps     6 steps     before
-============================ =========== =========== =========== ============
-60,000, 50, 12               1.09 (1.61) 1.06 (1.42) 1.07 (1.33) 1.17 (2.29)
-40,000, 20, months           1.13 (2.41) 1.10 (1.72) 1.13 (3.24) 1.22 (9.70)
-============================ =========== =========== =========== ============
-
 Words are counted in one row for each bin, of `MOST_CELLS` numbers in all. Where these are too few
 for all words, several share a column, and so do their probabilities.
 """

@@ -27,8 +27,7 @@ Array = NDArray[np.float64]
 WARMUP_POWER_STEPS = 3
 
 #: And those of a projection that is made for a test, through as many columns as the triple moment
-#: takes. A third step would find 46 in place of 44 of 50 topics in 1000 documents, and as many in
-#: 2000; the test takes half as long again then.
+#: takes.
 TEST_POWER_STEPS = 2
 
 #: A warm-up also ends at this many stored counts (12 bytes each), however few the documents.

@@ -1,23 +1,16 @@
 """The rejection step of the discrete Gaussian sampler: random words in, samples out.
 
 The target is N_Z(0, sigma^2), with probabilities proportional to ``exp(-y^2 / (2 sigma^2))`` over
-the integers. As in Canonne, Kamath and Steinke (2020), Algorithms 2 and 3 [1]_, an integer is cut
-into a whole number k of blocks of t = ceil(sigma) integers and a place u inside the block, and a
-sign is drawn apart; zero with a minus sign is thrown away. Here k is geometric with ratio 1/2
-instead of 1/e, so that it and u are read from one random word without rounding, and all Bernoulli
-decisions of an attempt are folded into one, of probability
+the integers, by Canonne, Kamath and Steinke (2020), "The discrete Gaussian for differential
+privacy", NeurIPS, Algorithms 2 and 3: an integer is cut into a number k of blocks of t =
+ceil(sigma) integers and a place u inside the block, and a sign is drawn apart; zero with a minus
+sign is thrown away. Here k is geometric with ratio 1/2 instead of 1/e, so that it and u are read
+from one random word without rounding, and all Bernoulli decisions are one, of probability
 
-    p = 2^(k-1) exp(1/2 - y^2 / (2 sigma^2)),   y = k t + u,
+    p = 2^(k-1) exp(1/2 - y^2 / (2 sigma^2)) <= 2^(k-1) exp((1 - k^2) / 2) <= 1,   y = k t + u
 
-which is at most 1: y >= k sigma makes it at most ``2^(k-1) exp((1 - k^2) / 2)``.
-
-That last decision compares 63 random bits with ``2^63 p``, which doubles know to 2^19 only (see
-`propose`). A word farther away than `MARGIN` is decided here; one that is nearer, about one in
-2^42, is left to the caller, who has more digits.
-
-References
-----------
-.. [1] Canonne, Kamath, Steinke (2020), "The discrete Gaussian for differential privacy", NeurIPS.
+That decision compares 63 random bits with ``2^63 p``, which doubles know to 2^19 only (see
+`propose`). A word nearer than `MARGIN`, about one in 2^42, is left to the caller.
 """
 
 from __future__ import annotations

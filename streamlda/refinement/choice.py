@@ -3,18 +3,13 @@
 Some of the first 20,000 documents are set aside, or as many of all where these are in memory. Both
 models predict half of the tokens of each from the other half
 (`streamlda.model.evaluation.DocumentCompletion`). The refinement is kept if it gains, document by
-document, more than `ERRORS` standard errors. On text it gains 5 standard errors or more, 6 to 25
-percent of perplexity.
+document, more than `ERRORS` standard errors. Where it gains little, each has the prior that fits it
+to documents that were learned: with a false alpha_0 the start, which was made with it, predicts
+better than better topics do. In doubt the start stays, for spectral topics are consistent where
+documents follow the model with the alpha_0 they were made with.
 
-Where it gains less than 3 percent, each has the prior that fits it to documents that were learned:
-with a false alpha_0 the start, which was made with it, predicts better than better topics do. In
-doubt the start stays, for spectral topics are consistent where documents follow the model with the
-alpha_0 they were made with, and mean-field inference has an error that no number of documents
-removes.
-
-Optimism is why the start must not know these documents either: topics of p free numbers fit n
-tokens of their own documents better than new ones by about p / n nats a token, which for a small
-corpus is more than a refinement gains.
+The start must not know these documents either: topics of p free numbers fit n tokens of their own
+documents better than new ones by about p / n nats a token.
 """
 
 from __future__ import annotations
@@ -35,39 +30,29 @@ from streamlda.refinement.sample import Drawn
 
 Array = NDArray[np.float64]
 
-#: Numbers, from 1, of the usable documents that are set aside, few enough to be kept in memory as
-#: long as the choice is open: every fifth of the first 400, for of 250 documents of 30 tokens every
-#: twentieth told too little, then every twentieth up to 20,000. The start never learns them: with
-#: every tenth the 3087 documents of kos had perplexity 1681 and NPMI 0.192 (means of eight seeds),
-#: with every twentieth 1667 and 0.205, refined without a choice 1664 and 0.210.
+#: Numbers, from 1, of the usable documents that are set aside: every fifth of the first 400, for
+#: every twentieth of few documents tells too little, then every twentieth up to 20,000.
 ASIDE = np.concatenate([np.arange(5, 401, 5), np.arange(420, 20_001, 20)])
 
 #: Standard errors that a gain must exceed.
 ERRORS = 2.0
 
-#: Longest document that is compared, in medians of their lengths. Of 330 manual pages set aside 7
-#: were longer and had three tenths of the tokens: with them a refinement gained 0.74 nats a token
-#: by 1.4 standard errors, and was not kept; without them 0.34 by 7.6.
+#: Longest document that is compared, in medians of their lengths: one must not outweigh all others.
 LONGEST = 10
 
-#: Distance to the optimum where inference is done. Gains on three corpora of text were within
-#: 0.0001 of those at 1e-4, in 60 % of the time; with 0.01 they were off by up to 0.0009.
+#: Distance to the optimum where inference is done; gains were within 0.0001 of those at 1e-4.
 TOLERANCE = 1e-3
 
 #: Nats a token. On text gains are 0.05 to 0.3, and the first comparison is the only one.
 CLOSE_GAIN = 0.05
 
 #: How many times alpha_0 the sum of the prior that fits is at least where topics were made with too
-#: small a one. Fitted to 1000 planted documents of 40 to 200 tokens, 2 to 20 topics, it was 0.62 to
-#: 0.82 for 1, and with topics made with 1 1.8 to 3.9 for 5, 2.6 to 10 for 20.
+#: small a one: planted documents had 0.62 to 0.82 with the true one, and 1.8 or more with 1 for 5.
 LARGER_ALPHA_0 = 1.3
 
-#: How many times the alpha_0 of a model the one that fits may be, if its prior is to be taken for
-#: true, with few topics and with `SEVERAL_TOPICS` or more. Of text it was up to 1.4 times with 20
-#: topics and 2.6 with 50, of planted documents with alpha_0 = 5 from 1.7 with 2 topics, 3.8 with 20
-#: and 4.8 with 50. And the share of that below which a sum that falls from draw to draw is not
-#: drawn further. Of kos (K = 20) it is 1.46, 1.34, 1.26 and at the tenth draw 1.02. Of 28 planted
-#: corpora, alpha_0 from 0.5 to 20, every fit was the same as with all draws.
+#: How many times the alpha_0 of a model the one that fits may be, with few topics and with
+#: `SEVERAL_TOPICS` or more (text has up to 1.4 and 2.6); and the share of that below which a sum
+#: that falls from draw to draw is not drawn further.
 MOST_ALPHA_0, MOST_OF_SEVERAL, SEVERAL_TOPICS, SURE_OF_LESS = 1.7, 3.0, 20, 0.9
 
 

@@ -2,39 +2,9 @@
 
 Every entry, a word of a document, keeps its responsibilities. They are found again in turn, and the
 sums by word follow each one, so that no entry sees itself (CVB0 [1]_). From spectral topics this
-settles in fewer sweeps than a sampler, without sampling noise, and at a third of the time: of 1800
-documents of 20 newsgroups (K = 20) eighty sweeps had perplexity 2272 in 0.4 processor seconds, 200
-sweeps of a sampler, the mean of ten late states, 2262 in 2.7.
-
-An annealed pass before them (`streamlda.refinement.stepwise_em`) takes as long as ten sweeps, and
-saves twenty-five. Perplexity and NPMI of fits, K = 20, means of this many orders of the documents,
-with sweeps that are not relaxed:
-
-============================== ====== ================ ================
-corpus                         orders no pass, 30 + 20 a pass, 15 + 10
-============================== ====== ================ ================
-3087 documents of kos          5      1626, 0.196      1639, 0.199
-1800 of 20 newsgroups          4      2320, 0.233      2306, 0.245
-7200 of 20 newsgroups          3      2080, 0.256      2065, 0.260
-1800 abstracts                 4      2151, 0.094      2159, 0.081
-8100 abstracts                 3      1734, 0.155      1726, 0.157
-============================== ====== ================ ================
-
-NPMI has a standard deviation of 0.002 to 0.035 from order to order.
-
-More documents need more passes before them. Fits by four passes and these sweeps, and by the passes
-and rounds of a sampler that still more documents have: perplexity, NPMI and processor seconds:
-
-============================== ====== ================ ================ ================
-corpus, K = 20                 orders these            passes, rounds   200 of tomotopy
-============================== ====== ================ ================ ================
-16,962 of 20 newsgroups        4      1906, 0.263, 2.8 1922, 0.259, 4.1 1923, 0.272, 21
-..             , thorough      4      1902, 0.267, 5.3 1914, -,      21
-15,000 abstracts               2      1536, -,     1.9 1550, -,     3.2 1529, -,     13
-..             , thorough      2      1527, -,     3.6 1526, -,      12
-30,000 abstracts               2      1510, -,     4.1 1508, -,     6.1 1483, -,     24
-..             , thorough      2      1498, -,     8.5 1490, -,      31
-============================== ====== ================ ================ ================
+settles in fewer sweeps than a sampler, without sampling noise, and at a third of the time. An
+annealed pass before them (`streamlda.refinement.stepwise_em`) takes as long as ten sweeps, and
+saves twenty-five; more documents need more passes.
 
 References
 ----------
@@ -76,20 +46,7 @@ class Sweeps(NamedTuple):
 #: Passes that sweeps go on from, and those of at least as many documents.
 PASSES_BEFORE, MORE_PASSES_BEFORE, MORE_DOCUMENTS = 1, 4, 5_000
 
-#: Of a fit, and of a thorough one. With 25 sweeps that were not relaxed, 25 relaxed by 1.5, and
-#: these 16, fits of 3087 documents of kos had perplexity 1621, 1609 and 1609 (four orders), of 3600
-#: of 20 newsgroups 2058, 2011 and 2011, of 3960 abstracts 1877, 1858 and 1861 (three), NPMI 0.197,
-#: 0.195 and 0.195; 0.244, 0.265 and 0.267; 0.142, 0.148 and 0.148. A relaxed sweep takes 1.1 to 1.3
-#: times as long. Of 68 planted corpora of 2,000 documents 18 had less error (down to 0.72 of it),
-#: two more (1.15, 20 topics with alpha_0 = 50), the others the same.
-#:
-#: Thorough fits of the three corpora of the table with 3087, 4000 and 3600 documents, by 35 and 15
-#: sweeps relaxed by 1.5, had 1612, 1692 and 2135, 0.200, 0.151 and 0.252 (six orders, other
-#: held-out documents); with 70 sweeps that were not relaxed 1615, 1702 and 2142, 0.197, 0.150 and
-#: 0.249. Ten late states of 200 sweeps of tomotopy, eta = 0.1, in the same orders: 1612, 1696 and
-#: 2132, 0.209, 0.147 and 0.273. Relaxed by 1.8, 70 sweeps of the first two had 1619 and 1681; 140
-#: relaxed by 1.5 1610 and 1683. By these sweeps, in place of the first, kos had 1608.3 and 1609.8
-#: (medians of five orders), 4,000 abstracts 1756 and 1763 (three), in 4 % more time.
+#: Of a fit, and of a thorough one: 16 sweeps that are relaxed reach what 25 plain ones do.
 USUAL_SWEEPS, THOROUGH_SWEEPS = Sweeps(10, 6, 1.7), Sweeps(38, 15, 1.6)
 
 #: As many documents or more are refined by passes, and have rounds of a sampler.
@@ -98,12 +55,11 @@ FEW_DOCUMENTS = 50_000
 #: Inner iterations of the E-step that it begins with.
 START_ITERATIONS = 5
 
-#: Fewest tokens of a document, on average, and most responsibilities, 128 MiB. Topics of 10,800
-#: titles of six words had perplexity 2209 by this, and 2149 by sampling.
+#: Fewest tokens of a document, on average, for titles gain more by sampling; and most
+#: responsibilities, 128 MiB.
 LEAST_TOKENS, MOST_RESPONSIBILITIES = 20, 2**25
 
-#: Responsibilities for an entry are a multiple of these, the last ones 0, for the processor takes
-#: as many at once. A sweep of kos (K = 20, 24 in a row) took 11.7 ms in place of 14.3.
+#: Responsibilities for an entry are a multiple of these, the last ones 0, for speed.
 LANES = 8
 
 

@@ -1,20 +1,12 @@
 """Gibbs sampling over documents in memory: the last few percent, at a byte or two a token.
 
-Every token has a topic. A sweep visits the documents in minibatches: the minibatch's tokens are
-taken out of the counts N by word and topic, their topics are drawn again, document by document,
-from ::
+Every token has a topic. A sweep takes the tokens of a minibatch out of the counts N by word and
+topic, draws their topics again, document by document, and puts them back::
 
     p(z = k | the rest) ~ (N_wk + smoothing) / sum_w (N_wk + smoothing) * (alpha_k + n_dk)
 
-and they are put back. N holds the prior of seeded topics too: parts of sum_w N_wk on their words
-(`streamlda.spectral.seeds`). That is collapsed Gibbs sampling [1]_ but for one thing: the documents
-of a minibatch do not see each other's changes, so that they can be drawn side by side, as in
-approximate distributed LDA [2]_; what they never see is themselves. alpha follows the documents by
-a fixed-point step each sweep, with its sum if that is to be fitted.
-
-From a random start such a sampler needs hundreds of sweeps, from refined topics
-(`streamlda.refinement.stepwise_em`) a few: on 195,000 abstracts with K = 50 eight took held-out
-perplexity from 1362 to 1313; 200 from a random start, by another program, gave 1285.
+N holds the prior of seeded topics too (`streamlda.refinement.prior`). That is collapsed Gibbs
+sampling [1]_, but the documents of a minibatch do not see each other's changes [2]_.
 
 References
 ----------

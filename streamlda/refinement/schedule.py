@@ -39,10 +39,9 @@ def growth(model: TopicModel, documents: DocumentBatch, inner_iterations: int) -
 
     The flat state is a fixed point of EM. Where a deviation grows g times a step, topics mixed with
     the background by f come back if ``g (1 - f) > 1``, and those that are nearly flat grow by
-    ``exp((g - 1) sum rho_t)`` at most until the steps end, with a sum of 10 for 200 steps. It was
-    3.6 to 4.8 for three corpora of text with alpha_0 = 1, and 4 to 9 for planted documents with
-    alpha_0 = 1 or less; planted ones with alpha_0 = 5, 10 and 20 had 1.9, 1.35 and 1.15, whatever
-    alpha_0 they were fitted with. Annealed, the last three ended as K copies of the background.
+    ``exp((g - 1) sum rho_t)`` at most until the steps end. It is about 4 for text and for planted
+    documents with alpha_0 = 1, and 1.9 or less for those with alpha_0 = 5 or more, which would end
+    as K copies of the background if they were annealed.
     """
     background = model.background
     inverse = np.divide(1.0, background, out=np.zeros_like(background), where=background > 0)
@@ -97,19 +96,14 @@ Passes = int | Literal["quick", "thorough"] | None
 ITERATIONS, THOROUGH_ITERATIONS = 4, 6
 
 #: Share of the background in the topics that all begin from, and in those of the first step; it
-#: falls to 0 over half of the steps, 200 at most. Perplexity of 17,000 of 20 newsgroups, 60,000
-#: abstracts and 42,196 titles (K = 20), and 60,000 abstracts (K = 50) was 2005, 1510, 1606 and 1310
-#: with 0.6, 1986, 1506, 1590 and 1305 with 0.8.
+#: falls to 0 over half of the steps, 200 at most.
 START_FLATNESS, ANNEALING, MOST_ANNEALING_STEPS = 0.5, 0.8, 200
 
-#: Step t weighs (1 + t)^-0.65. With (1 + t)^-0.51 and annealing from 0.85, 60,000 planted documents
-#: (K = 50, alpha_0 = 2) had an error of 0.24, with these 0.073.
+#: Step t weighs (1 + t)^-0.65: with slower steps and annealing, planted topics merge.
 STEP_OFFSET, STEP_EXPONENT = 1.0, 0.65
 
 #: From how many topics on there are half as many steps, for each takes long, and the statistic is
-#: of more documents, by steps that fall faster; exponents for one pass and for several. On 20
-#: newsgroups with K = 100, eight passes, perplexity was 1634 with 0.65, 1593 with 0.8 and 1604 with
-#: 0.9, NPMI 0.246, 0.248 and 0.243. 195,000 abstracts (K = 200) have 1156 in one pass.
+#: of more documents, by steps that fall faster; exponents for one pass and for several.
 MANY_TOPICS, MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS = 100, 10.0, (0.9, 0.8)
 
 
@@ -122,11 +116,7 @@ def passes_for(n_documents: int, n_topics: int = 1, thorough: bool = False) -> i
 
 
 #: Tokens that passes add to each word of each topic, and the most of them as a share of the mean.
-#: The least share is that of a stream, which does not know its tokens. Of five corpora of text the
-#: best was 0.05 to 0.2 tokens: K = 20, 0.1 in place of a hundredth of the mean, 20 newsgroups'
-#: first 1980 documents (1.2 tokens a word and topic) had perplexity 2337 in place of 2519, kos
-#: (3) 1487 in place of 1494, 8100 abstracts (3) 1800 in place of 1816; where the mean was 10 and
-#: 22 tokens nothing changed.
+#: The least share is that of a stream, which does not know its tokens.
 SMOOTHING_TOKENS, MOST_SMOOTHING = 0.1, 0.1
 
 
@@ -173,11 +163,7 @@ class Rounds(NamedTuple):
     gain: float
 
 
-#: Rounds after the passes, and after thorough ones (`streamlda.refinement.sweeping`). With K = 50
-#: on 60,000 abstracts rounds of ten gained 0.030 and 0.007, with K = 20 on 40,000 titles of six
-#: words 0.072, 0.011, 0.025 and 0.010: perplexity 1343 in place of 1388, 1758 in place of 1928, in
-#: 12 and 2.4 processor seconds. Ten late states of 200 sweeps of tomotopy, eta = 0.1, had 1323 and
-#: 1807, in 91 and 14.
+#: Rounds after the passes, and after thorough ones (`streamlda.refinement.sweeping`).
 USUAL_ROUNDS, THOROUGH_ROUNDS = Rounds(10, 5, 10, 0.01), Rounds(35, 15, 2, 0.001)
 
 #: Tokens of an entry, on average, from which on there are no sweeps: these take time and memory by
@@ -203,8 +189,7 @@ def rounds_for(documents: DocumentBatch, n_topics: int, thorough: bool = False) 
 #: Steps of a stream that one warm-up makes.
 STEPS_PER_WARMUP = 20
 
-#: Inner iterations of the E-step: three in place of five made topics more coherent (NPMI 0.178 in
-#: place of 0.172 on 195,000 abstracts, K = 50) in four fifths of the time.
+#: Inner iterations of the E-step: three in place of five made topics more coherent.
 STREAM_ITERATIONS = 3
 
 

@@ -1,56 +1,17 @@
 """One start for several refinements, and all of them as one.
 
 Members begin from equal topics and statistics S_0, after s steps, and learn documents of their own
-by `streamlda.refinement.stepwise_em`. What one of them holds after T steps more is, as a mean of
+by `streamlda.refinement.stepwise_em`. After T steps more one of them holds, as a mean of
 minibatches,
 
     M = rho_(s+T) S = c_T M_0 + sum_t w_t x_t     c_T = (1 - rho_(s+1)) ... (1 - rho_(s+T))
                                                   w_t = rho_(s+t) c_T / c_t, sum_t w_t = 1 - c_T
 
-with x_t what its minibatch t added, of B documents, and of fewer in the last. All members know M_0
-and c_T, so the sum is M - c_T M_0, and what its N documents added, each with a weight of 1 in the
-mean, is
-
-    A = (M - c_T M_0) N / n      n = sum_t w_t b_t, with b_t documents in minibatch t
-
-A of two members are added, and so are N. One refinement over all N documents takes ceil(N / B)
-steps; the same formula solved for M, with its c_T and n, is the merged one. So the start weighs as
-little as in one refinement, however few documents each member has, and a document counts alike
-whoever learned it. Merging does not depend on order or grouping, but for rounding.
-
-Two things are otherwise than in one refinement. Topics that a document was learned under had moved
-by the documents of its member alone. And what is older fades by the steps of a member: with P equal
-ones, the documents that count span P^0.3 times as much of the stream.
-
-Held-out perplexity over that of one engine (190,000 abstracts, K = 50, V = 8000; members of sizes
-1, 1/2, 1/3, ..., which learn the documents of the start as well), by the documents of the start:
-
-=======================  =======  =======  =======  =======  =======
-order, start, held out   1        3        6        24       50
-=======================  =======  =======  =======  =======  =======
-random, 100,000          1.003    1.002    1.002    1.003    1.003
-random, 20,000           1.016    1.014    1.015    1.020    1.021
-by date, 100,000         1.002    0.995    0.994    0.994    0.994
-the same, newest 5 %     1.012    1.016    1.020    1.025    1.027
-=======================  =======  =======  =======  =======  =======
-
-NPMI was 0.143 to 0.152, of the one engine 0.147. With 6 members and starts of 2000, 5000 and 50,000
-documents it was 1.161, 1.092 and 1.004. All figures are of steps that weighed (10 + t)^-0.7, and of
-one engine whose topics were annealed over 100,000 documents.
-In place of this, a mean of M by documents has 1.010 with 24 members (1.003 here), and the sum of
-S 1.014: both hold too much of the start.
-
-So a start of few documents is *replaced* once there are more, by that of one engine over the first
-of all. Members go on from it; what their documents said of topics is forgotten, for most of them
-are behind the new start, and so all of it is in the topics but counts nothing twice. The same by
-the documents of all, 6 members, random order, one seed:
-
-=======================================  ======  ======  =======  =======  =======
-starts of                                40,000  80,000  120,000  140,000  180,000
-=======================================  ======  ======  =======  =======  =======
-20,000                                   1.004   1.009   1.017    1.017    1.017
-20,000, then 40,000, 80,000, 120,000     1.004   0.997   1.005    1.002    1.001
-=======================================  ======  ======  =======  =======  =======
+with x_t what its minibatch t of b_t documents added. What its N documents added is
+``A = (M - c_T M_0) N / sum_t w_t b_t``. A and N of members add up; the same formula solved for M,
+with the c_T and w_t of ceil(N / B) steps, is the merged one. So a document counts alike whoever
+learned it, and merging does not depend on order or grouping, but for rounding. A start of few
+documents is replaced once there are more; what members learned since the old one is forgotten.
 """
 
 from __future__ import annotations

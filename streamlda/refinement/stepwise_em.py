@@ -8,22 +8,9 @@ With S the counts by word and topic, and rho_t = (offset + t)^(-exponent)::
     S    <- d_t S + sum_documents min(1, max_tokens / l) c_w gamma_wk
     d_t   = (1 - rho_t) rho_(t-1) / rho_t
 
-with p the prior of seeded topics: parts of sum_w S on their words (`streamlda.spectral.seeds`).
-
-This is stepwise EM [1]_, [2]_ with the average kept as a sum: rho_t S is the weighted mean of all
-minibatches so far, and S itself holds as many tokens as still count. What a document adds has an
-l1 norm of at most `max_tokens` (its l2 norm is no larger), and sums over documents may be taken
-in parts and added: `statistic` and `update` are these two halves.
-
-The start matters more than the steps: from sharp spectral topics the likelihood soon stops at a
-poor optimum. Flattened towards the background, and held there for the first steps, topics keep
-their direction and find a better one (deterministic annealing [3]_, with the background as the
-state of high temperature, for a mixture costs no power of every entry). On 195,000 abstracts with
-K = 50, one pass took held-out perplexity from 1648 to 1443 without it, and to 1362 with it.
-
-What was flattened must be learned again, so a refinement needs steps: about 200, half of them
-after the annealing. On planted documents, where spectral topics are consistent already, 60 steps
-left 1.5 to 1.8 times the spectral error, and 180 took it to 0.8 to 0.9 times that.
+with p the prior of seeded topics (`streamlda.spectral.seeds`). This is stepwise EM [1]_ with
+CVB0 [2]_: rho_t S is the weighted mean of all minibatches so far. Topics flattened towards the
+background keep their direction and find a better optimum than sharp ones (annealing [3]_).
 
 References
 ----------

@@ -1,14 +1,9 @@
 """The tensor power method for many components: all are turned at once, as products of matrices.
 
-One component at a time from L random starts (`streamlda.spectral.tensor_power`) takes K (R + 1)
-passes over the tensor, and each is for L vectors only. Here K vectors start at once, from words
-that are far from each other; a step is ``U <- P(T(I, u, u))`` for all columns u, where P is the
-nearest matrix with orthonormal columns (the symmetric form of Wang & Lu's simultaneous iteration
-[1]_, so that no column waits for another). At last each column is turned by the tensor less all
+K vectors start at once, from words that are far from each other; a step is ``U <- P(T(I, u, u))``
+for all columns u, where P is the nearest matrix with orthonormal columns (the symmetric form of
+Wang & Lu's simultaneous iteration [1]_). At last each column is turned by the tensor less all
 others, without P: whitening with estimated moments leaves components that are not quite orthogonal.
-
-On the abstracts (20,000 documents, K = 200) this took 1.6 s where one after the other took 47 s,
-and left 8.5 % of the squared norm of the tensor unexplained where they left 8.6 %.
 
 References
 ----------

@@ -31,10 +31,8 @@ from streamlda.spectral.associations import Association, Batch
 from streamlda.spectral.power import Array, Components, PowerMethod
 from streamlda.utils.arrays import Arrays, named, with_prefix
 
-#: Constants of Theorem 3.1, which hides them, and logarithms, in its Omega~. Measured by the
-#: benchmark ``wa16-theorem-3-1`` (three skewed components, identity covariance, L = 10, d = 10 to
-#: 40, sigma along the components): with the first, all of 20 runs found all components; with the
-#: second, in nine of ten the largest error of an eigenvector was at most ``error / lambda``.
+#: Constants of Theorem 3.1, which hides them, and logarithms, in its Omega~, as measured by the
+#: benchmark ``wa16-theorem-3-1``.
 START_CONSTANT = 0.25
 ERROR_CONSTANT = 0.25
 

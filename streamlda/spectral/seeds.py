@@ -26,16 +26,11 @@ from streamlda.spectral.topics import SpectralTopics
 
 Array = NDArray[np.float64]
 
-#: Part of the start on the seed words. The rest is one topic: with a mixture of all that have the
-#: words, one about guns took that about Israel in. Three seeded topics of 20, NPMI of the others
-#: against the same ones without seeds: 20 newsgroups -.007 (six runs, -.023 to .020; without seeds
-#: it is .260 to .299), was -.015 with the mixture; abstracts .000, kos -.007, manual pages -.007
-#: (four runs each). With word frequencies for the rest 20 newsgroups had -.019.
+#: Part of the start on the seed words. The rest is one topic, not a mixture of all that have the
+#: words, which would take them from the others.
 START_SHARE = 0.1
 
-#: Pseudo-tokens of a seed word and of all, as parts of the expected tokens of the topic. Of 24
-#: topics seeded in docstrings one lacked a seed word among its first ten with 0.02, none with 0.03
-#: (none of 45 in three other corpora); the NPMI of the other topics was the same to 0.001.
+#: Pseudo-tokens of a seed word and of all, as parts of the expected tokens of the topic.
 WORD_SHARE, MOST_SHARE = 0.03, 0.1
 
 
