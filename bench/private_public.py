@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
     from streamlda.text.vocabulary import Vocabulary
 
-#: Sweeps of a public model. With 1000, perplexities are 1 % less, and NPMI after a window too (two
-#: seeds, epsilon 1: 0.149 in place of 0.162).
-PUBLIC_SWEEPS = 300
-
 PUBLIC_EPSILONS = [1.0, 3.0]
 PUBLIC_LIMITS = {1.0: (0.150, 0.60), 3.0: (0.155, 0.58)}
 
@@ -179,7 +175,7 @@ def public_model(inputs: Json, parameters: Json, seed: int) -> TopicModel:
         else:
             texts = read_texts(Path(inputs["corpus"]).with_name(start))[:first]
         vocabulary = words_of(texts, parameters)
-        lda = StreamLDA(parameters["n_components"], random_state=seed, gibbs_sweeps=PUBLIC_SWEEPS)
+        lda = StreamLDA(parameters["n_components"], random_state=seed, refinement_passes="thorough")
         lda.fit(vocabulary.encode(texts).batch.to_csr())
         lda.to_model(vocabulary.words).save(path)
     return load(path)

@@ -422,18 +422,11 @@ class _SharedDocuments(DocumentBatch):
         return self._batch.take(self._numbers[numbers])
 
 
-def read_counts(X: Any, gibbs_sweeps: int = 0) -> DocumentBatch:
-    """Return a batch of counts; fractional rows become very long documents, without sweeps."""
+def read_counts(X: Any) -> DocumentBatch:
+    """Return a batch of counts; fractional rows become very long documents."""
     batch = DocumentBatch.from_matrix(X, integral=False)
     if batch.whole:
         return batch
-    require(
-        not gibbs_sweeps,
-        "sweeps give a topic to every token, so counts must be whole numbers, got fractional "
-        "values and gibbs_sweeps above 0",
-        remedy="pass CountVectorizer output, or set it to 0",
-        error=InvalidDocumentsError,
-    )
     warnings.warn(
         "counts must be whole numbers of tokens, got fractional values: rows are taken as word "
         "frequencies without sampling noise; pass CountVectorizer output, not TF-IDF",

@@ -49,8 +49,8 @@ _FAULTS = Faults(
             "keeps the published model only, got no sums; call fit",
             "names": "names must have one word for each column; pass the vectorizer that made the "
             "counts",
-            "passes": "passes and sweeps go over all documents again, which partial_fit does not "
-            "keep; set passes to 'auto' and sweeps to 0, or call fit",
+            "passes": "passes go over all documents again, which partial_fit does not keep; set "
+            "them to 'auto' or 0, or call fit",
             "users": "users need epsilon, whose unit they are; set epsilon and delta, or leave "
             "users out",
         },
@@ -115,9 +115,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         chooses them by the size of `X`, lets every row of `partial_fit` move the topics, and keeps
         refined topics if they predict held-out rows better; with `epsilon`, new rows refine them.
         0 leaves spectral topics. ``"quick"`` and ``"thorough"`` are for `fit` without `epsilon`.
-    gibbs_sweeps : int, default 0
-        How often `fit` then draws the topics of all tokens by Gibbs sampling. They need whole
-        counts, and are refused in `partial_fit` and with `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps, never of privacy noise.
     epsilon, delta : float or None, default None
@@ -219,7 +216,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         oversampling: int = 50,
         seed_topics: Any = (),
         refinement_passes: int | str = "auto",
-        gibbs_sweeps: int = 0,
         random_state: Any = None,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -245,7 +241,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.oversampling = oversampling
         self.seed_topics = seed_topics
         self.refinement_passes = refinement_passes
-        self.gibbs_sweeps = gibbs_sweeps
         self.random_state = random_state
         self.epsilon = epsilon
         self.delta = delta
@@ -297,11 +292,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X, columns = self._first_rows(X, analyzer, whole=True)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=True)
-        batch = read_counts(X, settings.topics.gibbs_sweeps)
+        batch = read_counts(X)
         asked, passes = fit_settings(settings, batch.n_features), choose_passes(settings.topics)
         asked = seed_by_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
-            self._keep(*Engine.fit(asked, batch, passes, settings.topics.gibbs_sweeps), columns)
+            self._keep(*Engine.fit(asked, batch, passes), columns)
         return self
 
     def partial_fit(
@@ -319,8 +314,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         reset = not hasattr(self, "_learner")
         settings = self._settings(self._seed() if reset else 0, users)
         topics = settings.topics
-        again = {"refinement_passes": topics.refinement_passes, "gibbs_sweeps": topics.gibbs_sweeps}
-        _check(tuple(again.values()) in (("auto", 0), (0, 0)), "passes", **again)
+        again = topics.refinement_passes
+        _check(again in ("auto", 0), "passes", refinement_passes=again)
         columns: Columns | None = None
         if reset:
             X, columns = self._first_rows(X, analyzer, whole=False)
@@ -497,7 +492,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         parameters: dict[str, Any] = self.get_params(deep=False)
         if parameters["refinement_passes"] != 0:
             parameters["refinement_passes"] = "auto"
-        for name in ("gibbs_sweeps", "random_state", "verbose"):
+        for name in ("random_state", "verbose"):
             del parameters[name]
         return parameters
 

@@ -19,7 +19,6 @@ from streamlda.engine.warmup import WarmUpDocuments, warmup_end
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import Samples
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.topics import SpectralTopics
 from streamlda.utils.arrays import State
 
 
@@ -73,10 +72,6 @@ class WarmUp(Phase):
         """Return the first round."""
         return self._round().rounds()
 
-    def topics(self) -> SpectralTopics:
-        """Return the topics of the first round."""
-        return self._round().topics()
-
     @property
     def unfinished(self) -> bool:
         """Whether `snapshot` gives other topics than `whole`."""
@@ -91,15 +86,10 @@ class WarmUp(Phase):
         documents, n = self.kept.batch(), self.settings.warmup_documents
         while 2 * n <= self.counters.documents_seen:
             n *= 2
-        at = documents.end_of(n)
         if self._first is None or self._first.documents_seen < n:
-            self._first = fit(self.settings, documents.rows(0, at))[1]
-        if "refinement" not in self._first.diagnostics:
-            return self._fitted()[1]
-        begun = Refinement.of_model(self.settings, replace(self.counters), self._first)
-        while at < len(documents):
-            at += begun.add(documents, at)
-        return begun.snapshot()
+            self._first = fit(self.settings, documents.rows(0, documents.end_of(n)))[1]
+        goes_on = Refinement.after(self.settings, replace(self.counters), self._first, documents)
+        return self._fitted()[1] if goes_on is None else goes_on.snapshot()
 
     def whole(self, samples: Callable[[], Samples]) -> TopicModel:
         """Return a model of all documents of a source that has ended."""

@@ -6,7 +6,7 @@ An engine is in one *phase* at a time (`streamlda.engine.phase`)::
                 first projection W by a few power steps on their own second moment.
     rounds      Where the settings do not refine, or refined topics predict documents set aside no
                 better. The sums of round 1 are taken through W over the warm-up documents and all
-                that follow. When a round has `round_growth` times the documents that its W was
+                that follow. When a round has `ROUND_GROWTH` times the documents that its W was
                 made of, its sums give a better W and the next round begins. The last full one is
                 kept (Wang & Anandkumar 2016, Algorithm 2, made general).
     refining    Else topics are refined over the warm-up (`streamlda.engine.fit`), and go on from
@@ -64,7 +64,6 @@ from streamlda.refinement.schedule import Passes
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
-from streamlda.spectral.topics import SpectralTopics
 from streamlda.text.columns import ColumnChange
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import State
@@ -181,12 +180,11 @@ class Engine(Learner):
         settings: EngineSettings,
         documents: DocumentBatch,
         passes: Passes = None,
-        gibbs_sweeps: int = 0,
     ) -> tuple[Self, TopicModel]:
         """Return an engine that goes on from documents in memory, and their topics.
 
         If the settings refine, topics are those of `streamlda.engine.fit`. If not, the model alone
-        is refined, by the passes and sweeps that are given; the engine goes on from spectral ones.
+        is refined, by the passes that are given; the engine goes on from spectral ones.
         """
         if not settings.refines:
             engine = cls(settings)
@@ -195,7 +193,7 @@ class Engine(Learner):
             engine.measures.restart()
             given = 0 if isinstance(passes, str) or passes is None else passes
             seed = settings.seed % 2**63
-            model = refined(model, documents, passes=given, gibbs_sweeps=gibbs_sweeps, seed=seed)
+            model = refined(model, documents, passes=given, seed=seed)
             return engine, of_one_interval(model)
 
         @cache
@@ -207,7 +205,7 @@ class Engine(Learner):
         early = documents.n_documents < settings.warmup_documents
         # As a warm-up that is read.
         samples = None if early else lambda: measures().samples
-        phase, model = fit(settings, documents, passes, gibbs_sweeps, samples)
+        phase, model = fit(settings, documents, passes, samples)
         if "refinement" not in model.diagnostics:
             model = measures().published(model)
             if early:
@@ -335,7 +333,7 @@ class Engine(Learner):
         here on: sums through a projection cannot take a word that it does not know.
         """
         with one_blas_thread():
-            phase = self._phase.taking_words()
+            phase = _taking_words(self._phase)
             if phase is None:
                 return False
             if documents is not None:
@@ -365,7 +363,8 @@ class Engine(Learner):
         """Return the projection of a round begun now, shape (d, m); the engine is not changed.
 
         Of the larger kept round. Time O(d m^2), and of the first projection in the warm-up. Raises
-        as `topics`, and for a solver that makes projections of another kind.
+        as `snapshot`, if the engine refines and so has no sums, and for a solver that makes
+        projections of another kind.
         """
         check_solver(self.settings)
         with one_blas_thread():
@@ -414,20 +413,6 @@ class Engine(Learner):
         self.counters.documents_skipped += other.documents_skipped
         self.counters.tokens_seen += other.tokens_seen
 
-    def topics(self) -> SpectralTopics:
-        """Return spectral topics of all that the kept sums have seen.
-
-        Raises
-        ------
-        InsufficientDataError
-            If fewer than 2 documents had at least 3 tokens, or no round of an online solver has
-            ended.
-        InvalidSettingError
-            If the engine refines, and so has no sums.
-        """
-        with one_blas_thread():
-            return self._phase.topics()
-
     def snapshot(
         self,
         vocabulary: Vocabulary | None = None,
@@ -448,7 +433,8 @@ class Engine(Learner):
         Raises
         ------
         InsufficientDataError
-            As `topics`.
+            If fewer than 2 documents had at least 3 tokens, or no round of an online solver has
+            ended.
         """
         model = self._published(self._phase)
         recorded = {**model.settings, **(settings or {})}
@@ -461,7 +447,7 @@ class Engine(Learner):
         goes once over new ones in between: topics depend a little on when they were read.
         """
         phase, whole = self._phase, self._whole
-        if isinstance(phase, WarmUp) and whole is not None:
+        if isinstance(phase, WarmUp) and whole and self.documents_seen < 2 * whole.documents_seen:
             goes_on = Refinement.after(self.settings, self.counters, whole, phase.kept.batch())
             if goes_on is not None:
                 return self._published(goes_on)
@@ -524,6 +510,17 @@ class Engine(Learner):
         made._ended = bool(values["ended"])
         made._following = Following.from_state(settings, (dict(arrays), dict(values)))
         return made
+
+
+def _taking_words(phase: Phase) -> Refinement | None:
+    """Return the refinement that goes on when columns get other words, if there is one."""
+    if isinstance(phase, Rounds) and phase.settings.refines:
+        # Sums know no words but their own.
+        return Refinement.of_model(phase.settings, phase.counters, phase.snapshot())
+    if isinstance(phase, Refinement) and phase.shared is None:
+        return phase
+    # The columns of a shared start are those of others.
+    return None
 
 
 def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Phase:

@@ -41,7 +41,6 @@ def fit(
     settings: EngineSettings,
     documents: DocumentBatch,
     passes: Passes = None,
-    gibbs_sweeps: int = 0,
     samples: Callable[[], Samples] | None = None,
 ) -> tuple[Phase, TopicModel]:
     """Return topics of documents in memory, and the phase that goes on from there.
@@ -50,13 +49,13 @@ def fit(
     estimated replace them, unless they predict documents set aside worse, which both have learned
     at last. Moments of two topics have no estimate.
     """
-    given = _fit(settings, documents, passes, gibbs_sweeps, samples)
+    given = _fit(settings, documents, passes, samples)
     model = given[1]
     asked = settings.alpha_0
     if asked is None or settings.n_components < LEAST_TOPICS or not refutes_alpha_0(model, asked):
         return given
     free = replace(settings, alpha_0=None)
-    phase, other = _fit(free, documents, passes, gibbs_sweeps, samples)
+    phase, other = _fit(free, documents, passes, samples)
     n = int(documents.usable.sum())
     if predicts_better(model, other, parted(documents, numbers=spread(n))[1]):
         return given
@@ -75,14 +74,13 @@ def _fit(
     settings: EngineSettings,
     documents: DocumentBatch,
     passes: Passes,
-    gibbs_sweeps: int,
     samples: Callable[[], Samples] | None,
 ) -> tuple[Phase, TopicModel]:
     """Return topics of documents in memory, and the phase that goes on from there.
 
-    Spectral topics of the first `START_DOCUMENTS` are refined over all documents, in `passes` and
-    Gibbs sweeps, for which counts must be integers. By default (and for thorough fits) there are
-    the passes of `passes_for` and the sweeps of `rounds_for`; quick fits have no sweeps. Refined
+    Spectral topics of the first `START_DOCUMENTS` are refined over all documents, in `passes`. By
+    default (and for thorough fits) there are the passes of `passes_for` and the sweeps of
+    `rounds_for`, for which counts must be integers; quick fits have no sweeps. Refined
     topics are kept only if they predict documents set aside better than their start. Without
     passes, or where the start is kept, spectral topics are those of all documents, and the model
     has not been measured. An alpha_0 to be estimated is tested on the documents set aside
@@ -113,15 +111,13 @@ def _fit(
         model = with_estimate(_of_all(_start(settings, known), documents), estimate)
         # With many topics the sums of all documents would take longer than all the rest.
         beyond = known.n_documents > START_DOCUMENTS and not by_documents(settings)
-        sweeps = not (quick or gibbs_sweeps)
-        rounds = rounds_for(known, settings.n_components, thorough) if sweeps else None
+        rounds = None if quick else rounds_for(known, settings.n_components, thorough)
         model = refined(
             *(model, known),
             passes=passes_for(known.n_documents, settings.n_components, thorough),
             rounds=rounds,
             thorough=thorough,
             quick=quick,
-            gibbs_sweeps=gibbs_sweeps,
             seed=seed,
             aside=aside,
             rival=(lambda: _unmeasured(summed(settings, known))) if beyond else None,
@@ -130,16 +126,9 @@ def _fit(
         said = choice_of(model)
     passes = 0 if isinstance(passes, str) else passes or 0
     if model is None or "refinement" not in model.diagnostics:
-        if passes or gibbs_sweeps:
-            model = _unmeasured(summed(settings, documents)) if not passes else None
-            model = model or _of_all(_start(settings, documents), documents)
-            model = refined(
-                *(model, documents),
-                passes=passes,
-                gibbs_sweeps=gibbs_sweeps,
-                seed=seed,
-                samples=samples,
-            )
+        if passes:
+            model = _of_all(_start(settings, documents), documents)
+            model = refined(model, documents, passes=passes, seed=seed, samples=samples)
             model = with_estimate(model, estimate)
         else:
             if settings.solver != WHITENED_TENSOR:

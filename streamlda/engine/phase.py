@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
@@ -28,7 +27,6 @@ from streamlda.spectral.topics import (
     estimated_alpha_0,
     recover_topics,
 )
-from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import State
 
 #: Another round is averaged in when it has at least this share of the documents of the largest.
@@ -102,10 +100,6 @@ class Phase(ABC):
     def next(self) -> Phase:
         """Return the phase that goes on, once the documents taken have been counted."""
         return self
-
-    def taking_words(self) -> RefiningPhase | None:
-        """Return the phase that continues when columns get other words, if there is one now."""
-        return None
 
     @abstractmethod
     def rounds(self) -> list[Moments]:
@@ -188,19 +182,6 @@ class Phase(ABC):
             documents_seen=self.counters.documents_seen,
             tokens_seen=self.counters.tokens_seen,
         )
-
-
-class RefiningPhase(Phase):
-    """A phase whose topics are refined by likelihood, so that its columns can get other words."""
-
-    @property
-    @abstractmethod
-    def components(self) -> NDArray[np.float64]:
-        """Word probabilities of each topic, (K, V)."""
-
-    @abstractmethod
-    def change_words(self, change: ColumnChange) -> None:
-        """Forget words that left; topics keep their rows. O(V K)."""
 
 
 def learned(phase: Phase, documents: DocumentBatch) -> Phase:

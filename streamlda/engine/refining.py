@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import failure
 from streamlda.documents import DocumentBatch
-from streamlda.engine.phase import Counters, RefiningPhase
+from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.topic_model import TopicModel
@@ -41,7 +41,7 @@ PART_DOCUMENTS = 1000
 
 
 @dataclass(eq=False)
-class Refinement(RefiningPhase):
+class Refinement(Phase):
     """Topics that every minibatch moves.
 
     Time O(nnz K) a document and O(K V) a step or snapshot. Memory: ``refining_bytes``, and
@@ -96,16 +96,16 @@ class Refinement(RefiningPhase):
 
     @classmethod
     def after(
-        cls, settings: EngineSettings, counters: Counters, whole: TopicModel, kept: DocumentBatch
+        cls, settings: EngineSettings, counters: Counters, first: TopicModel, kept: DocumentBatch
     ) -> Self | None:
         """Go on from a model of the first documents kept, by one pass over the others.
 
-        None where that was not refined, or of half of the documents or fewer.
+        None where that was not refined.
         """
-        at = whole.documents_seen + int(whole.diagnostics["documents_skipped"])
-        if "refinement" not in whole.diagnostics or kept.n_documents >= 2 * at:
+        at = first.documents_seen + int(first.diagnostics["documents_skipped"])
+        if "refinement" not in first.diagnostics:
             return None
-        begun = cls.of_model(settings, counters, whole)
+        begun = cls.of_model(settings, counters, first)
         while at < kept.n_documents:
             at += begun.add(kept, at)
         return begun
@@ -123,10 +123,6 @@ class Refinement(RefiningPhase):
         """Take one step with these documents alone."""
         self.stepwise.learn(documents)
         add_frequencies(self.frequencies, documents)
-
-    def taking_words(self) -> Refinement | None:
-        """Return the phase itself, unless it shares a start, whose columns are those of others."""
-        return self if self.shared is None else None
 
     @property
     def components(self) -> Array:

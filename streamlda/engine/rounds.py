@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
-from streamlda.engine.refining import (
-    Refinement,
-)
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import (
     better_projection,
@@ -31,12 +28,16 @@ from streamlda.utils.arrays import Arrays, State, named, with_prefix
 Array = NDArray[np.float64]
 
 
-def round_length(used: int, settings: EngineSettings, *, first: bool) -> int:
+#: Documents of a round over those that its projection was made of.
+ROUND_GROWTH = 5
+
+
+def round_length(used: int, *, first: bool) -> int:
     """Return how many documents a round has whose projection was made of `used` documents.
 
     The first round has these same documents and at least one more, a later one only others.
     """
-    return max(int(settings.round_growth * used), used + first)
+    return max(int(ROUND_GROWTH * used), used + first)
 
 
 @dataclass(eq=False)
@@ -67,7 +68,7 @@ class Rounds(Phase):
     @property
     def _length(self) -> int:
         first = self.counters.rounds_finished == 0
-        return round_length(self.counters.projection_documents, self.settings, first=first)
+        return round_length(self.counters.projection_documents, first=first)
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take documents up to the end of the round."""
@@ -89,12 +90,6 @@ class Rounds(Phase):
     def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
         known: dict[str, Any] | None = self.choice.get(ESTIMATE)
         return known or super()._alpha_0_estimate(alpha_0, held_out)
-
-    def taking_words(self) -> Refinement | None:
-        """Return a refinement of these topics: sums know no words but their own."""
-        if not self.settings.refines:
-            return None
-        return Refinement.of_model(self.settings, self.counters, self.snapshot())
 
     def _begin_round(self) -> None:
         # The memory of the round before the last serves the new one. It is made, and written to,

@@ -81,8 +81,6 @@ class EngineSettings(TopicSettings):
     oversampling : int, default 50
         Columns of W beyond K for the pair moment. More of them give better projections and cost
         memory and time in proportion.
-    round_growth : float, default 5.0
-        Documents of a round over those that its projection was made of; above 1.
     seed : int, default 0
         Of the random projection and the restarts; 0 <= seed < 2^64.
     solver : str, default "whitened-tensor"
@@ -105,7 +103,6 @@ class EngineSettings(TopicSettings):
     """
 
     warmup_documents: int = _LEFT_OPEN
-    round_growth: float = 5.0
     documents_per_round: int | None = None
     n_restarts: int = 10
     n_iterations: int = 5
@@ -121,7 +118,6 @@ class EngineSettings(TopicSettings):
         if self.documents_per_round is not None:
             at_least(1, documents_per_round=self.documents_per_round)
         at_least(1, warmup_documents=self.warmup_documents, n_iterations=self.n_iterations)
-        above(1, round_growth=self.round_growth)
         seeds = checked_seeds(self.seed_topics, self.n_components)
         object.__setattr__(self, "seed_topics", seeds)
         require(

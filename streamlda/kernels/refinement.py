@@ -27,7 +27,6 @@ from streamlda.kernels import (
     F32_1D,
     F32_2D,
     F64_1D,
-    F64_2D,
     I16_1D,
     I32_1D,
     I64,
@@ -427,31 +426,3 @@ def tally_topics(
             k = topics[t]
             at_least[k, tokens[k]] += 1
             tokens[k] += 1
-
-
-@parallel_kernel(lambda totals, *_: (len(totals), 3 * totals.size))
-def spread_topics(
-    first: int,
-    last: int,
-    totals: F64_2D,
-    scale: F64_1D,
-    smoothing: float,
-    flatness: float,
-    background: F64_1D,
-    alpha: F32_1D,
-    words: OUT_F32_2D,
-    running: OUT_F32_2D,
-) -> None:
-    """Turn sums by word and topic into topics, and into the running sums that sampling needs.
-
-    Equivalent to ``words[:] = (totals + smoothing) * scale + flatness * background[:, None]`` and
-    ``running[:] = cumsum(words * alpha, axis=1)``, with ``scale`` as for `gather_topics`.
-    Time O(V * K), no memory.
-    """
-    for w in range(first, last):
-        total = np.float32(0)
-        for k in range(totals.shape[1]):
-            value = (totals[w, k] + smoothing) * scale[k] + flatness * background[w]
-            words[w, k] = value
-            total += words[w, k] * alpha[k]
-            running[w, k] = total

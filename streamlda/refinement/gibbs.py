@@ -32,7 +32,6 @@ from streamlda.kernels.refinement import (
     draw_topics,
     expect_topics,
     resample_topics,
-    spread_topics,
     tally_topics,
 )
 from streamlda.model.inference import checked_alpha
@@ -205,12 +204,9 @@ class GibbsSampler:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the topics of some counts word by word, and what sampling needs of them."""
         counts = np.ascontiguousarray(counts)
-        words = np.empty(counts.shape, dtype=np.float32)
-        running = np.empty(counts.shape, dtype=np.float32)
         scale = 1 / (counts.sum(axis=0) + len(counts) * smoothing)
-        background, alpha = np.zeros(len(counts)), self.alpha.astype(np.float32)
-        spread_topics(counts, scale, smoothing, 0.0, background, alpha, words, running)
-        return words, running
+        words = ((counts + smoothing) * scale).astype(np.float32)
+        return words, np.cumsum(words * self.alpha.astype(np.float32), axis=1)
 
 
 class _Minibatch(NamedTuple):

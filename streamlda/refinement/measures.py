@@ -41,7 +41,6 @@ from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES
 from streamlda.spectral.topics import ALPHA_0_RANGE
 
 Array = NDArray[np.float64]
-Float32 = NDArray[np.float32]
 
 #: Documents, and counts, of the sample by tokens; half as many to as many.
 SAMPLE_DOCUMENTS, SAMPLE_ENTRIES = 3000, 2**18

@@ -1,8 +1,7 @@
-"""A topic model refined over documents in memory: passes of stepwise EM, then Gibbs sweeps.
+"""A topic model refined over documents in memory: passes of stepwise EM, then sweeps.
 
 `streamlda.refinement.schedule` says how many passes suit a number of documents; Gibbs sweeps follow
-where documents set aside gain by them (`streamlda.refinement.sweeping`), or on request. Figures are
-in bench/README.md (``python -m bench compare``).
+where documents set aside gain by them (`streamlda.refinement.sweeping`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from streamlda.refinement.collapsed import (
     suits,
     sweeps_for,
 )
-from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import (
     Rounds,
@@ -33,15 +31,10 @@ from streamlda.refinement.schedule import (
     smoothing_for,
     unflattened,
 )
-from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.refinement.sweeping import swept
 from streamlda.spectral.topics import ESTIMATE, few_directions
 from streamlda.utils.progress import progress
-
-#: Topics are the mean of the last 3 sweeps, or of the last third if these are more; the sweeps
-#: before only bring the sampler there.
-AVERAGED_SWEEPS = 3
 
 #: With fewer steps in all, topics may end nearer to the background than they began.
 LEAST_STEPS = 100
@@ -64,7 +57,6 @@ def refined(
     passes: int = 0,
     thorough: bool = False,
     quick: bool = False,
-    gibbs_sweeps: int = 0,
     rounds: Rounds | None = None,
     seed: int = 0,
     aside: DocumentBatch | None = None,
@@ -76,10 +68,8 @@ def refined(
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
     (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
     documents set `aside`, documents that are few have fewer passes, fewest if `quick`, then
-    collapsed sweeps, and no rounds (`streamlda.refinement.collapsed`). Then `GibbsSampler`, which
-    needs integer counts, draws topics of all tokens `gibbs_sweeps` times, and makes the topics of
-    the mean of the last three sweeps, or the last third; alpha follows them.
-    With `rounds`, sweeps are as many as documents set aside gain by, and alpha keeps its sum.
+    collapsed sweeps, and no rounds (`streamlda.refinement.collapsed`). With `rounds`, for which
+    counts must be integers, Gibbs sweeps are as many as documents set aside gain by.
     Documents of fewer than 3 tokens are skipped, as in the engine. Equal arguments give equal
     results for any number of threads.
 
@@ -103,8 +93,8 @@ def refined(
     document, 24 K a token of the longest document, and a copy of the documents if some are too
     short.
     """
-    at_least(0, passes=passes, gibbs_sweeps=gibbs_sweeps)
-    if not passes and not gibbs_sweeps:
+    at_least(0, passes=passes)
+    if not passes:
         return model
     documents = documents.sharing(documents.usable)
     require(
@@ -117,13 +107,13 @@ def refined(
     done: dict[str, Any] = {
         "documents": documents.n_documents,
         "passes": passes,
-        "sweeps": gibbs_sweeps,
+        "sweeps": 0,
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
     collapsed, before = None, passes_before(documents.n_documents, quick)
     refuted = False
-    if passes and aside is not None and suits(documents, model.n_components):
+    if aside is not None and suits(documents, model.n_components):
         collapsed = _collapsed(model, documents, before, thorough)
         learned = replace(model, components=collapsed.components, alpha=collapsed.alpha)
         refuted = has_too_small_alpha_0(learned, documents)
@@ -138,7 +128,7 @@ def refined(
         components, passes = collapsed.components, 0
         done |= {"passes": before, "collapsed_sweeps": collapsed.sweeps}
         done["documents"] += aside.n_documents
-        if gibbs_sweeps or samples is None:
+        if samples is None:
             documents = DocumentBatch.joined([documents, aside])
     if passes:
         stepwise = _passed(model, documents, passes, thorough)
@@ -159,7 +149,7 @@ def refined(
                 stepwise.add(aside)
                 stepwise.flush()
             done["documents"] += aside.n_documents
-            if gibbs_sweeps or samples is None:
+            if samples is None:
                 documents = DocumentBatch.joined([documents, aside])
         if sampled is None:
             components = stepwise.components
@@ -172,13 +162,6 @@ def refined(
                 f"a refinement must take about 200 steps for topics to settle, got "
                 f"steps={stepwise.steps} refinement_passes={passes}; make more passes, or none"
             )
-    if gibbs_sweeps:
-        gibbs = GibbsSettings(seed=seed, seeds=model.seeds)
-        sampler = GibbsSampler(documents, components, alpha, gibbs)
-        averaged = min(max(AVERAGED_SWEEPS, gibbs_sweeps // 3), gibbs_sweeps)
-        sampler.sweep(gibbs_sweeps, averaged=averaged)
-        components, alpha = sampler.components, sampler.alpha
-        done["averaged_sweeps"] = averaged
     if samples is None:
         taken = Samples()
         taken.add(documents)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from streamlda.checks import above, at_least, between, require
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepwiseEMSettings:
@@ -33,30 +31,6 @@ class StepwiseEMSettings:
     max_tokens: float = math.inf
     #: Columns that a prior puts tokens of the first topics on (`streamlda.spectral.seeds`).
     seeds: tuple[tuple[int, ...], ...] = ()
-
-    def __post_init__(self) -> None:
-        at_least(1, batch_documents=self.batch_documents, inner_iterations=self.inner_iterations)
-        at_least(0, annealing_steps=self.annealing_steps)
-        between(0, 1, start_flatness=self.start_flatness, annealing=self.annealing)
-        above(0, smoothing=self.smoothing)
-        require(
-            0 <= self.step_offset < math.inf,
-            "step_offset must be finite and >= 0",
-            step_offset=self.step_offset,
-            remedy="10 suits most text",
-        )
-        require(
-            0.5 < self.step_exponent <= 1,
-            "step_exponent must lie in (0.5, 1] for the steps to settle",
-            step_exponent=self.step_exponent,
-            remedy="0.7 suits most text",
-        )
-        require(
-            self.max_tokens > 0,
-            "max_tokens must be > 0",
-            max_tokens=self.max_tokens,
-            remedy="1 weighs all documents alike, inf weighs them by their tokens",
-        )
 
     def state(self) -> dict[str, Any]:
         """Return them as in files: JSON has no form for infinity, and no setting is None."""
@@ -87,9 +61,3 @@ class GibbsSettings:
     #: Columns that a prior puts tokens of the first topics on (`streamlda.spectral.seeds`).
     seeds: tuple[tuple[int, ...], ...] = ()
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(1, batch_documents=self.batch_documents, start_iterations=self.start_iterations)
-        above(0, smoothing=self.smoothing)
-        at_least(0, seed=self.seed)
-        require(self.seed < 2**63, "a seed must lie in 0..2^63-1", seed=self.seed)

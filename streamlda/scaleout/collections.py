@@ -121,12 +121,6 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     if settings.private:
         _fit_privately(estimator, settings, client, corpus, n_features)
         return
-    require(
-        not settings.topics.gibbs_sweeps,
-        "Gibbs sweeps must have the topics of all tokens in one process",
-        gibbs_sweeps=settings.topics.gibbs_sweeps,
-        remedy="set it to 0 for a Dask collection",
-    )
     words = None
     if n_features is None:
         words = VocabularyLearner.by(analyzer, estimator.n_components)

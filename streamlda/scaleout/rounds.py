@@ -41,7 +41,7 @@ def one_engine(store: Documents, beginning: Beginning, last: int) -> Engine:
     shared = used == 0
     finished, rounds, begin = None, 0, 0
     while True:
-        length = last + 1 if shared else round_length(used, plan.settings, first=rounds == 0)
+        length = last + 1 if shared else round_length(used, first=rounds == 0)
         end = min(begin + length, last)
         sums = _round(store, plan, begin, end)
         current = Moments.from_state(plan.whitening, sums.arrays)

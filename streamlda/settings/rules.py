@@ -61,7 +61,7 @@ EXCLUDES = {
     ("topics.seeds", "kafka.partitions=group"): "members share a start",
     ("source.max_documents source.time_field snapshots.seconds topics.representative_documents "
      "topics.seeds vocabulary.grow_every", "cluster.dask"): "",
-    ("topics.refine topics.gibbs_sweeps", "privacy.epsilon"):
+    ("topics.refine", "privacy.epsilon"):
         "a refinement reads documents without noise",
     ("topics.warmup_documents", "privacy.epsilon"): "a private run keeps no documents",
     ("topics.documents_per_round", "privacy.epsilon"):

@@ -197,9 +197,6 @@ class TopicsSettings:
         "Gibbs sweeps after them where they help, quick none, thorough more of both.",
         least=0, words=("auto", "quick", "thorough"), parameter="refinement_passes",
         commands=ESTIMATOR_ONLY)
-    gibbs_sweeps: int = entry(
-        "int", 0, "Gibbs sweeps over the documents in memory after the passes.",
-        least=0, parameter="gibbs_sweeps", commands=ESTIMATOR_ONLY)
     warmup_documents: int | None = entry(
         "int", None, "Documents in memory that give the first topics; default: 20000, or 10000 "
         "without a refinement.", unit="documents", least=1, parameter="warmup_documents")

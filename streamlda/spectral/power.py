@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,34 +44,6 @@ class Components:
     eigenvalues: Array
     eigenvectors: Array
     finished: NDArray[np.bool_]
-
-
-class PowerMethod(Protocol):
-    """An iteration that lives on answers."""
-
-    #: p, of the tensor.
-    order: int
-
-    @property
-    def probes(self) -> Array:
-        """Unit vectors u as columns, shape (d, L): where the next answer is wanted."""
-
-    @property
-    def wants_values_only(self) -> bool:
-        """Whether the next answer needs T(u, ..., u) alone."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether all components have been found; answers may follow all the same."""
-
-    def advance(self, images: Array | None, values: Array) -> None:
-        """Take the answer: T(I, u, ..., u), shape (d, L), and T(u, ..., u), shape (L,)."""
-
-    def components(self) -> Components:
-        """Return what has been found."""
-
-    def state(self) -> Arrays:
-        """Return all that `from_state` needs."""
 
 
 class DeflatedPower:
@@ -319,6 +291,10 @@ class SimultaneousPower:
         restored._values, restored.probes = state["values"].copy(), state["probes"].copy()
         restored._iteration = iteration
         return restored
+
+
+#: An iteration that lives on answers.
+PowerMethod: TypeAlias = DeflatedPower | SimultaneousPower
 
 
 def _checked_answer(

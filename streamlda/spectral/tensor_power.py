@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import failure, require
 
 Array = NDArray[np.float64]
 
@@ -53,9 +53,16 @@ def tensor_power(
     From `n_restarts` random starts and the columns of `start`, tried for every component; the best
     of them gets `n_iterations` again. Time O(k d^3 L R) as matrix products, memory O(d^3 + d^2 L).
     """
-    residual = _checked(tensor, n_components, n_restarts, n_iterations, n_refinements)
+    residual = checked_array(tensor, 3)
     d = len(residual)
-    start = _checked_start(start, d)
+    require(
+        1 <= n_components <= d,
+        "the number of components must lie between 1 and the side of the tensor",
+        n_components=n_components,
+        side=d,
+        remedy="ask for fewer, or widen the projection",
+    )
+    start = np.empty((d, 0)) if start is None else start
     # Largest entry 1, so that no norm over- or underflows.
     scale = float(np.abs(residual).max()) or 1.0
     residual = residual / scale
@@ -129,36 +136,6 @@ def _unit(vectors: Array) -> Array:
     norms = np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(np.float64).tiny)
     unit: Array = vectors / norms
     return unit
-
-
-def _checked(
-    tensor: Array, n_components: int, n_restarts: int, n_iterations: int, n_refinements: int
-) -> Array:
-    tensor = checked_array(tensor, 3)
-    require(
-        1 <= n_components <= len(tensor),
-        "the number of components must lie between 1 and the side of the tensor",
-        n_components=n_components,
-        side=len(tensor),
-        remedy="ask for fewer, or widen the projection",
-    )
-    at_least(1, n_restarts=n_restarts, n_iterations=n_iterations)
-    at_least(0, n_refinements=n_refinements)
-    return tensor
-
-
-def _checked_start(start: Array | None, d: int) -> Array:
-    if start is None:
-        return np.empty((d, 0))
-    start = np.asarray(start, dtype=np.float64)
-    require(
-        start.ndim == 2 and len(start) == d and np.isfinite(start).all(),
-        "starting vectors must be finite columns as long as the side of the tensor",
-        shape=start.shape,
-        side=d,
-        remedy="leave them out to start at random",
-    )
-    return start
 
 
 def checked_array(array: ArrayLike, order: int | None = None) -> Array:

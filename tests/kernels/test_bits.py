@@ -177,11 +177,6 @@ CALLS = {
         *(refinement.add_tokens, b.word_ids, b.token_pointers, b.token_topics, -1.0),
         out=[b.totals.copy()],
     ),
-    "spread_topics": lambda b: called(
-        refinement.spread_topics,
-        *(b.totals, b.scale, 0.05, 0.01, b.background, b.single_alpha),
-        out=[zeros(b.n_words, K, dtype=np.float32) for _ in range(2)],
-    ),
     "variational_responsibilities": lambda b: called(
         *(variational_responsibilities, *b.rows, b.topics, b.alpha, 9, 1e-3),
         out=[zeros(b.nnz, K, dtype=np.float32), zeros(b.n_documents)],
@@ -210,7 +205,6 @@ DIGESTS = {
     "resample_topics": ("8bd7b6f4137478d7", "81f744185a58be16"),
     "add_responsibilities": ("4fa2b74c41df802f", "1ef033ca0c014285"),
     "add_tokens": ("5237a71c72cd3eeb", "ecccef5b5efea9d1"),
-    "spread_topics": ("1a772f8ad295dcd1", "dc851c4fed90d293"),
 }
 
 

@@ -16,7 +16,6 @@ from streamlda.kernels.refinement import (
     resample_topics,
     score_documents,
     scramble,
-    spread_topics,
     stream_key,
     tally_topics,
     unit,
@@ -186,7 +185,7 @@ def test_topics_of_words_and_a_step_equal_numpy(words):
     rng = np.random.default_rng(4)
     words = np.array(words, dtype=np.int64)
     totals, sums = rng.uniform(0, 5, (30, 7)), rng.uniform(0, 2, (len(words), 7))
-    background, alpha = rng.dirichlet(np.ones(30)), rng.uniform(0.1, 1, 7).astype(np.float32)
+    background = rng.dirichlet(np.ones(30))
     scale = 0.6 / (totals + 0.25).sum(axis=0)
     expected = (totals + 0.25) * scale + 0.4 * background[:, None]
     np.testing.assert_allclose(expected.sum(axis=0), 1, rtol=1e-12)
@@ -194,10 +193,6 @@ def test_topics_of_words_and_a_step_equal_numpy(words):
     topics = np.full((len(words), 7), np.nan, dtype=np.float32)
     gather_topics(totals, words, scale, 0.25, 0.4, background, topics)
     np.testing.assert_allclose(topics, expected[words], rtol=1e-6)
-    topics, running = np.full((2, 30, 7), np.nan, dtype=np.float32)
-    spread_topics(totals, scale, 0.25, 0.4, background, alpha, topics, running)
-    np.testing.assert_allclose(topics, expected, rtol=1e-6)
-    np.testing.assert_allclose(running, np.cumsum(topics * alpha, axis=1), rtol=1e-5)
 
     expected = totals * 0.8
     expected[words] += sums

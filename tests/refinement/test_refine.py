@@ -7,7 +7,6 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
-from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import (
     pass_settings,
@@ -15,7 +14,7 @@ from streamlda.refinement.schedule import (
     smoothing_for,
     unflattened,
 )
-from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
+from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
 
@@ -83,21 +82,6 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, size):
     for name, value in {**others, "alpha": model.alpha}.items():
         other = stepwise(model, batch, **{**settings, name: value})
         assert not np.array_equal(found.components, other.components[order])
-
-
-@pytest.mark.parametrize(("sweeps", "averaged"), [(1, 1), (3, 3), (8, 3), (12, 4)])
-def test_topics_are_the_mean_of_the_last_sweeps_after_the_passes(planted, sweeps, averaged):
-    documents, model = planted
-    found = refined(model, documents, passes=1, gibbs_sweeps=sweeps, seed=5)
-    passed = stepwise(model, documents, annealing_steps=6)
-    sampler = GibbsSampler(documents, passed.components, model.alpha, GibbsSettings(seed=5))
-    sampler.sweep(sweeps, averaged=averaged)
-    done = found.diagnostics["refinement"]
-    order = done["start_topics"]
-    assert done["averaged_sweeps"] == averaged
-    assert found.order == list(range(4)) == sorted(order)
-    np.testing.assert_array_equal(found.components, sampler.components[order])
-    np.testing.assert_array_equal(found.alpha, sampler.alpha[order])
 
 
 def test_thorough_passes_have_longer_steps(planted):

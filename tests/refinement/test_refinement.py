@@ -279,24 +279,6 @@ def test_fit_alpha_keeps_lost_topics_above_0_and_alpha_without_tokens():
     assert np.array_equal(fit_alpha(np.zeros((2, 0), int), np.zeros(0, int), alpha), alpha)
 
 
-STEPS = {"batch_documents": 0, "inner_iterations": 0, "annealing_steps": -1, "annealing": 1.2}
-STEPS |= {"start_flatness": math.nan, "smoothing": 0.0, "step_offset": -1.0, "max_tokens": 0.0}
-SWEEPS = {"batch_documents": 0, "start_iterations": 0, "smoothing": math.inf, "seed": 2**63}
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [
-        *((StepwiseEMSettings, *item) for item in STEPS.items()),
-        *((StepwiseEMSettings, "step_exponent", value) for value in (0.5, 1.01)),
-        *((GibbsSettings, *item) for item in SWEEPS.items()),
-    ],
-)
-def test_settings_out_of_range_are_refused(kind, name, value):
-    with pytest.raises(InvalidSettingError, match=f"{name}.*, got {name}={value}"):
-        kind(**{name: value})
-
-
 GOOD = np.full((2, 3), 1 / 3)
 
 

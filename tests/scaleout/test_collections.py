@@ -230,8 +230,6 @@ def test_what_cannot_be_learned_from_is_refused_and_changes_nothing(current, X):
         with pytest.raises(error, match=wanted):
             estimator.fit(collection)
     np.testing.assert_array_equal(estimator.components_, before)
-    with pytest.raises(InvalidSettingError, match="gibbs_sweeps=2"):
-        new(gibbs_sweeps=2).fit(delayed([X]))
     with pytest.raises(InvalidSettingError, match="in one process, got refinement_passes="):
         new(refinement_passes="thorough").fit(delayed([X]))
     by_user = private(privacy_unit="user", documents_per_user=1, refinement_passes=0)

@@ -310,7 +310,10 @@ def test_the_estimator_has_the_defaults_of_the_table():
         ({"n_components": 10.0}, "n_components must be an integer"),
         ({"delta": 1e-6}, "delta needs epsilon"),
         ({"epsilon": 1.0}, "epsilon needs delta"),
-        ({"epsilon": 1.0, "delta": 1e-6, "gibbs_sweeps": 2}, "gibbs_sweeps must be left out with"),
+        (
+            {"epsilon": 1.0, "delta": 1e-6, "warmup_documents": 2},
+            "warmup_documents must be left out",
+        ),
     ],
 )
 def test_parameters_are_checked_by_the_table_under_their_own_names(parameters, message):
