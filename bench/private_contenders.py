@@ -240,13 +240,15 @@ def searched(configuration: str, charge: str) -> Fit:
         from streamlda.papers.dplda.configurations import DPLDASettings
 
         settings = DPLDASettings(
-            n_components=k, epsilon=epsilon, delta=delta, alpha_0=alpha_0, seed=seed
+            n_components=k,
+            epsilon=epsilon,
+            delta=delta,
+            alpha_0=alpha_0,
+            configuration=configuration,
+            seed=seed,
         )
         steps = spectral_steps(counts, k, alpha_0, seed)
-        chosen = (configuration,)
-        found = search_parts(
-            counts, settings, steps=steps, configurations=chosen, charge=charge
-        ).topics
+        found = search_parts(counts, settings, steps=steps, charge=charge).topics
         flat = np.full(counts.n_features, 1 / counts.n_features)
         return filled(found.components, found.alpha, flat, k, alpha_0)
 

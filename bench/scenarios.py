@@ -37,6 +37,7 @@ from bench.scale import SCALE
 from bench.scaleout import SCALEOUT
 from bench.shares import SHARES
 from bench.start import START
+from bench.tensor_power import TENSOR_POWER
 from bench.throughput import THROUGHPUT
 from bench.turns import TURNS
 from bench.wa16_online import WA16_ONLINE
@@ -309,6 +310,7 @@ ALL = [
     *OF_PRIVACY,
     *WA16_ONLINE,
     *WA16_SOLVERS,
+    *TENSOR_POWER,
     *REPRODUCTIONS.values(),
 ]
 BY_ID = {scenario.id: scenario for scenario in ALL}

@@ -76,7 +76,6 @@ STYLES = {
     "Algorithm 3, advanced": Style(SKY, "-", "D"),
     "Algorithm 3, paper": Style(GREEN, "--", "D"),
     "input perturbation": Style(VERMILION, "-", "*"),
-    "input perturbation, started at v_1": Style(VERMILION, ":", "*"),
 }
 
 #: Of curves that differ in a number, or in a setting of one contender.

@@ -15,8 +15,7 @@ from bench.compare import COMPARE, compare_block
 from bench.front import front
 from bench.kinds import Figure, Scenario, documents_per_second, judged, series
 from bench.measure import ROOT
-from bench.papers import items
-from bench.papers.scenarios import REPRODUCTIONS
+from bench.papers.scenarios import PAGE, REPRODUCTIONS, with_verdicts
 from bench.private import how_much_noise
 from bench.roofline import ROOFLINE
 from bench.scenarios import ALL, BY_ID, OF_PRIVACY, checkpoint_rates, fit_cost, rate_points
@@ -32,7 +31,7 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "bench" / "README.md",
     ROOT / "streamlda" / "privacy" / "README.md",
-    items.PAGE,
+    PAGE,
 )
 
 #: Scenarios of the first summary; the others have blocks of their own.
@@ -207,7 +206,7 @@ def stale_pages(results: dict[str, Json], write: bool) -> list[Path]:
         if not path.exists():
             continue
         page = path.read_text("utf-8")
-        filled = fill(page, results) if path != items.PAGE else items.with_verdicts(page, results)
+        filled = fill(page, results) if path != PAGE else with_verdicts(page, results)
         if filled != page:
             stale.append(path)
             if write:

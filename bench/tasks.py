@@ -36,6 +36,7 @@ from bench.scale import SCALE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
 from bench.shares import SHARES_TASKS
 from bench.start import START_TASKS
+from bench.tensor_power import TENSOR_POWER_TASKS
 from bench.throughput import THROUGHPUT_TASKS
 from bench.turns import TURNS_TASKS
 from bench.wa16_online import WA16_ONLINE_TASKS
@@ -217,6 +218,7 @@ TASKS = {
         *PRIVATE_TEXT_TASKS,
         *WA16_ONLINE_TASKS,
         *WA16_SOLVERS_TASKS,
+        *TENSOR_POWER_TASKS,
     )
 }
 

@@ -35,6 +35,9 @@ DOWNLOADS = {
     ),
 }
 
+#: What stands in for data that only its user has: digits of scikit-learn, drawn samples.
+STAND_INS = {"MNIST": "digits", "Covertype": "cover types"}
+
 #: Pixels and samples of the training images of MNIST; columns of Covertype, its class the last.
 MNIST_SHAPE = (60_000, 784)
 COVERTYPE_COLUMNS = 55

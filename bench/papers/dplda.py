@@ -18,7 +18,7 @@ import numpy as np
 from bench.corpus import read_counts, read_words
 from bench.kinds import Case, Figure, Json, mark, markdown, series
 from bench.papers.rule import judge_count
-from bench.papers.study import Line, Panel, reproduction
+from bench.papers.runner import Line, Panel, Reproduction
 from bench.private_contenders import (
     CONTENDERS,
     DPVI,
@@ -245,15 +245,12 @@ def cases_t2(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 
 
 def cases_4(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    common = {**PLANTED, "n_features": WORDS_4, "documents": SIZES[0], "epsilon": EPSILON_4}
     return [
         Case(
             f"alpha_0 = {alpha_0:g}, k = {k}",
             "dplda_figure_4",
-            {
-                **PLANTED,
-                **{"n_features": WORDS_4, "n_components": k, "alpha_0": alpha_0},
-                **{"documents": SIZES[0], "epsilon": EPSILON_4},
-            },
+            {**common, "n_components": k, "alpha_0": alpha_0},
         )
         for alpha_0 in ALPHAS
         for k in (TOPICS_4[:3] if quick else TOPICS_4)
@@ -323,8 +320,7 @@ def figures_v2(result: Json) -> list[Figure]:
 def figures_t2(result: Json) -> list[Figure]:
     """Count topics that are published; the paper shows words of all of its configurations."""
     found = []
-    for label, each in result["cases"].items():
-        name, topics = each["parameters"]["contender"], series(result, label, "words")[0]
+    for name, topics in words_by_contender(result).items():
         figure = Figure(f"topics published, {name}", f"{len(topics)} of {TABLE_TOPICS}")
         if name in CONFIGURATIONS:
             figure = figure._replace(target="all", met=len(topics) == TABLE_TOPICS)
@@ -332,14 +328,21 @@ def figures_t2(result: Json) -> list[Figure]:
     return found
 
 
+def words_by_contender(result: Json) -> dict[str, list[list[str]]]:
+    """Return the words of each topic that is published."""
+    return {
+        case["parameters"]["contender"]: series(result, label, "words")[0]
+        for label, case in result["cases"].items()
+    }
+
+
 def words_of(result: Json) -> str:
     """Return the table: words of the topics of each contender."""
-    rows = [
-        [each["parameters"]["contender"], "; ".join(" ".join(x) for x in topics) or "nothing"]
-        for label, each in result["cases"].items()
-        for topics in series(result, label, "words")
+    cells = [
+        [name, "; ".join(" ".join(words) for words in topics) or "nothing"]
+        for name, topics in words_by_contender(result).items()
     ]
-    return markdown(["contender", "words of each topic, epsilon 1"], rows) + "\n"
+    return markdown(["contender", "words of each topic, epsilon 1"], cells) + "\n"
 
 
 def figures_4(result: Json) -> list[Figure]:
@@ -370,19 +373,6 @@ def panels(result: Json) -> list[Panel]:
     ]
 
 
-def panels_t2(result: Json) -> list[Panel]:
-    """How many topics each contender publishes; their words are in the table."""
-    lines = [
-        Line(
-            each["parameters"]["contender"],
-            {1.0: [float(len(series(result, label, "words")[0]))]},
-            STYLES[each["parameters"]["contender"]]._replace(marker="o"),
-        )
-        for label, each in result["cases"].items()
-    ]
-    return [Panel("Topics with words", "epsilon", "topics", lines, scales=("linear", "linear"))]
-
-
 def panels_4(result: Json) -> list[Panel]:
     """sigma_k and gamma_s against k, and what Procedure 1 releases of them."""
     found = []
@@ -404,54 +394,54 @@ def panels_4(result: Json) -> list[Panel]:
 
 
 DPLDA = [
-    reproduction(
-        "dplda-figure-2",
-        "How large is the error of private topics against epsilon, for everyone with 50 words?",
-        "DP-LDA is ahead of private variational Bayes, with the best configuration.",
-        dplda_figure_2,
-        cases_2,
-        compared,
-        panels,
+    Reproduction(
+        id="dplda-figure-2",
+        question="How large is the error of private topics against epsilon, with 50 words?",
+        claim="DP-LDA is ahead of private variational Bayes, with the best configuration.",
+        task=dplda_figure_2,
+        cases=cases_2,
+        figures=compared,
+        panels=panels,
         repeats=3,
     ),
-    reproduction(
-        "dplda-v2-figure-2",
-        "What does the grid search of version 2 change, at delta 1e-7 and N = 1,000 or 10,000?",
-        "Every configuration, its budget chosen by grid search, is ahead of DP-VI.",
-        dplda_figure_2,
-        cases_v2,
-        figures_v2,
-        panels,
+    Reproduction(
+        id="dplda-v2-figure-2",
+        question="What does the grid search of version 2 change (delta 1e-7, N = 1,000, 10,000)?",
+        claim="Every configuration, its budget chosen by grid search, is ahead of DP-VI.",
+        task=dplda_figure_2,
+        cases=cases_v2,
+        figures=figures_v2,
+        panels=panels,
     ),
-    reproduction(
-        "dplda-figure-3",
-        "How good are private topics of 50,000 documents with 8,000 words, against epsilon?",
-        "DP-LDA is ahead of private variational Bayes on a real corpus.",
-        dplda_figure_3,
-        cases_3,
-        compared,
-        panels,
+    Reproduction(
+        id="dplda-figure-3",
+        question="How good are private topics of 50,000 documents with 8,000 words?",
+        claim="DP-LDA is ahead of private variational Bayes on a real corpus.",
+        task=dplda_figure_3,
+        cases=cases_3,
+        figures=compared,
+        panels=panels,
         data=("corpus",),
     ),
-    reproduction(
-        "dplda-v2-table-2",
-        "Which words do private topics of 50,000 documents show at epsilon 1?",
-        "Every configuration shows topics of readable words at epsilon 1.",
-        dplda_table_2,
-        cases_t2,
-        figures_t2,
-        panels_t2,
-        **{"data": ("corpus",), "tabled": False, "more": words_of},
+    Reproduction(
+        id="dplda-v2-table-2",
+        question="Which words do private topics of 50,000 documents show at epsilon 1?",
+        claim="Every configuration shows topics of readable words at epsilon 1.",
+        task=dplda_table_2,
+        cases=cases_t2,
+        figures=figures_t2,
+        data=("corpus",),
+        more=words_of,
     ),
-    reproduction(
-        "dplda-figure-4",
-        "How large are the singular values and gaps that DP-LDA divides by, and are they released?",
-        "sigma_k and gamma_s against k: Procedure 1 releases the lower bounds that "
+    Reproduction(
+        id="dplda-figure-4",
+        question="How large is what DP-LDA divides by, sigma_k and gamma_s, and is it released?",
+        claim="sigma_k and gamma_s against k: Procedure 1 releases the lower bounds that "
         "configurations 2 to 4 divide by.",
-        dplda_figure_4,
-        cases_4,
-        figures_4,
-        panels_4,
+        task=dplda_figure_4,
+        cases=cases_4,
+        figures=figures_4,
+        panels=panels_4,
         repeats=3,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Run a reproduction in this process, and write its picture, its table and its verdict."""
+"""A figure or a theorem run again: its cases, figures and panels, and how it is run and drawn."""
 
 from __future__ import annotations
 
@@ -6,20 +6,157 @@ import csv
 import io
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
 
 from bench.corpus import Blocks, count_words, texts_of_lines, texts_of_reviews
-from bench.kinds import Json
-from bench.papers.cape import STAND_INS
-from bench.papers.data import DOWNLOADS, check, missing
-from bench.papers.study import Reproduction, rows
+from bench.kinds import Json, Scenario, markdown
+from bench.papers.data import DOWNLOADS, STAND_INS, check, missing
+from bench.papers.rule import Verdict, verdict_of
+from bench.styles import REFERENCE, Style, name_lines
 from streamlda.checks import require
 from streamlda.container import whole_file
 from streamlda.errors import InsufficientDataError
+from streamlda.utils.threads import one_blas_thread
 
 #: Words of a corpus for DP-LDA, and the least documents of it.
 VOCABULARY_SIZE, LEAST_DOCUMENTS = 8000, 1000
+
+MARKS = {None: "not judged", True: "met", False: "missed"}
+
+
+class Line(NamedTuple):
+    """Measured values by their place on the axis; its points are their middle."""
+
+    label: str
+    points: dict[float, list[float]]
+    style: Style
+    dots: bool = False
+
+
+class Panel(NamedTuple):
+    """Lines over axes; guides are drawn, and are in no table."""
+
+    title: str
+    x: str
+    y: str
+    lines: list[Line]
+    guides: tuple[tuple[str, list[float], list[float]], ...] = ()
+    scales: tuple[str, str] = ("log", "log")
+    middle: Callable[[list[float]], float] = mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction(Scenario):
+    """A scenario that runs a figure or a theorem of a paper again."""
+
+    #: What the paper says.
+    claim: str
+    task: Callable[[Json, Json, int], Json]
+    #: None of a table, whose page is all that there is.
+    panels: Callable[[Json], list[Panel]] = lambda result: []
+    repeats: int = 1
+    judges_small: bool = True
+    #: Panels in a row, and whether the page has them as tables.
+    columns: int = 2
+    tabled: bool = True
+    #: Files that only its user has, by the option that names them.
+    data: tuple[str, ...] = ()
+    more: Callable[[Json], str] = lambda result: ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs_corpus", "corpus" in self.data)
+        object.__setattr__(self, "details", self.page)
+
+    def verdict(self, result: Json) -> Verdict:
+        return verdict_of(self.figures(result))
+
+    def page(self, result: Json) -> str:
+        """Return verdict, panels as tables, and picture, as Markdown."""
+        tables = "".join(table(panel) for panel in self.panels(result)) if self.tabled else ""
+        verdict = f"**{self.verdict(result).line}**\n\n"
+        picture = f"![{self.id}](plots/{self.id}.png)\n" if self.panels(result) else ""
+        return f"{verdict}{tables}{self.more(result)}{picture}"
+
+    def draw(self, result: Json, folder: Path) -> None:
+        """Draw <id>.png into a folder."""
+        if panels := self.panels(result):
+            draw(panels, self.columns, folder / f"{self.id}.png")
+
+
+def table(panel: Panel) -> str:
+    """Return the middles of a panel as Markdown, a row a line."""
+    places = sorted({place for line in panel.lines for place in line.points})
+    cells = [
+        [
+            line.label,
+            *(f"{panel.middle(line.points[x]):.4g}" if x in line.points else "-" for x in places),
+        ]
+        for line in panel.lines
+    ]
+    header = [f"{panel.y}, by {panel.x}", *(f"{place:g}" for place in places)]
+    return f"{panel.title}\n\n{markdown(header, cells)}\n"
+
+
+def rows(panels: Sequence[Panel]) -> Iterator[Json]:
+    """Yield the rows of a CSV: a point each."""
+    for panel in panels:
+        for line in panel.lines:
+            for place, values in line.points.items():
+                yield {
+                    **{"panel": panel.title, "line": line.label, "axis": panel.x, "at": place},
+                    **{"measure": panel.y, "value": panel.middle(values), "values": len(values)},
+                    **{"least": min(values), "most": max(values)},
+                }
+
+
+def draw(panels: Sequence[Panel], columns: int, path: Path) -> None:
+    """Draw panels in rows; lines are named at the right of each row."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import NullFormatter
+
+    columns = min(columns, len(panels))
+    down = -(-len(panels) // columns)
+    size = (4.2 * columns + 1.6, 3.3 * down)
+    figure, axes = pyplot.subplots(down, columns, figsize=size, layout="constrained", squeeze=False)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        for label, x, y in panel.guides:
+            axis.plot(x, y, label=label, **REFERENCE)
+        for line in panel.lines:
+            middles = [panel.middle(values) for values in line.points.values()]
+            axis.plot(list(line.points), middles, label=line.label, **line.style.keywords())
+            for place, values in line.points.items() if line.dots else ():
+                dots = {"color": line.style.colour, "markersize": 2, "alpha": 0.5}
+                axis.plot([place] * len(values), values, ".", **dots)
+        axis.set_title(panel.title, fontsize=9)
+        axis.set(xlabel=panel.x, ylabel=panel.y, xscale=panel.scales[0])
+        linear = {"linthresh": 1e-5} if panel.scales[1] == "symlog" else {}
+        axis.set_yscale(panel.scales[1], **linear)
+        if panel.scales[0] == "log":
+            # Labels between powers of ten run into each other.
+            axis.xaxis.set_minor_formatter(NullFormatter())
+            places = sorted({place for line in panel.lines for place in line.points})
+            if len(places) < 8 and places[-1] < 30 * places[0]:
+                ends = places[0], places[len(places) // 2], places[-1]
+                axis.set_xticks(ends, [f"{place:,g}" for place in ends])
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    shown = list(axes.flat[: len(panels)])
+    # Where all panels of a row have the same lines, those at the right are named.
+    labels = {tuple(each[0] for each in (*panel.lines, *panel.guides)) for panel in panels}
+    last = {*range(columns - 1, len(shown), columns), len(shown) - 1}
+    name_lines([axis for i, axis in enumerate(shown) if len(labels) > 1 or i in last])
+    figure.savefig(path, dpi=90)
+    pyplot.close(figure)
+
+
+# Runs in this process
 
 
 def reproduce(
@@ -33,12 +170,13 @@ def reproduce(
     """Run a reproduction, write its picture and its table, and print figures and verdict."""
     contenders = check_files(reproduction, files, stand_ins)
     folder.mkdir(parents=True, exist_ok=True)
-    result = run(reproduction, files, contenders, fast=fast)
+    # Threads of linear algebra that wait for each other double the processor time.
+    with one_blas_thread():
+        result = run(reproduction, files, contenders, fast=fast)
     written = write(reproduction, result, folder)
     print(f"{reproduction.id}: {reproduction.claim}")
     for figure in reproduction.figures(result):
-        mark = {None: "not judged", True: "met", False: "missed"}[figure.met]
-        target = "" if figure.target == "-" else f" ({figure.target}: {mark})"
+        target = "" if figure.target == "-" else f" ({figure.target}: {MARKS[figure.met]})"
         print(f"  {figure.name}: {figure.measured}{target}")
     print(f"{reproduction.verdict(result).line}{' (small sizes)' if fast else ''}")
     print(f"written: {', '.join(map(str, written))}")
@@ -71,7 +209,7 @@ def check_files(
         elif name != "corpus" or is_archive(files[name]):
             check(name, files[name])
     if "mnist" not in reproduction.data:
-        return reproduction.contenders
+        return ()
     chosen = (data if data.lower() in files else other for data, other in STAND_INS.items())
     return ("synthetic", *chosen)
 
@@ -103,7 +241,7 @@ def run(
     inputs: Json = {name: str(path) for name, path in files.items()}
     runs: list[Json] = []
     with tempfile.TemporaryDirectory() as folder:
-        if "corpus" in reproduction.data:
+        if reproduction.needs_corpus:
             corpus, counts = files["corpus"], str(Path(folder) / "counts")
             inputs["counts"] = counts
             read = texts_of_reviews if is_archive(corpus) else texts_of_lines
@@ -119,16 +257,20 @@ def run(
 
 
 def write(reproduction: Reproduction, result: Json, folder: Path) -> list[Path]:
-    """Write <id>.png and <id>.csv, each whole or not at all; return both."""
-    picture, table = (folder / f"{reproduction.id}.{ending}" for ending in ("png", "csv"))
-    with tempfile.TemporaryDirectory() as drawn:
-        reproduction.draw(result, Path(drawn))
-        with whole_file(picture) as file:
-            file.write((Path(drawn) / picture.name).read_bytes())
-    text, points = io.StringIO(), list(rows(reproduction.panels(result)))
-    writer = csv.DictWriter(text, list(points[0]))
-    writer.writeheader()
-    writer.writerows(points)
-    with whole_file(table) as file:
-        file.write(text.getvalue().encode())
-    return [picture, table]
+    """Write <id>.png and <id>.csv, or the page of a table, each whole or not at all."""
+    found = list(rows(reproduction.panels(result)))
+    contents: dict[str, bytes] = {"md": reproduction.page(result).encode()}
+    if found:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+        with tempfile.TemporaryDirectory() as drawn:
+            reproduction.draw(result, Path(drawn))
+            picture = (Path(drawn) / f"{reproduction.id}.png").read_bytes()
+        contents = {"png": picture, "csv": text.getvalue().encode()}
+    written = [folder / f"{reproduction.id}.{ending}" for ending in contents]
+    for path, content in zip(written, contents.values(), strict=True):
+        with whole_file(path) as file:
+            file.write(content)
+    return written

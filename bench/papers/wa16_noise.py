@@ -15,7 +15,7 @@ above l_min / sqrt(d) hides the span of the components from whitening (Propositi
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from bench.papers.rule import (
     power,
     resampled_halves,
 )
-from bench.papers.study import Line, Panel, reproduction
+from bench.papers.runner import Line, Panel, Reproduction
 from bench.styles import SERIES, STYLES
 from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
 from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
@@ -50,32 +50,22 @@ EIGENVALUES, RECOVERED = (1.0, 0.75, 0.5), 0.25
 N_RESTARTS = 24
 
 
-class Noise(NamedTuple):
-    """A kind of noise: what scales its transition, and where in these units it is looked for."""
-
-    law: str
-    least: float
-    most: float
-
-
 #: By what noise is multiplied in a column of Figure 1.
 SCALES = {
-    "sigma": lambda d: 1.0,
-    "sigma sqrt d": lambda d: d**0.5,
-    "sigma d": float,
-    "sigma ln d": lambda d: float(np.log(d)),
+    "sigma": np.ones_like,
+    "sigma sqrt d": np.sqrt,
+    "sigma d": np.asarray,
+    "sigma ln d": np.log,
 }
-LAWS = [
-    Law("sigma", np.ones_like),
-    Law("sigma sqrt d", lambda d: d**-0.5),
-    Law("sigma d", lambda d: d**-1.0),
-    Law("sigma ln d", lambda d: 1 / np.log(d)),
-]
+LAWS = [Law(name, lambda d, scale=scale: 1 / scale(d)) for name, scale in SCALES.items()]
+
+#: Kinds of noise: the claimed law, and the levels tried in its units.
 NOISES = {
-    "Gaussian": Noise("sigma sqrt d", 1.0, 15.0),
-    "adversarial": Noise("sigma d", 1.5, 40.0),
-    "weakly correlated": Noise("sigma ln d", 0.5, 5.0),
+    "Gaussian": ("sigma sqrt d", 1.0, 15.0),
+    "adversarial": ("sigma d", 1.5, 40.0),
+    "weakly correlated": ("sigma ln d", 0.5, 5.0),
 }
+SETTINGS = {"n_restarts": N_RESTARTS, "n_iterations": 30}
 
 
 def noise_tensor(kind: str, d: int, rng: np.random.Generator) -> tuple[SymmetricTensor, float]:
@@ -144,14 +134,11 @@ def wa16_figure1(parameters: Json, inputs: Json, seed: int) -> Json:
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     found = []
-    for kind, noise in NOISES.items():
+    for kind, (law, *levels) in NOISES.items():
         for d in (25, 50, 100) if quick else (25, 50, 100, 200):
-            scaled = np.geomspace(noise.least, noise.most, 10 if quick else 16)
-            parameters = {
-                **{"noise": kind, "dimension": d},
-                "sigmas": (scaled / SCALES[noise.law](d)).tolist(),
-                **{"trials": 6 if quick else 20, "n_restarts": N_RESTARTS, "n_iterations": 30},
-            }
+            sigmas = np.geomspace(*levels, 10 if quick else 16) / SCALES[law](float(d))
+            parameters = {"noise": kind, "dimension": d, "sigmas": sigmas.tolist()}
+            parameters |= {"trials": 6 if quick else 20, **SETTINGS}
             found.append(Case(f"{kind}, d = {d}", "wa16_figure1", parameters))
     return found
 
@@ -167,45 +154,57 @@ def curves(result: Json, name: str, wanted: str, key: str = "failures") -> dict[
     return found
 
 
+def halves_figures(name: str, by_d: Json, form: str) -> tuple[list[Figure], Json]:
+    """Show where half of the trials fail by d; return that, and its resamples."""
+    points = ", ".join(f"{at_half(*curve[:2]):{form}} (d = {d})" for d, curve in by_d.items())
+    samples = {d: resampled_halves(*curve, seed=d) for d, curve in by_d.items()}
+    exponent = exponent_figure(f"{name}: exponent of d", samples)
+    return [Figure(f"{name}: sigma at failure 1/2", points), exponent], samples
+
+
 def figures(result: Json) -> list[Figure]:
     found = []
-    for kind, noise in NOISES.items():
-        by_d = curves(result, "noise", kind)
-        points = ", ".join(f"{at_half(*curve[:2]):.3f} (d = {d})" for d, curve in by_d.items())
-        found.append(Figure(f"{kind}: sigma at failure 1/2", points))
-        samples = {d: resampled_halves(*curve, seed=d) for d, curve in by_d.items()}
-        found.append(exponent_figure(f"{kind}: exponent of d", samples))
-        found.append(judge_law(f"{kind}: sigma at failure 1/2", samples, LAWS, (noise.law,)))
+    for kind, (law, *_) in NOISES.items():
+        shown, samples = halves_figures(kind, curves(result, "noise", kind), ".3f")
+        found += [*shown, judge_law(f"{kind}: sigma at failure 1/2", samples, LAWS, (law,))]
     return found
 
 
 def panels(result: Json) -> list[Panel]:
     """The 3 x 4 panels of the paper's Figure 1."""
-    found = []
-    for kind in NOISES:
-        for name, scale in SCALES.items():
-            lines = [
+    return [
+        Panel(
+            f"{kind} noise",
+            name,
+            "failure",
+            [
                 Line(
                     f"d = {d}",
-                    {s * scale(d): [rate] for s, rate in zip(sigmas, rates, strict=True)},
+                    {
+                        s * float(scale(float(d))): [rate]
+                        for s, rate in zip(*curve[:2], strict=True)
+                    },
                     style,
                 )
-                for style, (d, (sigmas, rates, _)) in zip(
+                for style, (d, curve) in zip(
                     SERIES, curves(result, "noise", kind).items(), strict=False
                 )
-            ]
-            found.append(Panel(f"{kind} noise", name, "failure", lines, scales=("log", "linear")))
-    return found
+            ],
+            scales=("log", "linear"),
+        )
+        for kind in NOISES
+        for name, scale in SCALES.items()
+    ]
 
 
 # Appendix B
 
 DIRECT, MARGINAL = "Algorithm 1", "random marginal"
 
-#: Where each fails, in sigma sqrt d, and trials; whether a marginal shows all components depends
-#: on its random theta.
+#: Where each fails, in sigma sqrt d, and trials, full and fast; whether a marginal shows all
+#: components depends on its random theta.
 LEVELS = {DIRECT: (0.8, 15.0), MARGINAL: (0.05, 1.5)}
-TRIALS, FAST_TRIALS = {DIRECT: 20, MARGINAL: 60}, {DIRECT: 3, MARGINAL: 20}
+TRIALS = {DIRECT: (20, 3), MARGINAL: (60, 20)}
 
 
 def wa16_appendix_b(parameters: Json, inputs: Json, seed: int) -> Json:
@@ -229,30 +228,21 @@ def wa16_appendix_b(parameters: Json, inputs: Json, seed: int) -> Json:
 
 
 def cases_b(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    return [
-        Case(
-            f"{method}, d = {d}",
-            "wa16_appendix_b",
-            {
-                **{"method": method, "dimension": d},
-                "trials": (FAST_TRIALS if quick else TRIALS)[method],
-                "sigmas": (np.geomspace(*LEVELS[method], 8) / d**0.5).tolist(),
-                **{"n_restarts": N_RESTARTS, "n_iterations": 30},
-            },
-        )
-        for method in LEVELS
-        for d in (25, 50, 100)
-    ]
+    found = []
+    for method, levels in LEVELS.items():
+        for d in (25, 40, 64) if quick else (25, 50, 100):
+            sigmas = (np.geomspace(*levels, 8) / d**0.5).tolist()
+            parameters = {"method": method, "dimension": d, "trials": TRIALS[method][quick]}
+            parameters |= {"sigmas": sigmas, **SETTINGS}
+            found.append(Case(f"{method}, d = {d}", "wa16_appendix_b", parameters))
+    return found
 
 
 def figures_b(result: Json) -> list[Figure]:
     found, samples = [], {}
     for method in LEVELS:
-        by_d = curves(result, "method", method)
-        points = ", ".join(f"{at_half(*curve[:2]):.4f} (d = {d})" for d, curve in by_d.items())
-        found.append(Figure(f"sigma at failure 1/2, {method}", points))
-        samples[method] = {d: resampled_halves(*curve, seed=d) for d, curve in by_d.items()}
-        found.append(exponent_figure(f"exponent of d, {method}", samples[method]))
+        shown, samples[method] = halves_figures(method, curves(result, "method", method), ".4f")
+        found += shown
     rivals = [power(-0.25), power(-0.5), power(-0.75)]
     found.append(judge_law(f"sigma, {MARGINAL}", samples[MARGINAL], rivals, ("d^-0.5",)))
     gains = np.min([samples[DIRECT][d] / samples[MARGINAL][d] for d in samples[DIRECT]], axis=0)
@@ -261,39 +251,35 @@ def figures_b(result: Json) -> list[Figure]:
 
 
 def panels_b(result: Json) -> list[Panel]:
-    lines = [
-        Line(
-            method,
-            {d: [at_half(*curve[:2])] for d, curve in curves(result, "method", method).items()},
-            STYLES[method],
-        )
-        for method in LEVELS
-    ]
-    points = lines[-1].points
+    lines = []
+    for method in LEVELS:
+        by_d = curves(result, "method", method)
+        points = {d: [at_half(*curve[:2])] for d, curve in by_d.items()}
+        lines.append(Line(method, points, STYLES[method]))
     middle = float(np.mean([y * x**0.5 for x, (y,) in points.items()]))
     guide = "slope -1/2", list(points), [0.8 * middle * x**-0.5 for x in points]
-    title = "Operator norm of noise at failure 1/2"
-    return [Panel(title, "d", "sigma", lines, (guide,))]
+    return [Panel("Operator norm of noise at failure 1/2", "d", "sigma", lines, (guide,))]
 
 
-WA16_FIGURE_1 = reproduction(
-    "wa16-figure-1",
-    "Does the noise that Algorithm 1 tolerates shrink with d as WA16 Theorem 2.2 says?",
-    "Curves of all d meet: Gaussian noise in sigma sqrt d, adversarial noise in sigma d, "
+WA16_FIGURE_1 = Reproduction(
+    id="wa16-figure-1",
+    question="Does the noise that Algorithm 1 tolerates shrink with d as WA16 Theorem 2.2 says?",
+    claim="Curves of all d meet: Gaussian noise in sigma sqrt d, adversarial noise in sigma d, "
     "weakly correlated noise in sigma ln d.",
-    wa16_figure1,
-    cases,
-    figures,
-    panels,
-    **{"columns": 4, "tabled": False},
+    task=wa16_figure1,
+    cases=cases,
+    figures=figures,
+    panels=panels,
+    columns=4,
+    tabled=False,
 )
-WA16_APPENDIX_B = reproduction(
-    "wa16-appendix-b",
-    "How much noise does whitening by a random marginal stand, beside Algorithm 1 (WA16, B)?",
-    "A random marginal tolerates noise of the order lambda_min / sqrt d only; Algorithm 1 "
+WA16_APPENDIX_B = Reproduction(
+    id="wa16-appendix-b",
+    question="How much noise does whitening by a random marginal stand, beside Algorithm 1?",
+    claim="A random marginal tolerates noise of the order lambda_min / sqrt d only; Algorithm 1 "
     "tolerates more.",
-    wa16_appendix_b,
-    cases_b,
-    figures_b,
-    panels_b,
+    task=wa16_appendix_b,
+    cases=cases_b,
+    figures=figures_b,
+    panels=panels_b,
 )

@@ -7,8 +7,8 @@ tensor itself, it must grow as d. A trial succeeds if the first eigenvector foun
 a grid of z, and epsilon follows from the z at which half of them succeed, for each calibration.
 
 Input perturbation has two limits: from a random start (u'v_1)^2 is about 1 / d, which asks for
-z ~ 1 / d; but from z ~ 1 / sqrt(d) on the noise drowns v_1 itself. The second is measured too, by
-iterations started at v_1 (`STARTED`; no algorithm, since v_1 is the secret).
+z ~ 1 / d; but from z ~ 1 / sqrt(d) on the noise drowns v_1 itself. So its law is judged from
+`FIT_FROM` on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -32,15 +31,14 @@ from bench.papers.rule import (
     power,
     resampled_halves,
 )
-from bench.papers.study import Line, Panel, reproduction
+from bench.papers.runner import Line, Panel, Reproduction
 from bench.styles import SERIES, STYLES
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
-from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
-from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor
+from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.privacy import accounting
 from streamlda.privacy.noise import SeededNoise
-from streamlda.spectral.power import DeflatedPower, unit_columns
+from streamlda.spectral.power import DeflatedPower
 from streamlda.utils.threads import one_blas_thread
 
 #: Eigenvalues over the largest, and the largest: such that all epsilons of interest are below 3,
@@ -50,11 +48,6 @@ LARGEST = 5e3
 RECOVERED, DELTA = 0.9, 1e-6
 
 ITERATED, INPUT = "Algorithm 3", "input perturbation"
-STARTED = "input perturbation, started at v_1"
-
-#: Where the noise on a tensor comes from.
-MECHANISM, SIMULATED = "perturb_tensor", "simulated"
-MECHANISM_UP_TO = 200
 
 
 def schedule(d: int) -> Json:
@@ -117,26 +110,17 @@ class SimulatedNoise:
         return images, np.einsum("dn,dn->n", vectors, images)
 
 
-def noise_of(d: int, seed: int, source: str) -> tuple[Any, float]:
-    """Return noise on a tensor with `apply`, and the noise multiplier that it has."""
-    if source == SIMULATED:
-        return SimulatedNoise(d, np.random.default_rng([seed, d, 1])), 1.0
-    neighbours = Neighbours("entry", magnitude=LARGEST * sum(EIGENVALUES))
-    drawn = perturb_tensor(np.zeros((d, d, d)), 1.0, DELTA, neighbours, SeededNoise(seed))
-    return DenseTensor(drawn.tensor), drawn.event.noise_multiplier
-
-
-def perturbed_first(d: int, levels: list[float], seed: int, source: str) -> list[bool]:
+def perturbed_first(d: int, levels: list[float], seed: int) -> list[bool]:
     """Tell whether Algorithm 1 finds the first component of the perturbed tensor, for each z.
 
     The noise of a release is drawn once and scaled to each z, as it would be but for its grid.
     """
     vectors = flat_components(d, np.random.default_rng([seed, d]))
-    values = LARGEST * np.array(EIGENVALUES)
-    (noise, unit), signal = noise_of(d, seed, source), FactoredTensor(values, vectors)
-    methods = [DeflatedPower(d, len(values), **schedule(d), seed=seed) for _ in levels]
+    noise = SimulatedNoise(d, np.random.default_rng([seed, d, 1]))
+    signal = FactoredTensor(LARGEST * np.array(EIGENVALUES), vectors)
+    methods = [DeflatedPower(d, len(EIGENVALUES), **schedule(d), seed=seed) for _ in levels]
     width = methods[0].probes.shape[1]
-    factor = np.repeat(np.array(levels) / unit, width)
+    factor = np.repeat(np.array(levels), width)
     # All take the same number of answers, so that they share the products with the noise.
     while not len(methods[0].components().eigenvalues):
         probes = np.hstack([method.probes for method in methods])
@@ -147,18 +131,6 @@ def perturbed_first(d: int, levels: list[float], seed: int, source: str) -> list
             method.advance(images[:, columns], values_at[columns])
     found = [method.components().eigenvectors[:, 0] for method in methods]
     return [bool(abs(vectors[:, 0] @ vector) >= RECOVERED) for vector in found]
-
-
-def stays_at_first(d: int, levels: list[float], seed: int) -> list[bool]:
-    """Tell whether power iterations on the perturbed tensor stay near v_1 if they start there."""
-    vectors = flat_components(d, np.random.default_rng([seed, d]))
-    signal = FactoredTensor(LARGEST * np.array(EIGENVALUES), vectors)
-    noise, _ = noise_of(d, seed, SIMULATED)
-    probes = np.repeat(vectors[:, :1], len(levels), axis=1)
-    for _ in range(schedule(d)["n_iterations"]):
-        images = signal.apply(probes)[0] + np.array(levels) * noise.apply(probes)[0]
-        probes = unit_columns(images, probes)
-    return [bool(abs(overlap) >= RECOVERED) for overlap in vectors[:, 0] @ probes]
 
 
 def n_queries(d: int) -> int:
@@ -188,9 +160,7 @@ def outcomes(parameters: Json, seed: int) -> list[bool]:
     method, d, levels = (parameters[name] for name in ("method", "dimension", "levels"))
     if method == ITERATED:
         return [private_first(d, z, seed) for z in levels]
-    if method == STARTED:
-        return stays_at_first(d, levels, seed)
-    return perturbed_first(d, levels, seed, parameters["noise"])
+    return perturbed_first(d, levels, seed)
 
 
 def wa16_theorem42(parameters: Json, inputs: Json, seed: int) -> Json:
@@ -207,57 +177,43 @@ def wa16_theorem42(parameters: Json, inputs: Json, seed: int) -> Json:
 
 # Theorem 4.2
 
-#: About the z of recovery 1/2, over `LARGEST`, times what it falls with; by a first, wide search.
-GUESS = {ITERATED: 0.33, INPUT: 2.5, STARTED: 0.274}
-
-#: Trials for each d; fewer where a trial takes long.
+#: Trials for each d, fewer where a trial takes long; and those of a fast run.
 TRIALS = {
     ITERATED: dict.fromkeys((100, 200, 400, 800, 1600, 3200), 40),
     INPUT: {
         **{50: 200, 71: 200, 100: 200, 141: 100, 200: 80},
         **{283: 100, 400: 80, 566: 50, 800: 36},
     },
-    STARTED: dict.fromkeys((50, 100, 200, 400), 40),
 }
-#: Of a fast run, whose noise on the tensor is simulated.
 FAST_TRIALS = {
     ITERATED: dict.fromkeys((100, 200, 400, 800), 20),
     INPUT: dict.fromkeys((100, 141, 200), 40),
-    STARTED: dict.fromkeys((100, 141, 200), 20),
 }
 
 #: The d from which input perturbation is judged: below, the other limit is near.
 FIT_FROM = 100
 
 NOTE = """\
-`simulated` noise on the tensor is Gaussian floats with the standard deviations of
-`perturb_tensor`, whose exact sampler would take too long: this measures recovery, not privacy.
+Noise on the tensor is Gaussian floats with the standard deviations of `perturb_tensor`, whose exact
+sampler would take too long: this measures recovery, not privacy. Stored trials up to d = 200 have
+the noise of that sampler.
 """
 
 
 def guess(method: str, d: int) -> float:
-    """Return about where half of the trials succeed; the grid lies around it."""
-    stays = LARGEST * GUESS[STARTED] / math.sqrt(d)
-    if method == STARTED:
-        return stays
+    """Return about where half of the trials succeed, by a first, wide search."""
     if method == ITERATED:
-        return LARGEST * GUESS[ITERATED] / math.log(d)
+        return LARGEST * 0.33 / math.log(d)
     # Near the smaller of the two limits.
-    return float((stays**-3 + (LARGEST * GUESS[INPUT] / d) ** -3) ** (-1 / 3))
+    return LARGEST * ((0.274 / math.sqrt(d)) ** -3 + (2.5 / d) ** -3) ** (-1 / 3)
 
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     found = []
-    for method, full in TRIALS.items():
-        for d, trials in (FAST_TRIALS[method] if quick else full).items():
-            spread = np.geomspace(0.55, 1.75, 7 if quick else 11)
-            parameters = {
-                **{"method": method, "dimension": d, "trials": trials},
-                "levels": (guess(method, d) * spread).tolist(),
-            }
-            if method == INPUT:
-                exact = d <= MECHANISM_UP_TO and not quick
-                parameters["noise"] = MECHANISM if exact else SIMULATED
+    for method, trials in (FAST_TRIALS if quick else TRIALS).items():
+        for d, n in trials.items():
+            levels = guess(method, d) * np.geomspace(0.55, 1.75, 7 if quick else 11)
+            parameters = {"method": method, "dimension": d, "trials": n, "levels": levels.tolist()}
             found.append(Case(f"{method}, d = {d}", "wa16_theorem42", parameters))
     return found
 
@@ -276,14 +232,13 @@ def failing(result: Json, method: str) -> dict[int, tuple[list[float], Any, int]
 
 def ways(result: Json) -> dict[str, dict[float, list[float]]]:
     """Return the epsilon at recovery 1/2 of each way and d."""
-    iterated = {d: at_half(*curve[:2]) for d, curve in failing(result, ITERATED).items()}
-    found = {
-        f"{ITERATED}, {name}": {d: [epsilon_of(z, n_queries(d), name)] for d, z in iterated.items()}
-        for name in ("exact", "advanced", "paper")
-    }
-    for method in (INPUT, STARTED):
-        halves = {d: at_half(*curve[:2]) for d, curve in failing(result, method).items()}
-        found[method] = {d: [epsilon_of(z, 1, "exact")] for d, z in halves.items()}
+    found: dict[str, dict[float, list[float]]] = {}
+    for name in ("exact", "advanced", "paper"):
+        for d, curve in failing(result, ITERATED).items():
+            epsilon = epsilon_of(at_half(*curve[:2]), n_queries(d), name)
+            found.setdefault(f"{ITERATED}, {name}", {})[d] = [epsilon]
+    for d, curve in failing(result, INPUT).items():
+        found.setdefault(INPUT, {})[d] = [epsilon_of(at_half(*curve[:2]), 1, "exact")]
     return found
 
 
@@ -342,7 +297,6 @@ def panels(result: Json) -> list[Panel]:
 
 FIVE = (1.0, 0.9, 0.8, 0.7, 0.6)
 EPSILONS = tuple(float(f"{value:.3g}") for value in np.geomspace(0.1, 3.0, 10))
-DIMENSIONS = (100, 400)
 
 #: A component is found when its vector is off by less than this in norm.
 FOUND = 0.5
@@ -366,18 +320,13 @@ def wa16_deflation(parameters: Json, inputs: Json, seed: int) -> Json:
 
 
 def cases_d(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    return [
-        Case(
-            f"d = {d}, epsilon {epsilon:g}",
-            "wa16_deflation",
-            {
-                **{"dimension": d, "eigenvalues": list(FIVE), "epsilon": epsilon},
-                "trials": 10 if quick else 20,
-            },
-        )
-        for d in (DIMENSIONS[:1] if quick else DIMENSIONS)
-        for epsilon in EPSILONS
-    ]
+    found = []
+    for d in (100,) if quick else (100, 400):
+        for epsilon in EPSILONS:
+            parameters = {"dimension": d, "eigenvalues": list(FIVE), "epsilon": epsilon}
+            parameters |= {"trials": 10 if quick else 20}
+            found.append(Case(f"d = {d}, epsilon {epsilon:g}", "wa16_deflation", parameters))
+    return found
 
 
 def errors_by(result: Json) -> dict[int, dict[float, list[float]]]:
@@ -391,64 +340,50 @@ def errors_by(result: Json) -> dict[int, dict[float, list[float]]]:
     return found
 
 
-def first_found(points: dict[float, list[float]], i: int) -> float:
-    """Return the epsilon at which component i is first found, on logarithmic scales; or nan."""
-    for low, high in pairwise(sorted(points)):
-        above, below = points[low][i], points[high][i]
-        if above >= FOUND > below:
-            share = math.log(above / FOUND) / math.log(above / below)
-            return float(low * (high / low) ** share)
-    return math.nan
-
-
 def figures_d(result: Json) -> list[Figure]:
     found = []
     for d, points in errors_by(result).items():
-        numbers = [first_found(points, i) for i in range(len(FIVE))]
+        logs = np.log(FOUND / np.array([points[epsilon] for epsilon in points]))
+        numbers = [at_half(list(points), 0.5 + column) for column in logs.T]
         text = ", ".join(f"{value:.2g} (component {i + 1})" for i, value in enumerate(numbers))
         found.append(Figure(f"epsilon at which the error is {FOUND}, d = {d}", text))
-        found.append(
-            Figure(f"last over first of these, d = {d}", f"{numbers[-1] / numbers[0]:.2f}")
-        )
+        ratio = f"{numbers[-1] / numbers[0]:.2f}"
+        found.append(Figure(f"last over first of these, d = {d}", ratio))
     return found
 
 
 def panels_d(result: Json) -> list[Panel]:
-    return [
-        Panel(
-            f"d = {d}",
-            "epsilon",
-            "distance from its vector",
-            [
-                Line(
-                    f"component {i + 1}, eigenvalue {value:g}",
-                    {epsilon: [errors[i]] for epsilon, errors in points.items()},
-                    style,
-                )
-                for i, (style, value) in enumerate(zip(SERIES, FIVE, strict=False))
-            ],
-        )
-        for d, points in errors_by(result).items()
-    ]
+    found = []
+    for d, points in errors_by(result).items():
+        lines = [
+            Line(
+                f"component {i + 1}, eigenvalue {value:g}",
+                {epsilon: [errors[i]] for epsilon, errors in points.items()},
+                style,
+            )
+            for i, (style, value) in enumerate(zip(SERIES, FIVE, strict=False))
+        ]
+        found.append(Panel(f"d = {d}", "epsilon", "distance from its vector", lines))
+    return found
 
 
-WA16_THEOREM_4_2 = reproduction(
-    "wa16-theorem-4-2",
-    "Does the epsilon that Algorithm 3 needs grow no faster than log^2 d (WA16 Theorem 4.2)?",
-    "The epsilon that a first component needs grows as log^2 d at most with noise on every "
+WA16_THEOREM_4_2 = Reproduction(
+    id="wa16-theorem-4-2",
+    question="Does the epsilon that Algorithm 3 needs grow no faster than log^2 d (Theorem 4.2)?",
+    claim="The epsilon that a first component needs grows as log^2 d at most with noise on every "
     "iteration, and as d with noise on the tensor.",
-    wa16_theorem42,
-    cases,
-    figures,
-    panels,
+    task=wa16_theorem42,
+    cases=cases,
+    figures=figures,
+    panels=panels,
     more=lambda result: f"{NOTE}\n",
 )
-WA16_DEFLATION = reproduction(
-    "wa16-deflation",
-    "How much more epsilon do later components need, found in what private deflation leaves?",
-    "Left open in section 4: the error of the later components.",
-    wa16_deflation,
-    cases_d,
-    figures_d,
-    panels_d,
+WA16_DEFLATION = Reproduction(
+    id="wa16-deflation",
+    question="How much more epsilon do later components need, found in what deflation leaves?",
+    claim="Left open in section 4: the error of the later components.",
+    task=wa16_deflation,
+    cases=cases_d,
+    figures=figures_d,
+    panels=panels_d,
 )

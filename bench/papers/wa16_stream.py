@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.kinds import Case, Figure, Json, series
 from bench.papers.rule import exponent_figure, judge_law, power, resampled_medians
-from bench.papers.study import Line, Panel, reproduction
+from bench.papers.runner import Line, Panel, Reproduction
 from bench.styles import STYLES
 from streamlda.spectral.associations import VectorAssociation
 from streamlda.spectral.online import OnlinePower
@@ -137,12 +137,12 @@ def panels(result: Json) -> list[Panel]:
     return found
 
 
-WA16_THEOREM_3_1 = reproduction(
-    "wa16-theorem-3-1",
-    "Does the error of Algorithm 2 fall with n and grow with d as WA16 Theorem 3.1 says?",
-    "The error of the online tensor power method goes as sqrt(d / n).",
-    theorem_3_1,
-    cases,
-    figures,
-    panels,
+WA16_THEOREM_3_1 = Reproduction(
+    id="wa16-theorem-3-1",
+    question="Does the error of Algorithm 2 fall with n and grow with d as WA16 Theorem 3.1 says?",
+    claim="The error of the online tensor power method goes as sqrt(d / n).",
+    task=theorem_3_1,
+    cases=cases,
+    figures=figures,
+    panels=panels,
 )

@@ -69,7 +69,7 @@ def theorem_4_2(iterated=lambda d: math.log(d) ** 1.5, once=float, trials=300):
         if p["method"] == wa16_private.ITERATED:
             return 3000 * math.sqrt(wa16_private.n_queries(d)) / iterated(d)
         # z epsilon falls where epsilon rises: far below 1 it does not.
-        return 1e5 / once(d) if p["method"] == wa16_private.INPUT else 1e4 / math.sqrt(d)
+        return 1e5 / once(d)
 
     def change(p):
         return {"levels": (half(p) * np.geomspace(0.5, 2.0, 10)).tolist()}
