@@ -114,30 +114,15 @@ class DPLDASettings:
 
 @dataclass(frozen=True, slots=True)
 class DPLDATopics:
-    """What DP-LDA publishes.
+    """Topics that DP-LDA publishes.
 
-    Attributes
-    ----------
-    components : ndarray of shape (k', d)
-        Distributions; k' = 0 where the noise would have been infinite, else k.
-    alpha : ndarray of shape (k',)
-    settings : DPLDASettings
-    n_documents : int
-        N, public.
-    event : Composed
-        What it cost, if the claims of the configuration hold.
-    sampler_delta : float
-        Part of delta, or beyond pure epsilon, for the samplers' distance from exact noise.
-    bounds : LowerBounds
-        What Procedure 1 released.
-    scales : dict of str to float
-        By edge: standard deviation of the Gaussian noise, or scale of the Laplace noise, in an
-        entry that occurs once. Infinite where nothing was published.
-    secure : bool
-        Whether the noise came from `SecureNoise`.
-    unmet : tuple of str
-        Preconditions of the configuration's theorems (Table 3 of version 1) that these documents do
-        not have; of configurations 2 to 4. Read without noise: not private, as they are.
+    `components`, of shape (k', d), are distributions: k' = 0 where the noise would have been
+    infinite, else k. `n_documents`: N, public. `event`: the cost, if the claims of the
+    configuration hold. `sampler_delta`: part of delta, or beyond pure epsilon, for the samplers'
+    distance from exact noise. `bounds`: released by Procedure 1. `scales`, by edge: standard
+    deviation of Gaussian, or scale of Laplace noise in an entry that occurs once. `secure`: whether
+    the noise came from `SecureNoise`. `unmet`: preconditions of the configuration's theorems
+    (Table 3 of version 1) that these documents do not have; read without noise, hence not private.
     """
 
     components: Array

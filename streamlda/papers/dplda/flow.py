@@ -28,15 +28,13 @@ DOCUMENTS, OUTPUT = "documents", "output"
 class Sensitivity:
     """How far a document moves the value that an edge carries.
 
-    `scope` is ``"global"`` or ``"local"``: whether it holds for all documents, or for these only,
-    by bounds on their sigma_k and gamma_s. `bound` is the l2 (Frobenius) sensitivity, `l1_bound`
-    the same in l1, where pure epsilon is possible. `reason`: why it is not proven.
+    `bound` is the l2 (Frobenius) sensitivity, `l1_bound` the same in l1, where it is global and
+    pure epsilon possible: local ones hold for documents with these sigma_k and gamma_s only.
+    `reason`: why it is not proven; empty if it is.
     """
 
-    scope: str
     bound: Callable[[Facts, ClaimedBounds], float]
-    l1_bound: Callable[[Facts], float] | None
-    proven: bool
+    l1_bound: Callable[[Facts], float] | None = None
     reason: str = ""
 
 
@@ -47,7 +45,6 @@ class Edge:
     name: str
     source: str
     target: str
-    operation: str
     sensitivity: Sensitivity | None = None
 
 
@@ -70,7 +67,7 @@ class Configuration:
         found = [*self.reasons]
         for name in self.edges:
             carried = EDGES[name].sensitivity
-            if carried is not None and not carried.proven:
+            if carried is not None and carried.reason:
                 found.insert(0, carried.reason)
         return tuple(found)
 
@@ -91,33 +88,28 @@ SCALE = "Theorem 7 reads the largest singular value of M2, which Procedure 1 doe
 GAP = "Lemma 9 gives the gap of eigenvalues the sensitivity of M2, without proof"
 ONE_FOR_ALL = "k vectors are released with the noise of one"
 
-PAIRS = Sensitivity(
-    "global", lambda facts, _: sensitivity.pairs_l2(facts), sensitivity.pairs_l1, True
-)
-TRIPLES = Sensitivity(
-    "global", lambda facts, _: sensitivity.triples_l2(facts), sensitivity.triples_l1, True
-)
-WHITENED = Sensitivity(
-    "local", lambda facts, claimed: claimed.whitened(facts), None, False, FIRST_ORDER
-)
-FACTORS = Sensitivity(
-    "local", lambda facts, claimed: claimed.factors(facts), None, False, CONVERGENCE
-)
-TOPICS = Sensitivity("local", lambda facts, claimed: claimed.topics(facts), None, False, SCALE)
+PAIRS = Sensitivity(lambda facts, _: sensitivity.pairs_l2(facts), sensitivity.pairs_l1)
+TRIPLES = Sensitivity(lambda facts, _: sensitivity.triples_l2(facts), sensitivity.triples_l1)
+WHITENED = Sensitivity(lambda facts, claimed: claimed.whitened(facts), reason=FIRST_ORDER)
+FACTORS = Sensitivity(lambda facts, claimed: claimed.factors(facts), reason=CONVERGENCE)
+TOPICS = Sensitivity(lambda facts, claimed: claimed.topics(facts), reason=SCALE)
 
 EDGES = {
     edge.name: edge
     for edge in (
-        Edge("e0", DOCUMENTS, "pairs", "unbiased estimate"),
-        Edge("e1", DOCUMENTS, "triples", "unbiased estimate"),
-        Edge("e2", "pairs", "whitening", "k leading eigenpairs", PAIRS),
-        Edge("e3", "triples", "whitened", "multiply by W three times", TRIPLES),
-        Edge("e4", "whitening", "whitened", "multiply by W three times"),
-        Edge("e5", "pairs", "unwhitening", "k leading eigenpairs", PAIRS),
-        Edge("e6", "whitened", "factors", "simultaneous power method", WHITENED),
-        Edge("e7", "factors", "topics", "un-whiten", FACTORS),
-        Edge("e8", "unwhitening", "topics", "un-whiten"),
-        Edge("e9", "topics", OUTPUT, "project onto the simplex", TOPICS),
+        # Unbiased estimates.
+        Edge("e0", DOCUMENTS, "pairs"),
+        Edge("e1", DOCUMENTS, "triples"),
+        # The k leading eigenpairs of M2; M3 is multiplied by W three times.
+        Edge("e2", "pairs", "whitening", PAIRS),
+        Edge("e3", "triples", "whitened", TRIPLES),
+        Edge("e4", "whitening", "whitened"),
+        Edge("e5", "pairs", "unwhitening", PAIRS),
+        # The simultaneous power method, un-whitening, and the projection onto the simplex.
+        Edge("e6", "whitened", "factors", WHITENED),
+        Edge("e7", "factors", "topics", FACTORS),
+        Edge("e8", "unwhitening", "topics"),
+        Edge("e9", "topics", OUTPUT, TOPICS),
     )
 }
 

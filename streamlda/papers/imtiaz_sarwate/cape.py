@@ -175,18 +175,9 @@ class CapePlan:
     ) -> Self:
         """Return the plan for means over each site's documents.
 
-        Parameters
-        ----------
-        sizes : sequence of int
-            N_s, documents of each site; public.
-        noise_multipliers : float or sequence of float
-            z_s: standard deviation over sensitivity that each site asks for
-            (`streamlda.privacy.accounting.noise_multiplier`).
-        sensitivity : float, default 1
-            Most that one document moves the *sum* of a site, which moves its mean by that / N_s.
-        weights : sequence of float, optional
-            N_s / N by default.
-        colluders : int, default 0
+        `sizes`: N_s, public. `noise_multipliers`: z_s, standard deviation over sensitivity that
+        each site asks for (`streamlda.privacy.accounting.noise_multiplier`). `sensitivity`: most
+        that one document moves the *sum* of a site. `weights` are N_s / N by default.
         """
         require(
             len(sizes) and all(size >= 1 for size in sizes),
@@ -251,13 +242,7 @@ class CapePlan:
         return np.asarray(np.asarray(self.site_stddevs) / np.sqrt(variances))
 
     def after_drop_out(self, present: Sequence[int]) -> float:
-        """Return the noise of ``sum mu_s (a_s + e_s + g_s)`` over the sites that are left.
-
-        Parameters
-        ----------
-        present : sequence of int
-            Numbers of the sites whose shares came, from 0; different, and at least one.
-        """
+        """Return the noise of ``sum mu_s (a_s + e_s + g_s)`` over the sites that are left."""
         m, S = len(present), self.n_sites
         require(
             m and len(set(present)) == m and set(present) <= set(range(S)),

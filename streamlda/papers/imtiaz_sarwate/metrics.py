@@ -51,14 +51,7 @@ def component_error(true: Array, estimated: Array) -> float:
 
 
 def matched_component_error(true: Array, estimated: Array) -> float:
-    """Return the mean distance under the best one-to-one matching; at least `component_error`.
-
-    Time O(K^2 d + K^3), memory O(K^2).
-
-    Parameters
-    ----------
-    true, estimated : ndarrays of shape (K, d)
-    """
+    """Return the mean distance under the best one-to-one matching; at least `component_error`."""
     from scipy.optimize import linear_sum_assignment
 
     distances = _distances(true, estimated)

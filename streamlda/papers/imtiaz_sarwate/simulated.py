@@ -235,26 +235,10 @@ class SimulatedSites:
     ) -> Aggregate:
         """Aggregate one statistic of every site under the scheme.
 
-        Time O(S cells), a few draws of noise each; memory O(S cells).
-
-        Parameters
-        ----------
-        site_sums : sequence of mapping of str to ndarray
-            For each site the sums of its clipped contributions, by block. Not private. Those of a
-            site that does not count (`uses`) may be left empty.
-        blocks : sequence of Block
-        part : float, default 1
-            Of the budget; the parts of all stages must sum to 1 at most.
-        ratio : float, default 2
-            Most that two contributions differ by, over the norm of one; see the module.
-
-        Raises
-        ------
-        InvalidSettingError
-            If shapes are not those of the blocks, there is not one mapping for each site, or the
-            ratio lies outside 1 to 2.
-        InvalidDocumentsError
-            If sums cannot be those of as many clipped contributions.
+        `site_sums`: for each site the sums of its clipped contributions, by block; not private;
+        those of a site that does not count (`uses`) may be empty. `part` is of the budget: parts of
+        all stages must sum to 1 at most. `ratio`: most that two contributions differ by, over the
+        norm of one. Time O(S cells), a few draws of noise each; memory O(S cells).
         """
         require(
             len(site_sums) == len(self.sizes),

@@ -46,22 +46,9 @@ def z_eigenpairs(
     [2]_, judged by the step itself and not by the least eigenvalue of the Hessian, which would cost
     a d x d decomposition a step.
 
-    Time O(L n_iterations) answers, memory O(d L).
-
-    Parameters
-    ----------
-    tensor : SymmetricTensor
-    n_starts : int
-        L.
-    seed : int
-        Of the starts.
-    sign : {1, -1}
-        -1 looks for the least eigenvalues.
-    tolerance : float
-        Of the residual ``||T(I, u, ..., u) - l u||``, in units of the largest
-        ``||T(I, u, ..., u)||`` met. The error of an eigenvalue is of second order in it.
-    n_iterations : int
-        At most, steps not taken included.
+    Time O(L n_iterations) answers, memory O(d L), with L = `n_starts`. With sign -1 the least
+    eigenvalues are found. `tolerance` is of the residual ``||T(I, u, ..., u) - l u||``, in units of
+    the largest ``||T(I, u, ..., u)||`` met; the error of an eigenvalue is of second order in it.
 
     References
     ----------

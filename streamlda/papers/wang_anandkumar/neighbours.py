@@ -169,17 +169,10 @@ class Neighbours:
 class DocumentTensor:
     """T = (1/n) sum P3(W, W, W) over documents, known by its documents alone.
 
-    Those with fewer than three tokens count as blanks. Memory O(nnz + (d + n) L), time O(nnz L) an
-    answer, and O(n_features d L) with a map.
-
-    Parameters
-    ----------
-    batch : DocumentBatch
-        Of whole counts; the bounds of `Neighbours` do not hold for weights.
-    n_documents : int
-        n, at least the documents in the batch; see `Neighbours`.
-    whitening : ndarray of shape (n_features, d), optional
-        W.
+    Those with fewer than three tokens count as blanks; counts are whole, as the bounds of
+    `Neighbours` do not hold for weights. `n_documents`: n, slots, at least the documents in the
+    batch; `whitening`: W. Memory O(nnz + (d + n) L), time O(nnz L) an answer, and O(n_features d L)
+    with a map.
     """
 
     def __init__(

@@ -233,17 +233,9 @@ class NoisyPower:
     def step(self, tensor: SymmetricTensor | None = None) -> None:
         """Ask the next round, add noise, and let the method go on.
 
-        Parameters
-        ----------
-        tensor : SymmetricTensor, optional
-            The tensor of this round, live; nothing in replay.
-
-        Raises
-        ------
-        BudgetExceededError
-            In replay, after all rounds.
-        InvalidDocumentsError
-            If an answer is not finite or larger than the magnitude allows; no noise is drawn.
+        `tensor` is that of this round, live; nothing in replay, where rounds after the last raise
+        BudgetExceededError. An answer that is not finite, or larger than the magnitude allows,
+        raises InvalidDocumentsError, and no noise is drawn.
         """
         require(
             (tensor is None) != (self._tensor is None),
