@@ -137,6 +137,10 @@ REFUSED = [
     (lambda: configuration("5"), "configuration='5'; take 1, the only one"),
     (lambda: is_cut(("e9", "e10")), r"unknown=\['e10'\]"),
     (lambda: release(steps(), dplda(alpha_0=0.5)), "make new steps: these have 1 and 0.5"),
+    (
+        lambda: release(steps(), dplda(n_components=1, alpha_0=0.5, parts={"e2": 1.0})),
+        "parts must be above 0",
+    ),
     (lambda: steps(3), "n_components=3 n_features=3"),
     (lambda: factors_of(np.eye(1)[None], n_iterations=0), "n_iterations=0"),
     (lambda: Facts(2, 1, 1.0), "n_documents=2"),

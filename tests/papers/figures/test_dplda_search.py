@@ -15,8 +15,7 @@ from bench.papers.dplda_search import (
     sufficient_statistics,
 )
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
-from streamlda.papers.dplda.configurations import DPLDASettings, Edges, release
+from streamlda.papers.dplda.configurations import DPLDASettings, Edges
 from streamlda.papers.dplda.flow import CONFIGURATIONS
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.spectral import SpectralSteps
@@ -124,15 +123,3 @@ def test_the_best_parts_are_kept_where_noise_is_small(corpus):
     none = search_parts(corpus[0], quiet)
     assert not len(none.topics.components)
     assert set(none.log_likelihoods) == {-math.log(corpus[0].n_features)}
-
-
-def test_parts_of_a_budget_are_checked():
-    for parts in (
-        {"e2": 1.0},
-        {"e2": 0.5, "e3": 0.5, "e5": 0.0},
-        {"e2": 0.3, "e3": 0.3, "e5": 0.3},
-    ):
-        settings = replace(SETTINGS, parts=parts)
-        steps = SpectralSteps(LDAMoments(planted(100)[1], 0.5), 2)
-        with pytest.raises(InvalidSettingError, match="parts must be above 0"):
-            release(steps, settings)

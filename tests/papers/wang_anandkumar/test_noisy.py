@@ -13,7 +13,6 @@ from streamlda.errors import (
     InvalidSettingError,
 )
 from streamlda.papers.wang_anandkumar import noisy as noisy_module
-from streamlda.papers.wang_anandkumar.compositions import advanced_composition
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
@@ -174,18 +173,6 @@ def test_no_calibration_costs_more_than_epsilon_by_exact_accounting(calibration,
     assert Budget(epsilon, DELTA).fits(Composed([GaussianRelease(z)] * queries))
     exact = Schedule(epsilon, DELTA, entries()).noise_multiplier(queries)
     assert z >= exact * (1 - 1e-9)
-
-
-@pytest.mark.parametrize("queries", [2, 10_000])
-def test_noise_by_advanced_composition_adds_up_to_epsilon_at_most(queries):
-    z = Schedule(1.0, DELTA, entries(), "advanced").noise_multiplier(queries)
-    if queries < 100:
-        each = DELTA / queries
-        total = (queries * epsilon_of(1 / z, each), queries * each)
-    else:
-        each = DELTA / (2 * queries)
-        total = advanced_composition(epsilon_of(1 / z, each), each, queries, DELTA / 2)
-    assert total == pytest.approx((1.0, DELTA), rel=1e-6)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 1.0, 100.0])
