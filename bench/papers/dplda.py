@@ -54,7 +54,7 @@ SIZES, ALPHAS = (100_000, 10_000), (0.1, 10.0)
 SIZES_V2, ALPHAS_V2, DELTA_V2 = (1000, 10_000), (0.1, 1000.0), 1e-7
 
 #: A corpus of 8000 words: documents, alpha_0, delta, topics; who can be run with it.
-DOCUMENTS_3, FAST_DOCUMENTS_3, HELD_OUT_3 = 50_000, 10_000, 2000
+DOCUMENTS_3, FAST_DOCUMENTS_3, HELD_OUT_3, FAST_HELD_OUT_3 = 50_000, 5000, 2000, 500
 ALPHA_3, DELTA_3, TOPICS_3, EPSILONS_3 = 0.01, 1e-4, (10, 50), [0.5, 1.0, 2.0, 10.0]
 LARGE = (
     *(ENGINE, ENGINE_REPLACE_ONE, WA16, "DP-LDA 2", "DP-LDA 3", "DP-LDA 4", UNNOISED),
@@ -222,7 +222,8 @@ def cases_v2(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 
 def cases_3(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     common = {
-        **{"alpha_0": ALPHA_3, "delta": DELTA_3, "held_out": HELD_OUT_3},
+        **{"alpha_0": ALPHA_3, "delta": DELTA_3},
+        "held_out": FAST_HELD_OUT_3 if quick else HELD_OUT_3,
         **{"documents": FAST_DOCUMENTS_3 if quick else DOCUMENTS_3},
         **{"epsilons": EPSILONS_3[1::2] if quick else EPSILONS_3},
     }
