@@ -48,10 +48,10 @@ def test_read_and_removed_files_are_forgotten(tmp_path, follow):
     for i in range(4):
         (tmp_path / f"{i}.txt").unlink()
     texts(source, [])
-    assert [row[1] for row in source.position()["files"]] == ["4.txt"]
+    assert [Path(row[0]).name for row in source.position()["files"]] == ["4.txt"]
     resumed = follow(tmp_path, position)
     texts(resumed, [])
-    assert [row[1] for row in resumed.position()["files"]] == ["4.txt"]
+    assert [Path(row[0]).name for row in resumed.position()["files"]] == ["4.txt"]
 
 
 def test_what_appears_later_under_the_paths(tmp_path, follow):
@@ -150,21 +150,11 @@ def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
         half = half or (len(seen), source.position())
     assert seen == [f"document {i}" for i in range(n_files)]
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + watch.MAX_OPEN
-    assert len(json.dumps(dict(source.position()))) < 120 * n_files
+    assert len(json.dumps(dict(source.position()))) < 500 * n_files
     Log(tmp_path / "00007.txt").write("more")
     texts(source, ["more"])
     # The oldest file goes first.
     texts(follow(tmp_path, half[1]), ["more", *seen[half[0] :]])
-
-
-def test_latest_begins_with_the_line_that_is_being_written(log, follow):
-    log.write("old", "hal", end="")
-    source = follow(log.path, start="latest")
-    log.write("f", "new")
-    texts(source, ["half", "new"])
-    later = Log(log.path.with_name("app.log.1"))
-    later.write("later files are read whole")
-    texts(source, ["later files are read whole"])
 
 
 def test_pause_brings_nothing_and_loses_nothing(log, follow):
@@ -204,7 +194,7 @@ def test_one_file_under_several_names_and_paths_is_read_once(log, follow):
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [(0, 1), (1, 7), (3, -1), (5, 257), (6, None), (7, -1), (7, True), (10, 3)]
+    ("column", "value"), [(0, 1), (1, 7), (3, -1), (5, None), (6, -1), (6, True), (9, 3)]
 )
 def test_bad_rows_are_refused(log, follow, column, value):
     log.write("one")

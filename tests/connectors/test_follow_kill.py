@@ -106,8 +106,7 @@ def start():
         process.join()
 
 
-@pytest.mark.parametrize("way", ["rename", "copy"])
-@pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
+@pytest.mark.parametrize(("way", "whole"), [("rename", True), ("copy", False)])
 def test_killed_reader_has_every_line_once(tmp_path, start, way, whole):
     draw = random.Random(f"{way} {whole}")
     folder, stored, written = tmp_path / "logs", tmp_path / "stored", tmp_path / "written"

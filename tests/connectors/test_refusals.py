@@ -21,7 +21,6 @@ from streamlda_connectors.stdin import StdinSource
         (FileSource, "a.txt", {"user_field": "id"}, "fields, got format='text' user_field='id'"),
         (FollowSource, "a", {"format": "csv"}, "format='csv'"),
         (FollowSource, "a", {"format": "text", "user_field": "u"}, "user_field='u'"),
-        (FollowSource, "a", {"start": "now"}, "start='now'"),
         (FollowSource, "a", {"max_document_bytes": 0}, "max_document_bytes=0"),
         (FollowSource, "s3://bucket/a", {}, "path='s3://bucket/a'"),
         (FollowSource, "a.log.gz", {}, r"path='a\.log\.gz'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from time import monotonic, sleep
 
-from streamlda.checks import at_least, one_of
+from streamlda.checks import at_least
 from streamlda.errors import StreamLDAError
 from streamlda.stream.listing import Paths
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
@@ -50,9 +50,6 @@ class FollowSource:
     allow_gaps : bool, default False
         Accept that a file was removed, compressed or cut before it was read to its end. The gap is
         logged, and counted in the position.
-    start : {"earliest", "latest"}, default "earliest"
-        Where to begin, without a position, in files that are there already. Latest is the start
-        of the line that is being written; record numbers count from there.
 
     Raises
     ------
@@ -67,18 +64,14 @@ class FollowSource:
     copied and cut (copytruncate), between two scans or between two runs, any number of times.
     ``app.log.1``, ``app.log-20250131``, ``app.log.old`` and ``app.1.log`` count as rotated from
     ``app.log``: where a path names ``app.log``, those that are there at the start are not read,
-    and those that come later are. The files of one name are read one after the other, in the order
-    in which they were last written. When a newer one has begun and the older one has not grown for
-    1 s, the rest of that without a line end is its last record. The connectors' README names the
-    limits.
+    and those that come later are, one after the other. When a newer one has begun and the older one
+    has not grown for 1 s, the rest of that without a line end is its last record.
 
     *Gaps.* Bytes that were seen and not read are gone; or, between two runs, a file was replaced
-    or cut, or the only file of a path was removed, and its old content is not found. A file in a
-    directory, or under a pattern, that was read to its end and has no successor may be removed.
+    or cut, or the only file of a path was removed, and its old content is not found.
 
     *Order.* Files that were there at one scan are read by name, each as far as it went then,
-    before the next scan. So the order between files is that of arrival, and a private run should
-    follow one.
+    before the next scan: the order between files is that of arrival.
     """
 
     def __init__(
@@ -92,16 +85,13 @@ class FollowSource:
         id_field: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
-        start: str = "earliest",
     ) -> None:
-        one_of(("earliest", "latest"), start=start)
         at_least(1, max_document_bytes=max_document_bytes)
         options = ReadOptions(text_field, max_document_bytes, user_field, time_field, id_field)
         self._parse = line_parser(("jsonl", "text"), format, options)
         self._known = {"users": user_field is not None, "times": time_field is not None}
         self._max_bytes = max_document_bytes
         self._paths = check_paths(paths, format)
-        self._start = start
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
         self._done = self._records = 0
@@ -112,7 +102,7 @@ class FollowSource:
         self._watch = self._open_watch(None)
 
     def _open_watch(self, position: Position | None) -> Watch:
-        watch = Watch(self._paths, self._start, self._allow_gaps, position)
+        watch = Watch(self._paths, self._allow_gaps, position)
         try:
             watch.scan()
         except OSError as error:
@@ -244,11 +234,11 @@ class FollowSource:
     def position(self) -> Position:
         """Return where the next poll resumes.
 
-        The keys: ``paths``, ``folders``, ``files`` (of each: folder, name, the name it was
-        written under if another, device, inode, length and digest of its first bytes, offset,
-        record, bytes unread, state), ``gaps`` (how often data was lost), ``lost_bytes`` (how
-        much of it is known) and ``records`` (of all files that were read). About 100 bytes a file;
-        read and removed ones are forgotten.
+        The keys: ``paths``, ``files`` (of each: name, the name it was written under, device, inode,
+        length and digest of its first bytes, offset, record, bytes unread, state), ``gaps`` (how
+        often data was lost), ``lost_bytes`` (how much of it is known) and ``records`` (of all files
+        that were read). About 100 bytes a file beside its names; read and removed ones are
+        forgotten.
         """
         return {**self._watch.position(), "records": self._records}
 

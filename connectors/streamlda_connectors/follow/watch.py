@@ -6,7 +6,7 @@ import logging
 import os
 import posixpath
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from glob import has_magic
@@ -24,11 +24,6 @@ HEAD_BYTES = 256
 
 #: Files kept open, so that they can be read to their end after they were removed.
 MAX_OPEN = 128
-
-#: Bytes read at once when the end of the last line is sought.
-BACKWARD_BYTES = 64 * 1024
-
-POSITION_KEYS = {"paths", "folders", "files", "gaps", "lost_bytes"}
 
 
 class State(IntEnum):
@@ -158,17 +153,6 @@ class Descriptors:
         file.first = first
         return block
 
-    def find_last_line_end(self, file: TrackedFile) -> int:
-        r"""Return the offset after the last ``\n`` in `file`, 0 without one."""
-        descriptor, end = self.get(file), file.size
-        while end > 0:
-            start = max(0, end - BACKWARD_BYTES)
-            at = os.pread(descriptor, end - start, start).rfind(b"\n")
-            if at >= 0:
-                return start + at + 1
-            end = start
-        return 0
-
     def drop(self, file: TrackedFile) -> None:
         """Close `file`, if it is open."""
         descriptor = self._open.pop(file, None)
@@ -181,55 +165,16 @@ class Descriptors:
             os.close(self._open.popitem()[1])
 
 
-def write_position(
-    paths: Iterable[str], files: Iterable[TrackedFile], gaps: int, lost_bytes: int
-) -> Position:
-    """Return a position: plain JSON, about 100 bytes a file."""
-    folders: dict[str, int] = {}
-    rows = []
-    for file in files:
-        folder, name = posixpath.split(file.name)
-        place = folders.setdefault(folder, len(folders)), name
-        family = "" if file.family == file.name else file.family
-        counts = file.offset, file.record, file.unread, int(file.state)
-        rows.append([*place, family, *file.identity, *file.head, *counts])
-    lost = {"gaps": gaps, "lost_bytes": lost_bytes}
-    return {"paths": sorted(paths), "folders": list(folders), "files": rows, **lost}
-
-
-def read_position(position: Position) -> tuple[set[str], list[TrackedFile], int, int]:
-    """Return the paths, files, gaps and lost bytes of a position."""
-    if set(position) != POSITION_KEYS:
-        raise not_a_position("keys")
-    folders, rows = _get_texts(position, "folders"), position["files"]
-    if not isinstance(rows, list):
-        raise not_a_position("files")
-    files = [_read_row(row, folders) for row in rows]
-    if len({file.identity for file in files}) != len(files):
-        raise not_a_position("files")
-    gaps, lost_bytes = count_at(position, "gaps"), count_at(position, "lost_bytes")
-    return set(_get_texts(position, "paths")), files, gaps, lost_bytes
-
-
-def _read_row(row: Any, folders: list[str]) -> TrackedFile:
-    kinds = (int, str, str, int, int, int, str, int, int, int, int)
+def _read_row(row: Any) -> TrackedFile:
+    kinds = (str, str, int, int, int, str, int, int, int, int)
     if not isinstance(row, list) or tuple(map(type, row)) != kinds:
         raise not_a_position("files")
-    folder, name, family, device, inode, size, digest, offset, record, unread, state = row
-    least = min(value for value in row if type(value) is int)
-    if least < 0 or folder >= len(folders) or size > HEAD_BYTES or state > max(State):
+    name, family, device, inode, size, digest, offset, record, unread, state = row
+    if min(device, inode, size, offset, record, unread, state) < 0 or state > max(State):
         raise not_a_position("files")
-    full, head = posixpath.join(folders[folder], name), Head(size, digest)
-    file = TrackedFile(full, family or full, (device, inode), head, offset, record, offset + unread)
-    file.state, file.read_to = State(state), offset
+    file = TrackedFile(name, family, (device, inode), Head(size, digest), offset, record)
+    file.seen, file.state, file.read_to = offset + unread, State(state), offset
     return file
-
-
-def _get_texts(position: Mapping[str, Any], key: str) -> list[str]:
-    value = position[key]
-    if not isinstance(value, list) or not all(type(item) is str for item in value):
-        raise not_a_position(key)
-    return value
 
 
 logger = logging.getLogger(__name__)
@@ -248,19 +193,27 @@ class Watch:
     Memory O(files that are there, and that were not read to their end), about 1 kB each.
     """
 
-    def __init__(
-        self, paths: Sequence[str], start: str, allow_gaps: bool, position: Position | None
-    ) -> None:
-        self.paths, self.start, self.allow_gaps = paths, start, allow_gaps
+    def __init__(self, paths: Sequence[str], allow_gaps: bool, position: Position | None) -> None:
+        self.paths, self.allow_gaps = paths, allow_gaps
         self.files: list[TrackedFile] = []
         self.gaps = self.lost_bytes = 0
         self._scanned: set[str] = set()
         if position is not None:
-            self._scanned, self.files, self.gaps, self.lost_bytes = read_position(position)
+            self._go_to(position)
             before = sorted(self._scanned)
             check(set(before) <= {*paths}, "paths", paths=paths, paths_of_position=before)
         self._families: dict[str, list[TrackedFile]] = {}
         self.descriptors = Descriptors()
+
+    def _go_to(self, position: Position) -> None:
+        for key in ("paths", "files"):
+            if not isinstance(position.get(key), list):
+                raise not_a_position(key)
+        self._scanned = set(map(str, position["paths"]))
+        self.files = [_read_row(row) for row in position["files"]]
+        if len({file.identity for file in self.files}) != len(self.files):
+            raise not_a_position("files")
+        self.gaps, self.lost_bytes = count_at(position, "gaps"), count_at(position, "lost_bytes")
 
     def scan(self) -> None:
         """Find changes of files, and new ones. Noted changes survive an error.
@@ -408,8 +361,6 @@ class Watch:
             file.grow(size, monotonic())
             if found.path in first_scans:
                 ignored = not found.named
-                if self.start == "latest" and not ignored:
-                    file.offset = file.read_to = self.descriptors.find_last_line_end(file)
             else:
                 ignored = rotated and _is_copy(file, standing.get(family))
             if ignored:
@@ -480,7 +431,17 @@ class Watch:
 
     def position(self) -> Position:
         """Return where reading resumes, as plain JSON."""
-        return write_position(self._scanned, self.files, self.gaps, self.lost_bytes)
+        rows = [
+            [
+                *(f.name, f.family),
+                *f.identity,
+                *f.head,
+                *(f.offset, f.record, f.unread, int(f.state)),
+            ]
+            for f in self.files
+        ]
+        lost = {"gaps": self.gaps, "lost_bytes": self.lost_bytes}
+        return {"paths": sorted(self._scanned), "files": rows, **lost}
 
 
 def _sort_by_age(
