@@ -398,7 +398,7 @@ def cape_figure(number: int, cases: Any, question: str, claim: str) -> Reproduct
         cases=cases,
         figures=figures,
         panels=panels,
-        columns=3,
+        columns=3 if number == 2 else 2,
         tabled=False,
         data=("mnist", "covertype") if number == 2 else (),
         more=details,
