@@ -275,7 +275,6 @@ class Daemon:
                 self._refused += 1
                 self._reopens = True
             case m.Exit(code):
-                self._status.supervisor.stopping()
                 self.code = code
 
     def _call(self, name: str) -> None:
@@ -353,7 +352,6 @@ class Daemon:
             return
         self._started = None
         self._polled_to = found.position()
-        self._status.supervisor.ready()
         self._tell(replace(started, time=now))
 
     def _source_failed(self, event: str, error: Exception) -> None:

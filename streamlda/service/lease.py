@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Thread
@@ -17,7 +15,6 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.timeline import shares_since
 from streamlda.errors import MISPLACED, SourceAwayError, StreamLDAError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.shared_start import SharedStart
 from streamlda.run.opening import check_same, open_pipeline
 from streamlda.run.parts import name_stream, open_stream, snapshot_sink
 from streamlda.service.logs import log, log_failure, reason_of
@@ -34,12 +31,10 @@ from streamlda.settings.build import time_bins as time_bins_of
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import (
-    SharedProjection,
     check_same_words,
     load_projection,
     merge_checkpoints,
     save_projection,
-    write_projection,
 )
 from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots
@@ -59,9 +54,6 @@ POLL_RECORDS = 4096
 
 #: Warm-ups of documents that settle topics, at most.
 SETTLING_WARMUPS = 6
-
-#: A start of fewer documents is replaced when the states have this many times its records.
-GROWTH = 2
 
 #: Behind the end of all partitions, for how long more documents are waited for, and at most how
 #: long it may take them to anneal topics as they came so far, in seconds.
@@ -109,8 +101,6 @@ class Lease(Thread):
         self._store: Store | None = None
         self._retry = Retry("output")
         self._made_at, self._count_at = time.monotonic(), 0.0
-        #: How many records there must be to look at the start.
-        self._replace_at = 0.0
         #: Why the beginning cannot be made yet; empty if nothing is known to prevent it.
         self.prevented = ""
         #: Snapshots that this daemon has published.
@@ -164,6 +154,8 @@ class Lease(Thread):
             self._lock = take_lease(self._folder)
             self._status.note_group(lease=self._lock is not None)
             if self._lock is None:
+                # What was away here is for whoever has the lease.
+                self._status.show(self._retry.done(time.monotonic()))
                 return
             log("info", "lease-taken")
         if Beginning.read(self._folder) is None:
@@ -172,8 +164,6 @@ class Lease(Thread):
             self._store = self._opened()
         elif self._due():
             self._publish(self._store)
-        else:
-            self._replace_start()
         self._status.show(self._retry.done(time.monotonic()))
 
     def _show_newest(self) -> None:
@@ -184,35 +174,6 @@ class Lease(Thread):
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + COUNT_SECONDS
             self._status.note_group(places=sum(count_saved(self._folder).values()))
-
-    def _replace_start(self) -> None:
-        """Make a start of more documents, once there are enough."""
-        given = self.settings.topics.projection_file is not None
-        records = 0 if given else sum(count_saved(self._folder).values())
-        if given or records < self._replace_at:
-            return
-        path, lock = self._folder / PROJECTION, self._lock
-        before = load_projection(path)
-        start = before.beginning
-        if not isinstance(start, SharedStart) or start.settled:
-            self._replace_at = math.inf
-            return
-        most = SETTLING_WARMUPS * int(before.settings["warmup_documents"])
-        self._replace_at = min(GROWTH * start.behind, most)
-        if records < self._replace_at:
-            return
-        try:
-            found = start_after(self.settings, self._folder, before)
-        except StreamLDAError as error:
-            # Topics are as before; more records say that the source is there.
-            log_failure("start-failed", error)
-            self._replace_at = records + 1
-            return
-        # Where the log does not hold as many documents any more, it is looked at later.
-        self._replace_at = GROWTH * records if found is None else 0
-        if found is not None and lock is not None and lock.in_place:
-            write_projection(path, found, before.vocabulary, before.settings)
-            log("info", "start-made", documents=found.behind)
 
     def _opened(self) -> Store:
         output = self.settings.output
@@ -323,50 +284,6 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
     log("info", "begun", projection=PROJECTION)
 
 
-def start_after(
-    settings: RunSettings, folder: Path, before: SharedProjection
-) -> SharedStart | None:
-    """Return a start of more documents than the one before, which it replaces.
-
-    They are those that are first in the log, and are read for it alone. None where that does not
-    hold half as many again. Raises as `open_stream`.
-    """
-    beginning, start = Beginning.read(folder), before.beginning
-    assert beginning is not None
-    assert isinstance(start, SharedStart)
-    source = open_stream(settings)
-    try:
-        if beginning.offsets:
-            source.seek({**source.position(), "offsets": beginning.offsets})
-        found = open_pipeline(settings, schedule=Schedule(), known=before.vocabulary)
-        engine = _read_to_end(found.pipeline, source)
-    finally:
-        source.close()
-    if engine is None or 2 * engine.documents_seen < 3 * start.behind:
-        return None
-    found_start = engine.new_beginning()
-    if not isinstance(found_start, SharedStart):
-        return None
-    return replace(found_start, replaces=(*start.replaces, start.digest))
-
-
-def _engines(pipeline: Pipeline[Engine], source: Any) -> Iterator[tuple[Engine | None, bool]]:
-    """Learn documents; yield the engine once its warm-up is over, and whether all were read."""
-    while True:
-        batch = source.poll(POLL_RECORDS, LOOK_SECONDS)
-        pipeline.add(batch)
-        pipeline.flush()
-        engine = pipeline.learner
-        is_warm = engine is not None and engine.warmup is None
-        yield engine if is_warm else None, not batch.n_records and source.at_end()
-
-
-def _read_to_end(pipeline: Pipeline[Engine], source: Any) -> Engine | None:
-    """Learn documents until topics are settled, or there are no more; None of too few."""
-    found = _engines(pipeline, source)
-    return next(engine for engine, at_end in found if at_end or (engine and engine.settled))
-
-
 def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
     """Learn documents until others can begin with what an engine has: topics, or a projection.
 
@@ -374,11 +291,15 @@ def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
     comes is too little to settle them within `PATIENCE_SECONDS`.
     """
     ended_at, documents = None, 0
-    for engine, at_end in _engines(pipeline, source):
-        if at_end and ended_at is None:
+    while True:
+        batch = source.poll(POLL_RECORDS, LOOK_SECONDS)
+        pipeline.add(batch)
+        pipeline.flush()
+        engine = pipeline.learner
+        if ended_at is None and not batch.n_records and source.at_end():
             ended_at = time.monotonic()
-            documents = pipeline.learner.documents_seen if pipeline.learner else 0
-        if engine is None:
+            documents = engine.documents_seen if engine else 0
+        if engine is None or engine.warmup is not None:
             status.note(warmup=pipeline.warmup)
             continue
         most = SETTLING_WARMUPS * engine.settings.warmup_documents
@@ -386,7 +307,5 @@ def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
         coming = (engine.documents_seen - documents) * PATIENCE_SECONDS
         missing = most - engine.documents_seen
         if engine.settled or (seconds >= IDLE_SECONDS and coming < missing * seconds):
-            break
+            return engine
         status.note(warmup=(engine.documents_seen, most))
-    assert engine is not None
-    return engine

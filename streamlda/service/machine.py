@@ -1,30 +1,15 @@
 """The daemon's brain: events in, instructions out, and nothing else.
 
-It does no input or output, starts no thread and reads no clock: the time is what events say. A
-shell around it carries instructions out, in their order, and reports back. At any moment at most
-one poll is under way, and beside it at most one *work*: `Learn`, `Release` or `Checkpoint`::
+It does no input or output, starts no thread and reads no clock: the time is what events say. The
+loop carries instructions out, in their order, and reports back. At any moment at most one poll is
+under way, and beside it at most one work: `Learn`, `Release` or `Checkpoint`.
 
-    starting   until `Started`, however long the source is away; a signal ends it at once
-    learning   records are read and learned from (`Status` calls it warm-up before topics are shown)
-    exhausted  the budget or the horizon is used up: nothing is read, snapshots are still served
-    draining   an end was asked for: work under way is waited for, then saved
-    stopped    `Exit` was given; no event has an effect any more
-
-What it holds to, whatever comes (``tests/service/test_machine_life.py``):
-
-- A batch is learned once, in order, several at a time, and a checkpoint names the last batch
-  learned: positions and state are of one moment, though polls run ahead.
-- No poll reaches beyond the slot where the next release is due. No release is made while a
-  checkpoint is being written, and after one nothing is learned until a checkpoint is on the disk;
-  before each checkpoint, dead letters are made durable.
-- A state that has not each record before its position once is neither saved nor released: a new
-  machine resumes from the last checkpoint.
-- The queue holds at most its limit and one poll; the source is resumed at half of it.
-- After the first signal nothing more is begun but the checkpoint, and `Exit` comes by the end of
-  the grace; a second signal ends it at once.
-- What cannot be reached or written is tried again, ever more slowly, and shown: a source that is
-  away, dead letters, checkpoints and snapshots without end; a source that is there and cannot be
-  read, `Rules.attempts` times. A release is made once, however often storing it fails.
+A batch is learned once, in order, and a checkpoint names the last batch learned. No poll reaches
+beyond the slot where the next release is due. No release is made beside a checkpoint, and after one
+nothing is learned until a checkpoint is on the disk. After the first signal nothing is begun but
+the checkpoint, and `Exit` comes by the end of the grace; a second signal ends it at once. What
+cannot be reached or written is tried again, ever more slowly, and shown; a source that is there and
+cannot be read, `Rules.attempts` times. ``tests/service/test_machine_life.py`` holds it to that.
 """
 
 from __future__ import annotations
@@ -32,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from streamlda.checks import require
 from streamlda.service import messages as m
 from streamlda.service.rules import Breaker, Retry, Rules, SourceRetry
 from streamlda.stream.schedule import SnapshotClock
@@ -42,16 +26,18 @@ from streamlda.utils import exit_codes
 MOST_BATCHES = 16
 
 
-CORRECT_THE_SHELL = "correct the shell of the machine"
-
-
 class Phase(Enum):
-    """Phase of the daemon; see the module."""
+    """Phase of the daemon."""
 
+    #: Until `Started`, however long the source is away; a signal ends it at once.
     STARTING = "starting"
+    #: Records are read and learned (`Status` calls it warm-up before topics are shown).
     LEARNING = "learning"
+    #: The budget or the horizon is used up: nothing is read, snapshots are still served.
     EXHAUSTED = "exhausted"
+    #: An end was asked for: work under way is waited for, then saved.
     DRAINING = "draining"
+    #: `Exit` was given; no event has an effect any more.
     STOPPED = "stopped"
 
 
@@ -97,11 +83,7 @@ class Machine:
         self._deadline: float | None = None
 
     def handle(self, event: m.Event) -> list[m.Instruction]:
-        """Take an event and return what is to be done now, in this order.
-
-        Raises `InvalidSettingError` if the event answers nothing that is under way, or brings more
-        than was asked: the shell is wrong, and what is in the sums is no longer known.
-        """
+        """Take an event and return what is to be done now, in this order."""
         if self.phase is Phase.STOPPED:
             return []
         out: list[m.Instruction] = []
@@ -124,8 +106,7 @@ class Machine:
                 # What is learned from now on is not in it.
                 self._dirty = False
             case m.CheckpointDone():
-                must_be_taken = "a checkpoint must be taken before it is done"
-                require(self._writing, must_be_taken, remedy=CORRECT_THE_SHELL)
+                assert self._writing, "a checkpoint is taken before it is done"
                 self._writing, self._owed = False, False
                 self._saved_at = event.time
                 out += self._saving.done(event.time)
@@ -149,12 +130,7 @@ class Machine:
     # Events.
 
     def _on_started(self, event: m.Started, out: list[m.Instruction]) -> None:
-        require(
-            self.phase is Phase.STARTING,
-            "a start must come once, before all else",
-            phase=self.phase.value,
-            remedy=CORRECT_THE_SHELL,
-        )
+        assert self.phase is Phase.STARTING, "a start comes once"
         self._source.opening = False
         self._saved_at = event.time
         self._unstored = event.unsaved
@@ -172,14 +148,8 @@ class Machine:
 
     def _on_polled(self, event: m.Polled, out: list[m.Instruction]) -> None:
         asked, self._asked = self._asked, None
-        require(
-            asked is not None and 0 <= event.rejects <= event.records <= asked,
-            "a poll must have been asked for and bring no more than that",
-            asked=asked,
-            records=event.records,
-            rejects=event.rejects,
-            remedy=CORRECT_THE_SHELL,
-        )
+        assert asked is not None, "a poll was asked for"
+        assert event.rejects <= event.records <= asked, "a poll brings no more than was asked"
         if asked:
             out += self._source.answered(event, self.rules.silent_seconds)
         if self.phase is not Phase.LEARNING:
@@ -409,13 +379,7 @@ class Machine:
             out.append(m.Pause() if pause else m.Resume())
 
     def _done(self, kind: type[m.Learn] | type[m.Release] | type[m.Checkpoint]) -> None:
-        require(
-            isinstance(self._work, kind),
-            "an answer must belong to the work under way",
-            answer=kind.__name__,
-            work=type(self._work).__name__,
-            remedy=CORRECT_THE_SHELL,
-        )
+        assert isinstance(self._work, kind), "an answer belongs to the work under way"
         self._work = None
 
     def _end(self, code: int, deadline: float | None, *, drain: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Events and instructions: what goes in and out of the brain (`streamlda.service.machine`).
 
 Both are plain values; those without fields of their own take equality from their base. Where an
-answer is asked for, it comes once; the machine refuses others.
+answer is asked for, it comes once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Polled(Event):
     size_bytes: int
     rejects: int = 0
     exhausted: bool = False
-    #: Seconds of polling for which the source, or a part of it, has not answered; 0 if it does,
-    #: None if that is not known yet. And why, if the source knows.
+    #: Seconds of polling for which a part of the source has not answered, None if not known; why.
     silent: float | None = 0.0
     reason: str = ""
 

@@ -6,7 +6,6 @@ these name it, so that what was polled before a partition moved away, or came ba
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from streamlda.errors import AccountError, FencedError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OnReject, capture, open_pipeline
 from streamlda.service import messages as m
-from streamlda.service.lease import LOOK_SECONDS, Lease
+from streamlda.service.lease import Lease
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.memory import memory_limit, memory_plan, partition_bytes
 from streamlda.service.status import Status
@@ -27,7 +26,6 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB
 from streamlda.storage.checkpoint import PendingCheckpoint
-from streamlda.storage.merge import load_projection
 from streamlda.storage.partitions import PROJECTION, Beginning
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
@@ -50,10 +48,6 @@ class LearnedPartition:
     saved: int
     #: Another has it by now, or may have it.
     closed: bool = False
-    #: It goes on from another start since that checkpoint.
-    renewed: bool = False
-    #: Which file had the start.
-    file: tuple[int, int] = 0, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +102,6 @@ class Partitions:
     outcomes: Counter[str] = field(default_factory=Counter)
     counts: RecordCounts = field(default_factory=RecordCounts)
 
-    #: When it is looked at the start next.
-    look_at: float = 0.0
     #: As of a pipeline that releases nothing by itself, and whose topics were given.
     due: ClassVar[int] = NEVER_BY_ITSELF
     fraction_of_window: ClassVar[float] = 1.0
@@ -129,7 +121,6 @@ class Partitions:
         a later generation has claimed it; else as `open_pipeline`.
         """
         store = Store.open(self.folder, partition=number, claim=claim)
-        file = self._file()
         try:
             self.on_open(store, number)
             found = open_pipeline(self.settings, store, None, self.on_reject, schedule=Schedule())
@@ -141,7 +132,7 @@ class Partitions:
             log("error", "checkpoint-skipped", partition=number, message=problem)
         if saved is None and (first := self.beginning.find_position(number)) is not None:
             pipeline.behind = Behind(first, {})
-        part = LearnedPartition(number, store, pipeline, pipeline.records, file=file)
+        part = LearnedPartition(number, store, pipeline, pipeline.records)
         self.open_now[number] = part
         log("info", "partition-opened", partition=number, records=part.saved)
         assert pipeline.vocabulary is not None
@@ -193,7 +184,6 @@ class Partitions:
     def add(self, batch: RecordBatch) -> None:
         """Learn the records of a batch whose partitions are still open."""
         assert isinstance(batch, PartitionedBatch)
-        self._renew()
         for part, records in batch.parts:
             if self.open_now.get(part.number) is not part:
                 continue
@@ -203,28 +193,6 @@ class Partitions:
             self.outcomes.update(pipeline.outcomes)
             self.outcomes.subtract(outcomes)
             self.counts.rejects += pipeline.counts.rejects - rejects
-
-    def _renew(self) -> None:
-        """Let all go on from the start in the folder, where that replaces theirs."""
-        now = time.monotonic()
-        if now < self.look_at:
-            return
-        self.look_at = now + LOOK_SECONDS
-        file = self._file()
-        behind = [part for part in self._parts() if part.file != file]
-        if not behind:
-            return
-        beginning = load_projection(self.folder / PROJECTION).beginning
-        for part in behind:
-            part.file, learner = file, part.pipeline.learner
-            if learner is not None and learner.go_on_from(beginning):
-                part.renewed = part.pipeline.records > 0
-                log("info", "start-replaced", partition=part.number)
-
-    def _file(self) -> tuple[int, int]:
-        """Return what tells the file of the start from those that were in its place."""
-        found = (self.folder / PROJECTION).stat()
-        return found.st_mtime_ns, found.st_ino
 
     @property
     def snapshots(self) -> int:
@@ -260,7 +228,7 @@ class Partitions:
         parts = self._parts() if of is None else of
         found = []
         for part in parts:
-            if part.pipeline.records > part.saved or part.renewed:
+            if part.pipeline.records > part.saved:
                 try:
                     pending = capture(part.pipeline, part.store)
                 except AccountError as error:
@@ -270,7 +238,6 @@ class Partitions:
                     self._close(part)
                     continue
                 assert pending is not None, "words are given, so that there is a learner"
-                part.renewed = False
                 found.append((part, pending, part.pipeline.records))
         return PendingPartitions(found) if found else None
 

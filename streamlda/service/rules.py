@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from streamlda.service import messages as m
 
-#: Longest pause before a failed thing is tried again, in seconds; it doubles from 1.
-LONGEST_BACKOFF_SECONDS = 30.0
+#: Longest pause before a failed thing is tried again, in seconds; it doubles from 1. Reading is
+#: to resume within 15 s of a broker's return, and opening takes some of them.
+LONGEST_BACKOFF_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from streamlda.service import messages as m
 from streamlda.service.logs import log
-from streamlda.service.signals import Supervisor
+from streamlda.service.signals import notify
 from streamlda.stream.time_bins import InNoBin
 
 if TYPE_CHECKING:
@@ -121,7 +121,6 @@ class Status:
     ) -> None:
         self._private, self._stream, self._clock = private, stream, clock
         self._memory_limit_bytes = memory_limit_bytes
-        self.supervisor = Supervisor()
         self._lock = threading.RLock()
         self._began = self._beat = self._told = clock()
         self._known: dict[str, Any] = {
@@ -152,7 +151,7 @@ class Status:
             if tells:
                 self._told = now
         if tells:
-            self.supervisor.alive()
+            notify("READY=1\nWATCHDOG=1")
 
     def alive(self) -> bool:
         """Return whether the loop went round within `LIVE_SECONDS`."""
@@ -178,8 +177,6 @@ class Status:
                             self.forget_lag()
                     since = round(seconds, 1)
                     log("warning", "stalled", what=what, reason=reason, since_seconds=since)
-                    # To a supervisor, a daemon that waits has started.
-                    self.supervisor.ready()
                 case m.Recovered(what, seconds):
                     with self._lock:
                         self._stalled.pop(what, None)

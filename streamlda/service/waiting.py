@@ -40,7 +40,6 @@ def wait_for_signal(code: int, reason: str, settings: RunSettings | HttpSettings
             folder = opened.enter_context(TemporaryDirectory())
         status.note(phase="refused", not_ready=reason)
         serve(http, status, Snapshots(folder), opened, private=private)
-        status.supervisor.ready()
         while True:
             status.beat()
             time.sleep(TICK_SECONDS)

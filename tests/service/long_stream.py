@@ -71,7 +71,7 @@ def not_ready(port):
 
 
 def wait_for_slots(daemon, port, n_records):
-    # Of a source that was away for long, half a minute may pass until it is tried.
+    # Of a source that was away for long, ten seconds may pass until it is tried.
     until = time.monotonic() + 300
     while ((slots := answer_of(port, "/status")["places"]) or 0) < n_records:
         said = b"".join(daemon.raw[-50:]).decode()

@@ -11,7 +11,7 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda.service.logs import log, log_failure, reason_of, start_logging
-from streamlda.service.signals import Supervisor
+from streamlda.service.status import Status
 
 LOGGERS = (None, "streamlda", "streamlda_connectors")
 
@@ -92,32 +92,21 @@ def test_of_others_neither_messages_nor_errors_are_shown(said, style):
     assert not re.search("canary|hidden", "".join(lines))
 
 
-@pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_hears_states_and_one_that_does_not_read_holds_nothing_up(
-    tmp_path, caplog, abstract
-):
-    name = f"streamlda-test-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(f"\0{name}" if abstract else str(tmp_path / name))
-        manager.settimeout(10)
-        supervisor = Supervisor({"NOTIFY_SOCKET": f"@{name}" if abstract else str(tmp_path / name)})
-        supervisor.ready()
-        supervisor.alive()
-        supervisor.stopping()
-        wanted = [f"READY=1\nMAINPID={os.getpid()}".encode(), b"WATCHDOG=1", b"STOPPING=1"]
-        assert [manager.recv(100) for _ in wanted] == wanted
-        with caplog.at_level(logging.DEBUG, "streamlda.service"):
-            sent = 0
+def test_systemd_hears_that_the_loop_goes_round_and_holds_nothing_up(tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG, "streamlda.service")
+    now = iter(range(100_000))
+    status = Status(private=False, stream="s", clock=lambda: next(now))
+    for address, bound in ((f"@streamlda-{os.getpid()}", "\0"), (str(tmp_path / "s"), "")):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(address.replace("@", bound))
+            monkeypatch.setenv("NOTIFY_SOCKET", address)
+            status.beat()
+            assert manager.recv(100) == b"READY=1\nWATCHDOG=1"
+            caplog.clear()
+            # One that does not read: its queue is bounded.
             while not caplog.records:
-                supervisor.alive()
-                sent += 1
-                assert sent < 100_000, "the queue of a datagram socket is bounded"
-        assert caplog.records[0].getMessage() == "supervisor-busy"
-        # Once it reads again, it hears again.
-        for _ in range(sent - 1):
-            manager.recv(100)
-        supervisor.stopping()
-        assert manager.recv(100) == b"STOPPING=1"
+                status.beat()
+            assert caplog.messages == ["supervisor-away"]
 
 
 def test_a_library_that_says_the_same_again_and_again_is_shown_once_a_minute(said, monkeypatch):
