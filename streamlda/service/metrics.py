@@ -107,7 +107,7 @@ class Metrics:
             "Gauge",
             "topic_prevalence",
             "Share of tokens: in all (or a private window), in the interval.",
-            {f"{topic} {of}": share for topic, of, share in self._status.shares()},
+            self._status.topics,
             "topic of",
         )
         stalled = {what: what in found["stalled"] for what in STALLABLE}

@@ -70,22 +70,17 @@ class PendingPartitions(NamedTuple):
     @property
     def body(self) -> dict[str, Any]:
         """Return what is shown of them, as of one checkpoint."""
-        offsets: dict[str, int] = {}
-        for _, pending, _ in self.parts:
-            offsets |= pending.body["position"]["offsets"]
+        found = [pending.body["position"]["offsets"] for _, pending, _ in self.parts]
+        offsets = {number: at for each in found for number, at in each.items()}
         return {"position": {"offsets": offsets}, "ledger_id": None, "epoch": None}
-
-
-#: Calls the first after all learning, what it returns after all writing, and then sets the event.
-InOrder = Callable[[Callable[[], Callable[[], None]], Event], None]
 
 
 @dataclass(slots=True)
 class Partitions:
     """Opens, learns, saves and closes partitions.
 
-    They are opened by the thread that polls; all else is for the worker. Counters are of what this
-    process has read.
+    The thread that polls opens them; all else is for the worker. Counters are of what this process
+    has read.
     """
 
     settings: RunSettings
@@ -97,6 +92,7 @@ class Partitions:
     on_account: Callable[[str], None] = lambda reason: None
     #: Called with the store of each partition that is opened.
     on_open: Callable[[Store, int], None] = lambda store, number: None
+    worker: PartitionsWorker | None = None
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
     #: What became of the records that this process has read, and why of rejects.
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -147,9 +143,10 @@ class Partitions:
             mib = {"planned_mib": planned // MIB, "limit_mib": limit // MIB}
             log("warning", "memory-plan", partitions=n, **mib)
 
-    def leave(self, numbers: Iterable[int], save: bool, in_order: InOrder, done: Event) -> None:
+    def leave(self, numbers: Iterable[int], save: bool, done: Event | None = None) -> None:
         """Save partitions or not, close them, and set the event; returns at once."""
-        in_order(lambda: self._leaving(list(numbers), save), done)
+        assert self.worker is not None
+        self.worker.in_order(lambda: self._leaving(list(numbers), save), done or Event())
 
     def _leaving(self, numbers: list[int], save: bool) -> Callable[[], None]:
         parts = [self.open_now.pop(number) for number in numbers if number in self.open_now]
@@ -272,23 +269,16 @@ class PartitionsWorker(Worker):
     ) -> None:
         as_one: Any = partitions
         super().__init__(as_one, as_one, status, tell, committed)
-        self._partitions = partitions
+        self._partitions, partitions.worker = partitions, self
 
     def _copied(self) -> Any:
         return self._partitions.capture()
 
     def in_order(self, do: Callable[[], Callable[[], None]], done: Event) -> None:
-        """Call `do` after all learning, and what it returns after all writing; then set `done`.
-
-        Neither may raise.
-        """
-
-        def write(finish: Callable[[], None]) -> None:
-            finish()
-            done.set()
+        """Call `do` after all learning, and what it returns after all writing; then set `done`."""
 
         def work() -> None:
-            finish = do()
-            self._writes.put(lambda: write(finish))
+            self._writes.put(do())
+            self._writes.put(done.set)
 
         self._tasks.put(work)

@@ -1,4 +1,4 @@
-"""Is a daemon alive? What health checks ask, without the libraries that it runs on."""
+"""The question of health checks, without the libraries that a daemon runs on."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from streamlda.checks import require
 from streamlda.learner import NEVER_BY_ITSELF
-from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.opening import OnReject, OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
 from streamlda.run.parts import RejectsFile, dead_letter_sink, name_stream, snapshot_sink
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
@@ -65,6 +65,55 @@ def rules_of(settings: RunSettings) -> Rules:
     )
 
 
+class Opened(NamedTuple):
+    """A daemon's parts: settings, what is shown and published, and what is closed in the end."""
+
+    settings: RunSettings
+    status: Status
+    snapshots: Snapshots
+    until_end: ExitStack
+
+    def wait_for(self, what: str, open_it: Callable[[], Any], *away: type[OSError]) -> Any:
+        """Return what `open_it` does, as `wait_for`, and close it in the end."""
+        found = wait_for(self.status, what, open_it, *away)
+        if hasattr(found, "close"):
+            self.until_end.callback(found.close)
+        return found
+
+    def letters(self) -> Letters:
+        """Open the topic for rejected records, if there is one, as soon as it is there."""
+        settings = self.settings
+        sink = self.wait_for(
+            "dead-letters", lambda: dead_letter_sink(settings.dead_letters, settings.kafka)
+        )
+        return Letters(sink, self.status, settings)
+
+    def on_reject(self, *, append: bool) -> OnReject | None:
+        """Open the file for rejected records, if there is one; return what takes them."""
+        path = self.settings.source.rejects
+        if path is None:
+            return None
+        return self.until_end.enter_context(RejectsFile(path, append=append)).write
+
+    def infer(self) -> None:
+        """Begin to infer what comes in another topic, if there is one."""
+        if self.settings.infer.topic is not None:
+            end = start_inference(self.settings, self.snapshots, self.status)
+            self.until_end.callback(end, INFERENCE_SECONDS)
+
+    def commits(self, commit: Committed) -> Committed:
+        """Return what shows offsets in the consumer group, if there is one."""
+        return commit if self.settings.kafka.group else lambda position, note: None
+
+    def run(self, rules: Rules, letters: Letters, open_run: Callable[[], Run], first: Run) -> int:
+        """Run the daemon to its end; return its exit code."""
+        daemon = Daemon(rules, open_run, self.status, flush=letters.try_to_flush)
+        code = daemon.run(first)
+        if code == exit_codes.DATA:
+            letters.keep_note()
+        return code
+
+
 def run(settings: RunSettings) -> int:
     """Run a daemon in the foreground; return its exit code.
 
@@ -73,144 +122,105 @@ def run(settings: RunSettings) -> int:
     end_at_signals()
     for part, size in check(settings):
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
-    with ExitStack() as opened:
-        assert settings.output.folder is not None
-        assert settings.checkpoint.folder is not None
-        if shares_partitions(settings):
-            return _run_shared(settings, opened)
-        status, snapshots = make_status(settings), Snapshots(settings.output.folder)
-        serve(settings.http, status, snapshots, opened, private=settings.private)
-        folder, output, private = settings.checkpoint.folder, settings.output, settings.private
-        store = wait_for(
-            status,
-            "checkpoint",
-            lambda: Store.open(folder, file=output.file, keep=output.keep),
-            OSError,
-        )
-        opened.enter_context(store)
-        wait_for(
-            status, "output", lambda: store.open_snapshots(snapshots, private=private), OSError
-        )
-        status.note_snapshot(store.newest_summary())
-        letters = open_letters(settings, status, opened)
-        letters.read_note(store)
-        store.sink = wait_for(
-            status, "publish", lambda: snapshot_sink(output.topic, settings.kafka)
-        )
-        closed_with(opened, store.sink)
-        ledger = wait_for(
-            status,
-            "publish",
-            lambda: open_ledger(
-                *(settings, opened, store),
-                lambda ended: log("warning", "release-cut-short", outcome=ended),
-            ),
-        )
-        rejects = settings.source.rejects
-        if rejects is not None:
-            file = opened.enter_context(RejectsFile(rejects, append=not store.is_empty))
-
-        def open_found() -> OpenedRun:
-            found = open_pipeline(
-                *(settings, store, ledger, None if rejects is None else file.write),
-                warn=lambda message: log("warning", "opening", message=message),
-            )
-            _tell_where(found)
-            return found
-
-        def run_of(found: OpenedRun) -> Run:
-            def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
-                return Worker(
-                    *(found.pipeline, store, status, tell, _commits(settings, commit), ledger),
-                    unstored=found.released,
-                )
-
-            source = partial(open_source, settings, found, letters)
-            return Run(source, worker_of, _started(found, snapshots))
-
-        found = open_found()
-        _infer(settings, snapshots, status, opened)
-        daemon = Daemon(
-            rules_of(settings),
-            lambda: run_of(open_found()),
-            status,
-            flush=letters.try_to_flush,
-        )
-        code = daemon.run(run_of(found))
-        if code == exit_codes.DATA:
-            letters.keep_note()
-        if code and (message := found.spending):
-            log("warning", "budget", message=message)
-        return code
-
-
-def open_letters(settings: RunSettings, status: Status, opened: ExitStack) -> Letters:
-    """Open the topic for rejected records, if there is one, as soon as it is there."""
-    sink = wait_for(
-        status, "dead-letters", lambda: dead_letter_sink(settings.dead_letters, settings.kafka)
-    )
-    return Letters(closed_with(opened, sink), status, settings)
-
-
-def _run_shared(settings: RunSettings, opened: ExitStack) -> int:
-    """Learn the partitions that are ours, as they come and go; return the exit code."""
-    refused = shared_clashes(settings)
-    named = "; ".join(refused).translate({ord(brace): None for brace in "{}"})
-    require(not refused, named, partitions=settings.kafka.partitions)
+    shared = shares_partitions(settings)
+    if shared:
+        refused = shared_clashes(settings)
+        named = "; ".join(refused).translate({ord(brace): None for brace in "{}"})
+        require(not refused, named, partitions=settings.kafka.partitions)
     assert settings.output.folder is not None
-    assert settings.checkpoint.folder is not None
-    status, snapshots = make_status(settings), Snapshots(settings.output.folder)
-    serve(settings.http, status, snapshots, opened, private=settings.private)
+    with ExitStack() as until_end:
+        status, snapshots = make_status(settings), Snapshots(settings.output.folder)
+        serve(settings.http, status, snapshots, until_end, private=settings.private)
+        opened = Opened(settings, status, snapshots, until_end)
+        return _run_shared(opened) if shared else _run_alone(opened)
+
+
+def _run_alone(opened: Opened) -> int:
+    """Learn all that the source has; return the exit code."""
+    settings, status, snapshots, until_end = opened
+    folder, output = settings.checkpoint.folder, settings.output
+    store: Store = opened.wait_for(
+        "checkpoint", lambda: Store.open(folder, file=output.file, keep=output.keep), OSError
+    )
+    opened.wait_for(
+        "output", lambda: store.open_snapshots(snapshots, private=settings.private), OSError
+    )
+    status.note_snapshot(store.newest_summary())
+    letters = opened.letters()
+    letters.read_note(store)
+    store.sink = opened.wait_for("publish", lambda: snapshot_sink(output.topic, settings.kafka))
+    ledger = wait_for(
+        status,
+        "publish",
+        lambda: open_ledger(
+            *(settings, until_end, store),
+            lambda ended: log("warning", "release-cut-short", outcome=ended),
+        ),
+    )
+    on_reject = opened.on_reject(append=not store.is_empty)
+
+    def open_found() -> OpenedRun:
+        found = open_pipeline(
+            *(settings, store, ledger, on_reject),
+            warn=lambda message: log("warning", "opening", message=message),
+        )
+        _tell_where(found)
+        return found
+
+    def run_of(found: OpenedRun) -> Run:
+        def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
+            return Worker(
+                *(found.pipeline, store, status, tell, opened.commits(commit), ledger),
+                unstored=found.released,
+            )
+
+        source = partial(open_source, settings, found, letters)
+        return Run(source, worker_of, _started(found, snapshots))
+
+    found = open_found()
+    opened.infer()
+    code = opened.run(rules_of(settings), letters, lambda: run_of(open_found()), run_of(found))
+    if code and (message := found.spending):
+        log("warning", "budget", message=message)
+    return code
+
+
+def _run_shared(opened: Opened) -> int:
+    """Learn the partitions that are ours, as they come and go; return the exit code."""
+    settings, status, snapshots, _ = opened
     path = settings.checkpoint.folder
-    folder = wait_for(status, "checkpoint", lambda: open_shared_folder(path), OSError)
-    letters = open_letters(settings, status, opened)
+    assert path is not None
+    folder = opened.wait_for("checkpoint", lambda: open_shared_folder(path), OSError)
+    letters = opened.letters()
     lease = Lease(settings, folder, status, snapshots)
-    _infer(settings, snapshots, status, opened)
+    opened.infer()
     lease.start()
     beginning = _wait_for_beginning(folder, lease, status)
     check_beginning(settings, folder, beginning)
-    rejects = settings.source.rejects
-    file = None if rejects is None else opened.enter_context(RejectsFile(rejects, append=True))
     partitions = Partitions(
-        *(settings, folder, beginning, lease, None if file is None else file.write),
+        *(settings, folder, beginning, lease, opened.on_reject(append=True)),
         on_account=lambda reason: status.count_failure("account", reason),
         on_open=letters.read_note,
     )
-    workers: list[PartitionsWorker] = []
 
     def worker_of(tell: Callable[[Event], None], commit: Committed) -> PartitionsWorker:
-        workers.append(PartitionsWorker(partitions, status, tell, _commits(settings, commit)))
-        return workers[0]
+        return PartitionsWorker(partitions, status, tell, opened.commits(commit))
 
     def open_shared(position: Position | None) -> Source:
-        found: Any = SharedSource(
-            *(settings, partitions, status, workers[0].in_order),
-            letters=letters,
-            show=status.show,
-        )
-        return cast("Source", found)
+        return SharedSource(settings, partitions, status, letters)
 
     def open_run() -> Run:
         return Run(open_shared, worker_of, Started(time.monotonic(), NEVER_BY_ITSELF))
 
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(rules_of(settings), snapshot_seconds=None, release_at_end=False)
-    daemon = Daemon(rules, open_run, status, flush=letters.try_to_flush)
-    code = daemon.run(open_run())
-    if code == exit_codes.DATA:
-        letters.keep_note()
-    return code
+    return opened.run(rules, letters, open_run, open_run())
 
 
 def shares_partitions(settings: RunSettings) -> bool:
     """Return whether a daemon keeps a state for each partition, for others to resume from."""
     chosen = settings.kafka.partitions
     return settings.source.kind == "kafka" and (chosen == GROUP or "/" in chosen)
-
-
-def _commits(settings: RunSettings, commit: Committed) -> Committed:
-    """Return what shows offsets in the consumer group, if there is one."""
-    return commit if settings.kafka.group else lambda position, note: None
 
 
 def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> Beginning:
@@ -224,13 +234,6 @@ def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> Beginning
         time.sleep(TICK_SECONDS)
     status.show(retry.done(time.monotonic()))
     return found
-
-
-def _infer(settings: RunSettings, snapshots: Snapshots, status: Status, opened: ExitStack) -> None:
-    """Begin to infer what comes in another topic, if there is one."""
-    if settings.infer.topic is not None:
-        end = start_inference(settings, snapshots, status)
-        opened.callback(end, INFERENCE_SECONDS)
 
 
 def make_status(settings: RunSettings) -> Status:
@@ -256,34 +259,22 @@ def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
 
 
 def serve(
-    http: HttpSettings, status: Status, snapshots: Snapshots, opened: ExitStack, *, private: bool
+    http: HttpSettings, status: Status, snapshots: Snapshots, until_end: ExitStack, *, private: bool
 ) -> None:
     """Begin to answer over HTTP, if there is a port."""
     if not http.port:
         return
     from streamlda.service.http import Server, make_app
 
-    token = None if http.token is None else http.token.reveal()
-    operator_token = None if http.operator_token is None else http.operator_token.reveal()
-    app = make_app(
-        status,
-        snapshots,
-        private=private,
-        token=token,
-        operator_token=operator_token,
-        host=http.host,
+    token, operator_token = (
+        None if secret is None else secret.reveal() for secret in (http.token, http.operator_token)
     )
+    tokens = {"token": token, "operator_token": operator_token}
+    app = make_app(status, snapshots, private=private, host=http.host, **tokens)
     server = Server(app, http.host, http.port)
-    opened.callback(server.stop)
+    until_end.callback(server.stop)
     shown = f"[{http.host}]" if ":" in http.host else http.host
     log("info", "http", address=f"http://{shown}:{server.port}/")
-
-
-def closed_with(opened: ExitStack, part: Any) -> Any:
-    """Return a part, if there is one, that is closed in the end."""
-    if part is not None:
-        opened.callback(part.close)
-    return part
 
 
 def _tell_where(found: OpenedRun) -> None:

@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
-from queue import Empty, SimpleQueue
+from dataclasses import fields, replace
+from queue import SimpleQueue
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamlda.errors import FencedError, InvalidSettingError, StreamLDAError
 from streamlda.run.parts import open_stream
-from streamlda.service import messages as m
 from streamlda.service.logs import reason_of
 from streamlda.service.opening import Letters
-from streamlda.service.partitions import InOrder, LearnedPartition, PartitionedBatch, Partitions
+from streamlda.service.partitions import LearnedPartition, PartitionedBatch, Partitions
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.store import Claim
-from streamlda.stream.source import Behind, Position, RecordBatch
+from streamlda.stream.source import Behind, RecordBatch
 from streamlda.utils.lock import LockedError
 
 #: How often a partition is tried that another still has open, in seconds.
 RETRY_SECONDS = 0.5
 
 
-class Handover(NamedTuple):
-    """Partitions that others are to have, once it is done."""
-
-    numbers: set[int]
-    done: Event
-
-
 class SharedSource:
     """A source whose partitions are opened when they are ours, and closed when they are not.
 
-    `flush` makes dead letters durable, or returns why it cannot. `show` is called with what is
-    waited for. Polled from one thread.
+    Polled from one thread.
     """
 
     def __init__(
@@ -48,14 +37,12 @@ class SharedSource:
         settings: RunSettings,
         partitions: Partitions,
         status: Status,
-        in_order: InOrder,
-        *,
         letters: Letters,
-        show: Callable[[list[m.Instruction]], None],
     ) -> None:
-        self._partitions, self._status, self._in_order = partitions, status, in_order
-        self._flush, self._show = letters.try_to_flush, show
-        self._handovers: SimpleQueue[Handover] = SimpleQueue()
+        self._partitions, self._status = partitions, status
+        self._flush, self._show = letters.try_to_flush, status.show
+        #: Partitions that others are to have, and what is set once they can.
+        self._handovers: SimpleQueue[tuple[set[int], Event]] = SimpleQueue()
         #: What is read, by partition; a partition that is given up is not, while it is closed.
         self._ours: dict[int, LearnedPartition] = {}
         self._waiting = Retry("partitions")
@@ -74,33 +61,24 @@ class SharedSource:
         except BaseException:
             self._source.close()
             raise
-        for name in ("pause", "resume", "lag", "last_answer", "lost", "commit"):
-            setattr(self, name, getattr(self._source, name))
 
     def _give_up(self, numbers: set[int]) -> None:
         """Wait until partitions are saved and closed; not called by the thread that polls."""
-        handover = Handover(numbers, Event())
-        self._handovers.put(handover)
-        while not self._closed and not handover.done.wait(RETRY_SECONDS):
+        done = Event()
+        self._handovers.put((numbers, done))
+        while not self._closed and not done.wait(RETRY_SECONDS):
             pass
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Close what moves to others, open what is ours, and return what comes next of it."""
-        with_letters: bool | None = None
-        while True:
-            try:
-                numbers, done = self._handovers.get_nowait()
-            except Empty:
-                break
-            if with_letters is None:
-                with_letters = not self._flush()
+        while not self._handovers.empty():
+            numbers, done = self._handovers.get_nowait()
             self._drop(numbers)
-            self._partitions.leave(numbers, with_letters, self._in_order, done)
+            self._partitions.leave(numbers, not self._flush(), done)
         self._partitions.lease.check()
         self._drop({n for n, part in self._ours.items() if part.closed})
         self._take_up()
-        batch = self._source.poll(max_records, timeout_seconds)
-        return self._divided(batch)
+        return self._divided(self._source.poll(max_records, timeout_seconds))
 
     def _drop(self, numbers: set[int]) -> None:
         known = numbers & self._ours.keys()
@@ -138,7 +116,7 @@ class SharedSource:
             self._source.take({part.number: part.pipeline.position for part in opened})
         except BaseException:
             for part in opened:
-                self._partitions.leave([part.number], False, self._in_order, Event())
+                self._partitions.leave([part.number], False)
             raise
         standing = self._standing()
         for part in opened:
@@ -149,22 +127,20 @@ class SharedSource:
 
     def _opened(self, number: int, generation: int | None) -> LearnedPartition | None:
         try:
-            part = self._open(number, generation)
+            return self._open(number, generation)
         except FencedError:
-            self._show(self._waiting.stalled(time.monotonic(), "fenced"))
-            return None
+            reason = "fenced"
         except InvalidSettingError as error:
             if not isinstance(error.__cause__, LockedError):
                 raise
-            self._show(self._waiting.stalled(time.monotonic(), "in-use"))
-            return None
+            reason = "in-use"
         except OSError as error:
             if isinstance(error, StreamLDAError):
                 raise
             # A full disk, say.
-            self._show(self._waiting.stalled(time.monotonic(), reason_of(error)))
-            return None
-        return part
+            reason = reason_of(error)
+        self._show(self._waiting.stalled(time.monotonic(), reason))
+        return None
 
     def _open(self, number: int, generation: int | None) -> LearnedPartition:
         try:
@@ -186,46 +162,23 @@ class SharedSource:
 
     def _divided(self, batch: RecordBatch) -> PartitionedBatch:
         """Return the records by the partition that takes them."""
-        at, rejects = batch.locations, batch.rejects
-        found: dict[str, RecordBatch] = {}
-        first = 0
-        for name, located in groupby(at, itemgetter(0)):
-            last = first + sum(1 for _ in located)
-            own = found.setdefault(name, RecordBatch())
-            for column in ("texts", "locations", "users", "times"):
-                getattr(own, column).extend(getattr(batch, column)[first:last])
-            first = last
-        for reject in rejects:
-            found[reject.location].rejects.append(reject)
+        names = [at.location for at in batch.locations]
         parts, standing = [], self._standing()
-        for name, own in found.items():
+        for name in dict.fromkeys(names):
             part = self._ours[int(name.rpartition("/")[2])]
+            own = batch.select([each == name for each in names])
             parts.append((part, replace(own, behind=standing(part.number))))
-        columns = (
-            batch.texts,
-            rejects,
-            batch.exhausted,
-            at,
-            batch.users,
-            batch.times,
-            batch.fields,
-        )
-        return PartitionedBatch(*columns, newest=batch.newest, parts=parts)
+        columns = {each.name: getattr(batch, each.name) for each in fields(batch)}
+        return PartitionedBatch(**columns, parts=parts)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the connector for Kafka; each state has its own position."""
+        return getattr(self._source, name)
 
     def silent(self) -> float | None:
         """As of the connector; None before the group has answered, unless it is away."""
         found: float | None = self._source.silent()
         return found if self._joined or found else None
-
-    def reason(self) -> str:
-        """As of the connector."""
-        found: str = self._source.reason()
-        return found
-
-    def position(self) -> Position:
-        """Return where all that is read goes on; each state has its own."""
-        found: Position = self._source.position()
-        return found
 
     def close(self) -> None:
         """Leave the group, and close all partitions as they were saved. Twice is allowed."""
@@ -234,4 +187,4 @@ class SharedSource:
         numbers = list(self._ours)
         self._ours.clear()
         if numbers:
-            self._partitions.leave(numbers, False, self._in_order, Event())
+            self._partitions.leave(numbers, False)

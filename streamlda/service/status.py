@@ -43,6 +43,13 @@ STALLABLE = (
     *("beginning", "partitions"),
 )
 
+#: Members of `/status`: figures, and counters of this process.
+SHOWN = (
+    *("documents", "rejects", "account", "lost", "places", "places_left", "queue_bytes"),
+    *("rounds", "releases", "budget"),
+)
+COUNTED = ("dead_letters", "failures", "failure_reasons")
+
 #: Reasons kept apart; further ones are counted as "other", so that the tables stay small.
 MOST_REASONS = 64
 
@@ -105,10 +112,8 @@ class Group(TypedDict, total=False):
 class Status:
     """The state of one daemon, for `/status`, `/metrics` and the probes; safe between threads.
 
-    Every method takes O(1) time but for the number of partitions; memory O(partitions). The
-    daemon counts as alive for `LIVE_SECONDS` from here on.
-
-    `stream` is what is read, for people: no secret, since it is shown.
+    The daemon counts as alive for `LIVE_SECONDS` from here on. `stream` names what is read, without
+    secrets, since it is shown.
     """
 
     def __init__(
@@ -139,7 +144,8 @@ class Status:
         }
         self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
         self._saved: tuple[float, float, int] | None = None  # when, seconds it took, bytes
-        self._topics: list[tuple[str, str, float]] = []
+        #: Shares of topics, by id and what they are of.
+        self.topics: dict[str, float] = {}
         self._snapshot: str | None = None
         self._group: Group | None = None
 
@@ -183,7 +189,7 @@ class Status:
                     log("info", "recovered", what=what, after_seconds=round(seconds, 1))
 
     def forget_lag(self) -> None:
-        """Show that what waits is not known: nothing can be asked of the source now."""
+        """Show that what waits is not known."""
         with self._lock:
             self._known["lag"] = dict.fromkeys(self._known["lag"])
             self._known["waits_for"] = None
@@ -191,11 +197,11 @@ class Status:
     def note(self, **figures: Unpack[Figures]) -> None:
         """Take figures that changed."""
         given: dict[str, Any] = dict(figures)
+        if "rejects" in figures:
+            given["rejects"] = {}
+            for reason, n in figures["rejects"].items():
+                _count(given["rejects"], reason, n)
         with self._lock:
-            if "rejects" in given:
-                given["rejects"] = {}
-                for reason, n in figures["rejects"].items():
-                    _count(given["rejects"], reason, n)
             self._known |= given
             for name in given.keys() & {"documents", "rejects", "releases", "rounds"}:
                 value = given[name]
@@ -214,23 +220,19 @@ class Status:
             self._saved = (self._clock(), seconds, size_bytes)
 
     def note_snapshot(self, newest: Summary | None) -> None:
-        """Take when the newest snapshot was made, and the prevalence of its topics.
-
-        In private mode, if it is private. Prevalence is so far and since the snapshot before;
-        unknown shares have no sample.
-        """
+        """Take the time of the newest snapshot and the shares of its topics; private if we are."""
         if newest is None or (self._private and not newest.private):
             return
         recent = (newest.interval or {}).get("prevalence") or []
         shares = {"all": [topic.prevalence for topic in newest.topics], "interval": recent}
-        found = [
-            (str(topic.id), of, share)
+        found = {
+            f"{topic.id} {of}": share
             for of, values in shares.items()
             for topic, share in zip(newest.topics, values, strict=False)
             if topic.id is not None and share is not None
-        ]
+        }
         with self._lock:
-            self._topics, self._snapshot = found, newest.created
+            self.topics, self._snapshot = found, newest.created
 
     def count(self, name: str, key: str, n: int = 1) -> None:
         """Add to a counter of this process: ``dead_letters``, ``inferred`` or ``bytes``."""
@@ -251,7 +253,7 @@ class Status:
             return {
                 "stream": self._stream,
                 "private": self._private,
-                "phase": self._shown_phase(),
+                "phase": self._phase(),
                 "alive": self.alive(),
                 "ready": ready,
                 "reason": reason,
@@ -260,12 +262,9 @@ class Status:
                     for what, (since, why) in self._stalled.items()
                 },
                 "uptime_seconds": now - self._began,
-                **{name: known[name] for name in ("documents", "rejects", "account", "lost")},
+                **{name: known[name] for name in SHOWN},
+                **{name: dict(counts[name]) for name in COUNTED},
                 "bytes": counts["bytes"][""],
-                "dead_letters": dict(counts["dead_letters"]),
-                "failures": dict(counts["failures"]),
-                "failure_reasons": dict(counts["failure_reasons"]),
-                **{name: known[name] for name in ("places", "places_left", "queue_bytes")},
                 "lag": self._lag(),
                 **dict(zip(InNoBin._fields, bins or (None,) * 3, strict=True)),
                 "warmup": warmup and dict(zip(("documents", "of"), warmup, strict=True)),
@@ -273,7 +272,6 @@ class Status:
                     "resident_bytes": known["resident_bytes"],
                     "limit_bytes": self._memory_limit_bytes,
                 },
-                **{name: known[name] for name in ("rounds", "releases", "budget")},
                 "last_snapshot": self._snapshot,
                 "checkpoint": saved
                 and {"age_seconds": now - saved[0], "seconds": saved[1], "size_bytes": saved[2]},
@@ -330,12 +328,7 @@ class Status:
             added[key] = added.get(key, 0) + max(0, value - before.get(key, first))
         self._counted[name] = dict(values), added
 
-    def shares(self) -> list[tuple[str, str, float]]:
-        """Return number, what it is of, and prevalence, of each topic of the newest snapshot."""
-        with self._lock:
-            return self._topics
-
-    def _shown_phase(self) -> str:
+    def _phase(self) -> str:
         """Return the phase: learning is warm-up until the first round ends, or topics are shown."""
         phase: str = self._known["phase"]
         has_topics = self._known["rounds"] > 0 or self._snapshot is not None

@@ -6,7 +6,6 @@ they would read the same records again and again.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
@@ -29,15 +28,15 @@ def wait_for_signal(code: int, reason: str, settings: RunSettings | HttpSettings
     """
     watch_signals(lambda number: leave(code), late=lambda: None)
     log("error", "waits-after-refusal", code=code, reason=reason)
+    if isinstance(settings, RunSettings):
+        status, http, private = make_status(settings), settings.http, settings.private
+        folder = settings.output.folder
+    else:
+        # Nothing is shown of what no settings are known of.
+        status, http, private = Status(private=True, stream="refused"), settings, True
+        folder = None
     with ExitStack() as opened:
-        if isinstance(settings, RunSettings):
-            status, http, private = make_status(settings), settings.http, settings.private
-            assert settings.output.folder is not None
-            folder: str | os.PathLike[str] = settings.output.folder
-        else:
-            # Nothing is shown of what no settings are known of.
-            status, http, private = Status(private=True, stream="refused"), settings, True
-            folder = opened.enter_context(TemporaryDirectory())
+        folder = folder or opened.enter_context(TemporaryDirectory())
         status.note(phase="refused", not_ready=reason)
         serve(http, status, Snapshots(folder), opened, private=private)
         while True:

@@ -16,17 +16,8 @@ from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.run.opening import capture
+from streamlda.service import messages as m
 from streamlda.service.logs import log, log_failure, reason_of
-from streamlda.service.messages import (
-    BudgetExhausted,
-    CheckpointDone,
-    CheckpointTaken,
-    Event,
-    Failed,
-    Learned,
-    Published,
-    ReleaseDone,
-)
 from streamlda.service.status import Status
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.store import Store
@@ -88,17 +79,6 @@ class Threads:
 Committed = Callable[[Position, str], None]
 
 
-def publish_model(store: Store, released: Released) -> bool:
-    """Write the model of a release, if it has one; return whether it has."""
-    if released.missed:
-        log("warning", "no-snapshot", message=released.missed)
-    if released.model is None:
-        return False
-    number = store.publish(released.model)
-    log("info", "snapshot", number=number, topics=released.model.n_components)
-    return True
-
-
 class Worker:
     """Carries out what the machine asks of the engine, one thing at a time, in two threads.
 
@@ -112,7 +92,7 @@ class Worker:
         pipeline: Pipeline[Any],
         store: Store,
         status: Status,
-        tell: Callable[[Event], None],
+        tell: Callable[[m.Event], None],
         committed: Committed,
         ledger: Ledger | None = None,
         unstored: Released | None = None,
@@ -167,11 +147,11 @@ class Worker:
         log_failure(f"{what}-failed", error)
         reason = reason_of(error)
         self._status.count_failure(what, reason)
-        self._tell(Failed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
+        self._tell(m.Failed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
 
     def _publish(self) -> None:
         self._store.send()
-        self._tell(Published(self._threads.now()))
+        self._tell(m.Published(self._threads.now()))
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
@@ -179,7 +159,7 @@ class Worker:
             self._status.count("bytes", "", sum(map(_n_bytes, batch.documents)))
             self._newest |= batch.newest
             self._show()
-        self._tell(Learned(self._threads.now(), self._pipeline.fraction_of_window))
+        self._tell(m.Learned(self._threads.now(), self._pipeline.fraction_of_window))
 
     def _show(self) -> None:
         pipeline = self._pipeline
@@ -212,37 +192,34 @@ class Worker:
             released = self._unstored or self._pipeline.release(last=last)
         except BudgetExceededError as error:
             log("warning", "budget-exhausted", message=str(error))
-            self._tell(BudgetExhausted(self._threads.now()))
+            self._tell(m.BudgetExhausted(self._threads.now()))
             return
         self._unstored = released
-        try:
-            made = publish_model(self._store, released)
-        except OSError as error:
-            self._failed("output", error)
-            return
-        self._unstored = None
-        if made:
+        if released.missed:
+            log("warning", "no-snapshot", message=released.missed)
+        if released.model is not None:
+            try:
+                number = self._store.publish(released.model)
+            except OSError as error:
+                self._failed("output", error)
+                return
+            log("info", "snapshot", number=number, topics=released.model.n_components)
             self._status.note_snapshot(self._store.newest_summary())
+        self._unstored = None
         self._show()
         self._show_budget()
         pipeline = self._pipeline
-        done = ReleaseDone(
-            self._threads.now(),
-            made,
-            pipeline.due,
-            pipeline.fraction_of_window,
-            pipeline.is_unfinished,
-        )
-        self._tell(done)
+        left = pipeline.due, pipeline.fraction_of_window, pipeline.is_unfinished
+        self._tell(m.ReleaseDone(self._threads.now(), released.model is not None, *left))
 
     def _take(self) -> None:
         start = self._threads.now()
         captured = self._copied()
         stalled = self._threads.now() - start
-        self._tell(CheckpointTaken(self._threads.now()))
+        self._tell(m.CheckpointTaken(self._threads.now()))
         if captured is None:
             # Nothing but records to read again: where the last checkpoint stands is right.
-            self._tell(CheckpointDone(self._threads.now()))
+            self._tell(m.CheckpointDone(self._threads.now()))
             return
         self._writes.put(lambda: self._guard("checkpoint", lambda: self._write(captured, stalled)))
 
@@ -254,18 +231,12 @@ class Worker:
         generation = self._store.write(captured)
         seconds = self._threads.now() - start
         self._status.note_checkpoint(seconds, captured.size_bytes)
-        log(
-            "debug",
-            "checkpoint",
-            generation=generation,
-            bytes=captured.size_bytes,
-            seconds=round(seconds, 3),
-            stalled_seconds=round(stalled, 3),
-        )
+        took = {"seconds": round(seconds, 3), "stalled_seconds": round(stalled, 3)}
+        log("debug", "checkpoint", generation=generation, bytes=captured.size_bytes, **took)
         body = captured.body
         note = "" if self._ledger is None else Evidence("", body["ledger_id"], body["epoch"]).note
         self._committed(body["position"], note)
-        self._tell(CheckpointDone(self._threads.now()))
+        self._tell(m.CheckpointDone(self._threads.now()))
 
 
 def _n_bytes(text: str) -> int:

@@ -103,16 +103,9 @@ def here(request, shared, topics, tmp_path):
     partitions, events = Partitions(settings, folder, beginning, lease, None), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
     # Whether dead letters can be made durable.
-    letters, shown = (
-        SimpleNamespace(durable=True, on_rejected=None, begin=lambda position: None),
-        [],
-    )
+    letters = SimpleNamespace(durable=True, on_rejected=None, begin=lambda position: None)
     letters.try_to_flush = lambda: "" if letters.durable else "Refused"
-    source = SharedSource(
-        *(settings, partitions, status, worker.in_order),
-        letters=letters,
-        show=shown.append,
-    )
+    source = SharedSource(settings, partitions, status, letters)
 
     def learn(batch):
         worker.learn([batch])

@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 
 from tests.kafka.broker import free_ports
+from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
     ROOT,
     Daemon,
@@ -140,29 +141,63 @@ def test_a_signal_while_starting_ends_with_0(tmp_path, source):
 
 
 @pytest.mark.long
-def test_a_full_disk_of_checkpoints_is_waited_for(tmp_path, every_4000, twin):
+def test_a_full_disk_of_checkpoints_is_waited_for_at_the_start_and_later(
+    tmp_path, every_4000, twin
+):
     (port,) = free_ports(1)
     settings = every_4000 | {"breaker.attempts": 1, "http.port": port}
-    (tmp_path / "checkpoints").mkdir(mode=0o700)
     unlimited = resource.RLIM_INFINITY
 
-    def full():
-        # Larger than a model, the index and the log; smaller than a state.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, unlimited))
+    def make_room(size):
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (size, unlimited))
+
+    def limit():
+        # Room for a lock, and not for an index.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited))
 
     # The one file that grows is the log, which is a pipe. Compiled code is cached by the twin.
-    with Daemon(settings, preexec_fn=full) as daemon:
+    with Daemon(settings, preexec_fn=limit) as daemon:
+        daemon.wait_for("open-failed", 2)
+        assert answer_of(port, "/livez")["alive"]
+        assert re.search(r"\bcheckpoint stalled since \S+: (SQLITE|E)\w+", not_ready(port))
+        # Larger than a model, the index and the log; smaller than a state.
+        make_room(30_000)
         daemon.wait_for("checkpoint-failed", 3)
         assert re.fullmatch(r"checkpoint stalled since \S+: EFBIG", not_ready(port))
-        assert answer_of(port, "/livez")["alive"]
         assert not list((tmp_path / "checkpoints").glob("*.tmp"))
-        limits = unlimited, unlimited
-        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, limits)
+        make_room(unlimited)
         assert daemon.end() == 0
-        assert [line["what"] for line in daemon.events("recovered")] == ["checkpoint"]
-    failures = daemon.events("checkpoint-failed")
-    assert all("make room" in line["message"] for line in failures)
+        assert [line["what"] for line in daemon.events("recovered")] == ["checkpoint"] * 2
+    assert all("make room" in line["message"] for line in daemon.events("checkpoint-failed"))
     assert left_by(tmp_path) == twin
+
+
+@pytest.mark.long
+def test_killed_while_its_output_folder_is_full_a_daemon_loses_nothing(tmp_path):
+    """In place of the folder of snapshots there is one in which nobody can write."""
+    (port,) = free_ports(1)
+    folder, aside, documents = tmp_path / "snapshots", tmp_path / "aside", texts(8000)
+    source = write_documents(tmp_path / "documents.jsonl", documents[:100])
+    more = {"source.kind": "follow", "source.stream": "followed", "checkpoint.interval": "1 h"}
+    more |= {"snapshots.every": 4000, "snapshots.most": 2, "snapshots.when_exhausted": "stop"}
+    settings = settings_of(tmp_path, source, more | {"http.port": port})
+    with Daemon(settings) as daemon:
+        wait_until(folder.exists)
+        folder.rename(aside)
+        folder.symlink_to("/proc")
+        write_documents(source, documents)
+        daemon.wait_for("output-failed", 2)
+        assert answer_of(port, "/livez")["alive"]
+        assert re.fullmatch(r"output stalled since \S+: ENOENT", not_ready(port))
+        daemon.process.kill()
+        assert daemon.end() == -signal.SIGKILL
+    folder.unlink()
+    aside.rename(folder)
+    run_to_end(settings)
+    left = left_by(tmp_path)
+    (tmp_path / "twin").mkdir()
+    run_to_end(settings_of(tmp_path / "twin", source, more))
+    assert (left.state, left.snapshots) == left_by(tmp_path / "twin")[::4]
 
 
 @pytest.mark.long

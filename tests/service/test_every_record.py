@@ -7,8 +7,7 @@ all the processor they get. ``STREAMLDA_TEST_RUNS`` says how many runs there are
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
-from itertools import count
+from contextlib import ExitStack
 
 import pytest
 
@@ -18,7 +17,7 @@ from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, texts
 from tests.service.long_stream import ending, topic_settings
 from tests.service.sharing import Shared, Truth, none_ended
-from tests.service.test_private_kafka_daemon import releases_of
+from tests.service.test_private_kafka_daemon import PROMISE, releases_of
 
 RECORDS = int(os.environ.get("STREAMLDA_TEST_RECORDS", 60_000))
 RUNS = int(os.environ.get("STREAMLDA_TEST_RUNS", 10))
@@ -26,9 +25,6 @@ LOOPS = int(os.environ.get("STREAMLDA_TEST_LOOPS", 8))
 
 #: Longest wait for a daemon that shares a processor with the loops.
 PATIENCE_SECONDS = 3600
-
-#: Parts of the stream, which partitions get by turns.
-PARTS = 24
 
 HASHED = {"vocabulary.hash_bits": 10, "topics.warmup_documents": 2000}
 runs = pytest.mark.parametrize("run", range(RUNS))
@@ -38,25 +34,21 @@ pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("busy")]
 @pytest.fixture
 def busy():
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
 
 
 def fill(topics, topic, settings, partitions, poison):
     """Send records to partitions by turns, poison among them; return what is to come of them."""
     topics.make(topic, partitions)
-    truth, documents, part = Truth(topics, topic, settings), texts(RECORDS), RECORDS // PARTS
-    for number in count():
-        if not (left := RECORDS - truth.records):
-            return truth
-        first = number * part
+    truth, part = Truth(topics, topic, settings), RECORDS // 24
+    while left := RECORDS - truth.records:
         # The last parts have no poison, so that there are as many records as wanted.
-        bad = poison if left > 2 * part else 0.0
-        truth.send(documents[first : first + min(part, left)], number % partitions, bad)
+        bad, number = poison if left > 2 * part else 0.0, truth.records // part % partitions
+        truth.send(texts(min(part, left), seed=left), number, bad)
+    return truth
 
 
 def run_undisturbed(settings):
@@ -65,44 +57,35 @@ def run_undisturbed(settings):
     assert not daemon.events("account-failed")
 
 
-def saved(folder):
-    with Store.open(folder / "checkpoints") as store:
-        return store.newest()
-
-
-def check_account(models, n_records):
-    for model in models:
-        account = model.diagnostics["account"]
-        assert account["records"] == account["passed"] == model.settings["places"]
-    assert models[-1].settings["places"] == n_records
+def check_account(model):
+    account = model.diagnostics["account"]
+    assert account["records"] == account["passed"] == model.settings["places"]
 
 
 @runs
 @pytest.mark.parametrize("poison", [0.0, 0.02], ids=["documents", "rejects"])
 def test_a_daemon_has_each_record(run, poison, topics, topic, tmp_path):
+    letters, folder = f"{topic}-letters", tmp_path / "d"
+    topics.make(letters, 1)
     flags = {**HASHED, **ending(RECORDS, RECORDS // 250), "checkpoint.interval": "5 s"}
-    if poison:
-        topics.make(f"{topic}-letters", 1)
-        flags["dead_letters.topic"] = f"{topic}-letters"
-    settings = topic_settings(tmp_path / "d", topics.bootstrap, topic, **flags)
+    flags["dead_letters.topic"] = letters
+    settings = topic_settings(folder, topics.bootstrap, topic, **flags)
     truth = fill(topics, topic, settings, 2, poison)
     run_undisturbed(settings)
-    newest = saved(tmp_path / "d")
-    counts = newest.about["counts"]
+    with Store.open(folder / "checkpoints") as store:
+        newest = store.newest()
+    counts, rows = newest.about["counts"], newest.rows
     assert newest.about["places"] == sum(newest.position["offsets"].values()) == RECORDS
     documents, tokens, rejects = truth.learned()
     assert counts["documents"] - counts["short"] == documents
     assert (counts["tokens"], counts["rejects"]) == (tokens, rejects)
-    assert newest.restore().documents_seen + _waiting(newest) == documents
-    assert len(topics.read(f"{topic}-letters") if poison else []) == rejects.total()
-    paths = sorted((tmp_path / "d" / "snapshots").glob("snapshot-??????"))
-    assert len(paths) == RECORDS // 250
-    check_account([load(path) for path in (paths[0], paths[-1])], RECORDS)
-
-
-def _waiting(checkpoint):
-    rows = checkpoint.rows
-    return 0 if rows is None else rows.n_documents
+    waiting = 0 if rows is None else rows.n_documents
+    assert newest.restore().documents_seen + waiting == documents
+    assert len(topics.read(letters)) == rejects.total()
+    models = [load(path) for path in sorted((folder / "snapshots").glob("snapshot-??????"))]
+    assert (len(models), models[-1].settings["places"]) == (RECORDS // 250, RECORDS)
+    for model in models:
+        check_account(model)
 
 
 @runs
@@ -110,41 +93,25 @@ def test_a_group_with_the_least_queue_has_each_record(run, topics, topic, tmp_pa
     shared = Shared(tmp_path, topics.bootstrap, topic)
     flags = {**HASHED, "snapshots.every": 250, "memory.queue": "1 MiB"}
     truth = fill(topics, topic, shared.settings("truth", **flags), 4, 0.02)
-    with daemons(shared, 2, flags) as members:
+    with ExitStack() as opened:
+        members = [Daemon(shared.settings(f"d{i}", **flags)) for i in range(2)]
+        for daemon in members:
+            opened.enter_context(daemon)
         wait_until(lambda: none_ended(members) or shared.records() >= RECORDS, PATIENCE_SECONDS)
         for daemon in members:
             assert daemon.stop() == 0
             assert not daemon.events("account-failed")
-    assert shared.records() == RECORDS
-    assert shared.learned() == truth.learned()
-    check_account(shared.snapshots()[-1:], shared.snapshots()[-1].settings["places"])
-
-
-@contextmanager
-def daemons(shared, n, flags):
-    members = [Daemon(shared.settings(f"d{i}", **flags)) for i in range(n)]
-    try:
-        yield members
-    finally:
-        for daemon in members:
-            if daemon.process.poll() is None:
-                daemon.process.kill()
-            daemon.end()
+    assert (shared.records(), shared.learned()) == (RECORDS, truth.learned())
+    check_account(shared.snapshots()[-1])
 
 
 @runs
 def test_a_private_daemon_of_three_partitions_releases_each_offset_once(
     run, topics, topic, tmp_path
 ):
-    flags = {
-        "privacy.epsilon": 12.0,
-        "privacy.delta": 1e-3,
-        "privacy.ledger": str(tmp_path / "ledger"),
-        "vocabulary.hash_bits": 5,
-        "checkpoint.interval": "5 s",
-        # Less than all: a partition that has come to its end holds up the others.
-        **ending(RECORDS - 500, RECORDS // 500 - 1),
-    }
+    # Less than all: a partition that has come to its end holds up the others.
+    flags = {**PROMISE, **ending(RECORDS - 500, RECORDS // 500 - 1), "checkpoint.interval": "5 s"}
+    flags["privacy.ledger"] = str(tmp_path / "ledger")
     settings = topic_settings(tmp_path / "d", topics.bootstrap, topic, **flags)
     fill(topics, topic, settings, 3, 0.0)
     run_undisturbed(settings)

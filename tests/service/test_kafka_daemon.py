@@ -3,10 +3,7 @@
 import json
 import random
 import re
-import subprocess
 import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +12,7 @@ from streamlda.storage.store import Store
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
-    ROOT,
     Daemon,
-    arguments,
-    environment,
     few_or,
     left_by,
     run_to_end,
@@ -47,19 +41,6 @@ def settings_for(topics, topic, tmp_path):
         return topic_settings(tmp_path / name, topics.bootstrap, topic, **more)
 
     return make
-
-
-@pytest.fixture
-def newest(tmp_path):
-    def find(name):
-        with Store.open(tmp_path / name / "checkpoints") as store:
-            found = store.newest()
-        return found.about["places"], found.position
-
-    return find
-
-
-# Brokers and logs that are not as they were
 
 
 @pytest.mark.long
@@ -121,80 +102,30 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
 
 
 @pytest.mark.long
-def test_a_topic_that_is_missing_at_the_start_is_waited_for(topics, topic, settings_for):
+def test_a_topic_that_is_missing_is_waited_for_and_so_is_a_partition_that_is_added(
+    topics, topic, settings_for, tmp_path
+):
     (port,) = free_ports(1)
-    settings = settings_for("daemon", http__port=port) | ending(3000)
-    with Daemon(settings | {"snapshots.when_exhausted": "idle"}) as daemon:
+    settings = settings_for("daemon", http__port=port)
+    with Daemon(settings | {"snapshots.every": 3000}) as daemon:
         daemon.wait_for("stalled")
         # On a busy machine the first connection may not be answered in time.
         said = re.compile(r".*source stalled since \S+: topic-missing")
         wait_until(lambda: said.fullmatch(not_ready(port)))
         assert topic not in topics.admin.list_topics()
         topics.make(topic)
-        topics.send(topic, as_json(texts(3000)))
+        topics.send(topic, as_json(texts(3000, seed=1)))
         wait_for_slots(daemon, port, 3000)
         wait_until(lambda: not not_ready(port))
         assert daemon.stop() == 0
-
-
-@pytest.mark.long
-def test_a_state_of_another_topic_or_other_partitions_is_78(topics, topic, settings_for):
-    other = f"{topic}-other"
-    for name in (topic, other):
-        topics.make(name, 2)
-        topics.send(name, as_json(texts(3000)))
-    settings = settings_for("daemon")
-    run_to_end(settings | ending(3000))
-    before = left_by(Path(settings["output.folder"]).parent)
-    for change, rule in (
-        ({"kafka.topic": other}, "topic and the partitions"),
-        ({"kafka.partitions": "0"}, "topic and the partitions"),
-        ({"kafka.partitions": "0/2"}, "daemons that share partitions"),
-    ):
-        command = arguments(settings | change)
-        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-        assert done.returncode == 78
-        assert rule in done.stderr.splitlines()[-1]
-    assert left_by(Path(settings["output.folder"]).parent) == before
-
-
-@pytest.mark.long
-def test_a_truncated_topic_is_refused_unless_gaps_are_allowed(
-    topics, topic, settings_for, newest, tmp_path
-):
-    topics.make(topic)
-    topics.send(topic, as_json(texts(6000)))
-    settings = settings_for("daemon")
-    run_to_end(settings | ending(3000))
-    before = left_by(tmp_path / "daemon")
-    topics.remove_before(topic, 4000)
-    command = arguments(settings | ending(6000, 2))
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert (done.returncode, "allow_gaps" in done.stderr.splitlines()[-1]) == (78, True)
-    assert left_by(tmp_path / "daemon") == before
-    # 3000 learned, 1000 lost, 2000 that are left: slots are of records that were read.
-    run_to_end(settings | {"source.allow_gaps": "true"} | ending(5000, 2))
-    slots, position = newest("daemon")
-    assert (slots, position["offsets"], position["lost"]) == (5000, {"0": 6000}, {"0": 1000})
-
-
-@pytest.mark.long
-def test_a_partition_that_is_added_is_read_from_its_first_record(
-    topics, topic, settings_for, newest
-):
-    topics.make(topic)
-    topics.send(topic, as_json(texts(3000, seed=1)))
-    with Daemon(settings_for("daemon") | {"snapshots.every": 3000}) as daemon:
-        daemon.wait_for("released")
-        assert daemon.stop() == 0
+    # It is read from its first record.
     topics.admin.create_partitions({topic: 2})
     topics.send(topic, as_json(texts(3000, seed=2)), 1)
-    run_to_end(settings_for("daemon") | ending(6000, 2))
-    slots, position = newest("daemon")
-    assert (slots, position["offsets"]) == (6000, {"0": 3000, "1": 3000})
-
-
-# Records that are no documents
+    run_to_end(settings | ending(6000, 2))
+    with Store.open(tmp_path / "daemon" / "checkpoints") as store:
+        newest = store.newest()
+    assert newest.about["places"] == 6000
+    assert newest.position["offsets"] == {"0": 3000, "1": 3000}
 
 
 def poisoned(n_records, every):
@@ -241,7 +172,7 @@ def test_poison_goes_to_its_topic_by_reference_and_costs_only_itself(
 
 
 @pytest.mark.long
-def test_mostly_poison_stops_it_and_is_read_again(topics, topic, settings_for, newest):
+def test_mostly_poison_stops_it_and_is_read_again(topics, topic, settings_for):
     values, poison = poisoned(6000, 2)
     for offset in range(1, 6000, 4):
         values[offset] = b"{%s" % SECRET.encode()
@@ -258,32 +189,6 @@ def test_mostly_poison_stops_it_and_is_read_again(topics, topic, settings_for, n
     # Not saved: with corrected settings they are read again.
     again = run_to_end(settings_for("daemon") | more | {"breaker.share": 0.9} | ending(6000))
     assert SECRET.encode() not in b"".join(daemon.raw + again.raw)
-    assert newest("daemon")[0] == 6000
     # Each start read the same records, and none wrote a letter that an earlier one had written.
     keys = [row.key for row in topics.read(letters)]
     assert sorted(keys) == sorted(b"%s/0/%d" % (topic.encode(), at) for at in poison)
-
-
-@pytest.mark.long
-def test_letters_are_written_again_with_other_settings(topics, topic, settings_for):
-    topics.fill(topic, [b'{"no": 1}'] * 100, [b"{"] * 100)
-    letters = f"{topic}-letters"
-    more = {"dead_letters.topic": letters, "breaker.records": 50}
-
-    def reasons(**changes):
-        with Daemon(settings_for("daemon") | more | changes) as daemon:
-            assert daemon.end() == 65
-        return Counter(json.loads(row.value)["reason"] for row in topics.read(letters))
-
-    found = reasons()
-    assert found.keys() == {"missing-field", "not-json"}
-    found = reasons()
-    assert found["missing-field"] <= 100
-    assert found["not-json"] <= 100
-    # With the field of the text corrected it is another matter what is wrong with records.
-    again = reasons(**{"source.text_field": "no"})
-    assert again["not-text"] > 0
-    assert again["not-json"] > found["not-json"]
-
-
-# Snapshots in a topic

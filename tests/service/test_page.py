@@ -259,79 +259,113 @@ def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
     assert legend.locator(".value").all_text_contents() == ["0.00 %", "75.0 %", "0.00 %", "25.0 %"]
 
 
-def test_a_private_daemon_shows_windows_of_record_slots(visit, snapshots):
-    snapshots.publish(2, model(topics(), privacy=private()))
-    seen = visit(is_private=True, quiet=False)
-    slots = "Snapshot 2, record slots {first} to {last}"
-    cohort = snapshots.model(2).privacy["cohort"]
-    expect(seen.page.locator("#moment")).to_have_text(slots.format_map(cohort))
-    expect(seen.page.locator("#course-note")).to_have_text("Share of tokens; record slots.")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_private", [False, True])
-def test_before_the_first_snapshot_that_may_be_shown_the_page_says_so(visit, snapshots, is_private):
-    if not is_private:
-        snapshots.path(1).unlink()
-    seen = visit(is_private=is_private, cards=False, quiet=not is_private)
-    none = "1 snapshot is not private, and not shown."
-    seen.has(link="live", about=none if is_private else "No snapshot has been published yet.")
-    snapshots.publish(2, model(topics(), privacy=private()))
-    seen.has_cards()
-    seen.page.get_by_text("Privacy promise").click()
-    expect(seen.page.get_by_role("region", name="Privacy statement")).to_contain_text("epsilon")
-
-
-def test_words_are_only_ever_text(visit, snapshots):
-    names = [*HOSTILE, *words(55)]
+def test_words_and_documents_are_only_ever_text(visit, snapshots):
     table = topics()
     table[:, :5] += 1
     table /= table.sum(axis=1, keepdims=True)
-    snapshots.publish(2, model(table, vocabulary=Vocabulary.given(names)))
+    first = {"id": "a.txt:7", "proportion": 0.875, "text": HOSTILE[0]}
+    others = [{"id": f"{HOSTILE[3]} {n}", "proportion": 0.5} for n in (1, 2)]
+    documents = [[first], [], [], others]
+    named = Vocabulary.given([*HOSTILE, *words(55)])
+    snapshots.publish(2, model(table, vocabulary=named, representative_documents=documents))
     seen = visit()
     shown = seen.page.locator(".card").first.locator(".word").all_text_contents()
     assert set(HOSTILE) <= set(shown)
     assert seen.page.locator(".card img, .card script").count() == 0
-
-
-@pytest.mark.parametrize("is_private", [False, True])
-def test_representative_documents_are_shown_but_never_of_a_private_run(
-    visit, snapshots, is_private
-):
-    first = {"id": "a.txt:7", "proportion": 0.875, "text": HOSTILE[0]}
-    others = [{"id": f"{HOSTILE[3]} {n}", "proportion": 0.5} for n in (1, 2)]
-    documents = [[first], [], [], others]
-    more = {"privacy": private()} if is_private else {}
-    snapshots.publish(2, model(topics(), representative_documents=documents, **more))
-    seen = visit(is_private=is_private, quiet=not is_private)
     region = seen.page.get_by_role("region", name="Documents with most of this topic")
     for number, held in enumerate(documents, 1):
         seen.card(f"Topic {number}").get_by_role("button").click()
         expect(seen.page.locator("#topic-title")).to_have_text(f"Topic {number}")
         lines = [f"{d['id']} {100 * d['proportion']:.1f} %{d.get('text', '')}" for d in held]
-        expect(region.locator("li")).to_have_text([] if is_private else lines)
-        expect(region).to_be_visible(visible=bool(held) and not is_private)
+        expect(region.locator("li")).to_have_text(lines)
+        expect(region).to_be_visible(visible=bool(held))
         seen.page.locator("#close").click()
 
 
 @pytest.mark.long
-def test_the_token_is_asked_for_and_kept_in_memory_only(visit):
-    seen = visit(token=TOKEN, quiet=False, cards=False)
+def test_a_viewer_of_a_private_daemon_sees_topics_and_no_counts(visit, snapshots):
+    documents = [[{"id": "a", "proportion": 0.5, "text": "b"}]] * 4
+    seen = visit(
+        is_private=True, token=TOKEN, operator_token="of operators", quiet=False, cards=False
+    )
     field = seen.page.get_by_label("Token", exact=True)
     expect(field).to_be_focused()
-    assert seen.page.locator(".card").count() == 0
     field.fill("wrong")
     field.press("Enter")
     expect(seen.page.get_by_role("alert")).to_have_text("This is not the token of the daemon.")
     field.fill(TOKEN)
     field.press("Enter")
-    seen.has_cards()
-    expect(seen.page.get_by_role("alert")).to_be_hidden()
+    seen.has(link="live", privacy="private snapshots")
+    expect(seen.page.locator("#about")).to_contain_text("1 snapshot is not private")
     expect(field).to_be_hidden()
+    made = model(topics(), privacy=private(), representative_documents=documents)
+    snapshots.publish(2, made)
+    seen.has_cards()
+    slots = "Snapshot 2, record slots {first} to {last}"
+    expect(seen.page.locator("#moment")).to_have_text(slots.format_map(made.privacy["cohort"]))
+    seen.page.get_by_text("Privacy promise").click()
+    expect(seen.page.get_by_role("region", name="Privacy statement")).to_contain_text("epsilon")
+    seen.card("Topic 1").get_by_role("button").click()
+    expect(seen.page.locator("#topic-title")).to_have_text("Topic 1")
+    region = seen.page.get_by_role("region", name="Documents with most of this topic")
+    expect(region).not_to_be_visible()
+    expect(seen.page.locator("#now")).to_be_hidden()
+    # The token is in memory only.
     kept = "[localStorage.length, sessionStorage.length, document.cookie, document.title]"
     assert seen.page.evaluate(kept) == [0, 0, "", "streamlda"]
     assert TOKEN not in seen.page.content()
     assert not [url for url in seen.requests if "horse" in url]
     seen.page.reload()
-    expect(field).to_be_visible()
-    assert {"401" in text for text in seen.errors} == {True}
+    field.fill("of operators")
+    field.press("Enter")
+    seen.has_cards()
+    expect(seen.page.locator("#now")).to_be_visible()
+
+
+@pytest.mark.long
+def test_a_daemon_that_went_is_said_to_be_gone_and_found_when_it_is_back(visit, status, snapshots):
+    snapshots.path(1).unlink()
+    seen = visit(quiet=False, cards=False)
+    seen.has(link="live", about="No snapshot has been published yet.")
+    seen.server.stop()
+    alert, link = seen.page.get_by_role("alert"), seen.page.locator("#link")
+    expect(alert).to_contain_text("does not answer", timeout=10_000)
+    expect(link).to_have_text("no answer")
+    app = make_app(status, snapshots, private=False, token=None)
+    again = Server(app, port=seen.server.port)
+    try:
+        expect(link).to_have_text("live", timeout=10_000)
+        expect(alert).to_be_hidden()
+    finally:
+        again.stop()
+
+
+@pytest.mark.long
+def test_all_can_be_done_from_the_keyboard(visit, snapshots):
+    snapshots.publish(2, model(shifted(topics(), 0.2)))
+    seen = visit()
+    page = seen.page
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the topics")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("#topics")).to_be_focused()
+    page.keyboard.press("Tab")
+    order = page.get_by_label("Order")
+    expect(order).to_be_focused()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    expect(order).to_have_value("id")
+    assert seen.titles() == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    stops = []
+    for _ in range(7):
+        page.keyboard.press("Tab")
+        assert page.evaluate(outline) == "solid"
+        stops.append(page.evaluate("document.activeElement.textContent.trim()"))
+    assert stops[:4] == ["Topic 1", "Topic 2", "Topic 3", "Topic 4"]
+    assert stops[4:5] == ["Privacy promise"]
+    assert stops[5:] == ["metrics", "snapshots"]
+    page.get_by_text("As a table").press("Enter")
+    expect(page.locator("table")).to_be_visible()

@@ -19,7 +19,7 @@ from tests.service.test_kafka_daemon import settings_for
 __all__ = ["settings_for"]
 
 
-# Private, over several partitions
+PROMISE = {"privacy.epsilon": 12.0, "privacy.delta": 1e-3, "vocabulary.hash_bits": 5}
 
 #: Slots of a window, and windows; each of four partitions has somewhat more than its part.
 SLOTS, WINDOWS = 2000, 3
@@ -81,10 +81,8 @@ def test_private_daemons_of_four_partitions_killed_at_random_give_the_models_of_
         settings = settings_for(
             name,
             **{
-                "privacy.epsilon": 12.0,
-                "privacy.delta": 1e-3,
+                **PROMISE,
                 "privacy.ledger": str(folder / "ledger"),
-                "vocabulary.hash_bits": 5,
                 # A checkpoint within a stage rounds its sums to the grid there; those behind a
                 # release come whatever the interval is.
                 "checkpoint.interval": "1 h",
@@ -110,9 +108,6 @@ def test_private_daemons_of_four_partitions_killed_at_random_give_the_models_of_
             compared += 1
 
 
-# Private, and rolled back
-
-
 @pytest.fixture
 def private_daemon(topics, topic, settings_for, tmp_path):
     """Settings of a private daemon on a topic of one window, all that it keeps in one folder."""
@@ -120,11 +115,9 @@ def private_daemon(topics, topic, settings_for, tmp_path):
     topics.fill(topic, records[:500])
     folder = tmp_path / "private"
     promise = {
-        "privacy.epsilon": 12.0,
-        "privacy.delta": 1e-3,
+        **PROMISE,
         "privacy.ledger": str(folder / "ledger"),
         "snapshots.every": 500,
-        "vocabulary.hash_bits": 5,
         "kafka.partitions": "0",
         "kafka.group": topic,
         "output.topic": f"{topic}-out",

@@ -58,13 +58,10 @@ def make_app(
 ) -> Starlette:
     """Return the application that serves a daemon.
 
-    Snapshots and inference run in one thread of their own, kept in ``app.state.pool``, so that
-    the daemon has no more of its time taken, and no more threads, however many ask.
-
-    With `private`, only snapshots that are private are served, and what is not private
-    (``/status``, ``/metrics``) goes to those who send `operator_token`; without one, to nobody.
-    Clients send either token as ``Authorization: Bearer TOKEN``; that of the operator opens all.
-    `host` is the address that the server is bound to: other names are refused where it is known.
+    Snapshots and inference run in one thread, ``app.state.pool``, however many ask. With `private`,
+    only private snapshots are served, and `/status` and `/metrics` go to those who send
+    `operator_token`. Clients send a token as ``Authorization: Bearer TOKEN``; that of the operator
+    opens all. `host` is the address that the server is bound to.
     """
     require(token != "", "a token must have a character", token=token, remedy="set another one")
     require(

@@ -1,7 +1,6 @@
 """The guard of every request: its host, its token, its size, and how errors look.
 
-It stands before the routes, so that nothing a route does, or a client that none knows, gets past
-it. An error is one JSON object, ``{"error": {"rule": ..., "found": ..., "remedy": ...}}``; it never
+An error is one JSON object, ``{"error": {"rule": ..., "found": ..., "remedy": ...}}``; it never
 repeats what the client sent, nor does the log.
 """
 
@@ -119,39 +118,33 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         host = _HOST.fullmatch(headers.get("host", ""))
         if host is None or not (self._hosts is None or host[1].lower() in self._hosts):
-            raise Refused(
-                421,
-                "the Host header must name the address that the server is bound to",
-                f"host={'another' if host else 'none'}",
-                "open it by that address, or let the proxy send that Host",
-            )
+            rule = "the Host header must name the address that the server is bound to"
+            remedy = "open it by that address, or let the proxy send that Host"
+            raise Refused(421, rule, f"host={'another' if host else 'none'}", remedy)
         is_operator = _carries(headers, self._operator_token)
         is_known = self._token is None or is_operator or _carries(headers, self._token)
         scope[KNOWN] = is_known
         if path in PROBES:
             return
         if scope.get(BUSY, False):
-            raise Refused(
-                503, "a connection must be free", "connections=all busy", "ask again in a moment"
-            )
+            rule = "a connection must be free"
+            raise Refused(503, rule, "connections=all busy", "ask again in a moment")
         if path in PAGE:
             return
         if not is_known:
-            raise Refused(
-                401,
+            sent = "another" if "authorization" in headers else "none"
+            rule, remedy = (
                 "a request must carry the token of the server",
-                f"authorization={'another' if 'authorization' in headers else 'none'}",
                 "send Authorization: Bearer TOKEN",
-                {"WWW-Authenticate": "Bearer"},
             )
+            asked = {"WWW-Authenticate": "Bearer"}
+            raise Refused(401, rule, f"authorization={sent}", remedy, asked)
         # Loopback opens nothing: behind a proxy that names no client it is everybody.
         if self._private and path in OPERATING and not is_operator:
-            raise Refused(
-                403,
-                "operating figures are not private, and must go to the operator only",
-                f"operator_token={'none' if self._operator_token is None else 'another'}",
-                "send the token of http.operator_token_file, and set one if there is none",
-            )
+            rule = "operating figures are not private, and must go to the operator only"
+            found = f"operator_token={'none' if self._operator_token is None else 'another'}"
+            remedy = "send the token of http.operator_token_file, and set one if there is none"
+            raise Refused(403, rule, found, remedy)
 
 
 _FAILED = Refused(
@@ -168,17 +161,11 @@ def allowed_hosts(host: str) -> frozenset[str] | None:
     """
     if host in ("", "0.0.0.0", "::"):
         return None
-    if is_loopback(host):
-        return frozenset({*_LOOPBACK_NAMES, _bracketed(host)})
-    return frozenset({_bracketed(host)})
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address, or ``localhost``, is of this machine only."""
     try:
-        return ip_address(host).is_loopback
+        local = ip_address(host).is_loopback
     except ValueError:
-        return host.lower() == "localhost"
+        local = host.lower() == "localhost"
+    return frozenset({_bracketed(host), *(_LOOPBACK_NAMES if local else ())})
 
 
 def _carries(headers: Headers, token: str | None) -> bool:
